@@ -60,3 +60,11 @@ def test_what_is_told_is_told(indices: list[arith.Expr], extents: tuple[int, int
     for place, (var, extent) in enumerate(zip(variables, extents, strict=True)):
         if determined(var, arith.Const(extent), indices, ranges):
             assert all(len({values[place] for values in same}) == 1 for same in seen.values())
+
+
+def test_a_part_of_the_digits_tells_a_remainder() -> None:
+    """Of `o * 16 + i` the digits below 80 tell `i`, and those below 40 do not."""
+    ranges: arith.Bounds = {OUTER: (0, 14), INNER: (0, 15)}
+    number = OUTER * 16 + INNER
+    assert determined(INNER, arith.Const(16), [number % 5, number // 5 % 16], ranges)
+    assert not determined(INNER, arith.Const(16), [number % 5, number // 5 % 8], ranges)

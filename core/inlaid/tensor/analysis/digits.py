@@ -12,7 +12,8 @@ def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr]
     """Whether the indices together tell which of its values a variable in [0, extent) has, given the ranges of all variables.
 
     A number in mixed radix, whose weights may be symbolic, tells its digits; digits `e // a % b` that cover all of an expression
-    tell the expression, which may be such a number again. A digit is one of each expression that differs by multiples of its reach.
+    tell the expression, which may be such a number again, and digits that cover a part of it tell a remainder. A digit is one of
+    each expression that differs by multiples of its reach.
     """
     analyzer = arith.Analyzer(ranges)
     if analyzer.prove(arith.compare("<=", extent, 1)):
@@ -33,6 +34,7 @@ class _Told:
     variables: set[arith.Expr] = field(default_factory=set)
     digits: dict[arith.Expr, list[tuple[arith.Expr, arith.Expr | None]]] = field(default_factory=dict)
     told: set[arith.Expr] = field(default_factory=set)
+    remainders: set[tuple[arith.Expr, int]] = field(default_factory=set)
 
     def learn(self, number: arith.Expr) -> None:
         """Add what the value of an expression tells."""
@@ -82,9 +84,26 @@ class _Told:
             base, divisor = undivided[0], self.analyzer.simplify(divisor * undivided[1])
         self.digits.setdefault(base, []).append((divisor, size))
         for number in [number for number in self.digits if number not in self.told]:
-            if number not in self.told and self._covered(number, self._digits_of(number)):
+            if number in self.told:
+                continue
+            reach = self._reach(self._digits_of(number))
+            if reach is None or (self._proves("<=", 0, number) and self._proves("<", number, reach)):
                 self.told.add(number)
                 self.learn(number)
+            elif isinstance(reach, arith.Const):
+                self._learn_remainder(number, reach.value)
+
+    def _learn_remainder(self, number: arith.Expr, modulus: int) -> None:
+        """Add what an expression tells whose remainder is known: of `n * 16 + i` by 80 that is `i`, below 16."""
+        form = self.analyzer.linear(number)
+        for weight in sorted({abs(count) for count in form.terms.values()}):
+            below = {atom: count for atom, count in form.terms.items() if count % weight}
+            if modulus % weight or not below or (number, weight) in self.remainders:
+                continue
+            rest = arith.Linear(below, form.constant % weight).expr()
+            if self._proves("<=", 0, rest) and self._proves("<", rest, weight):
+                self.remainders.add((number, weight))
+                self.learn(self.analyzer.simplify(rest))
 
     def _undivided(self, number: arith.Expr) -> tuple[arith.Expr, int] | None:
         """`n * 16 + i // 2` as what is divided, `n * 32 + i`, and by what; None for what is not such a sum."""
@@ -123,8 +142,8 @@ class _Told:
         rest = self.analyzer.simplify(number - quotient * times)
         return times if self._proves("<=", 0, rest) and self._proves("<", rest, times) else None
 
-    def _covered(self, base: arith.Expr, digits: list[tuple[arith.Expr, arith.Expr | None]]) -> bool:
-        """Whether digits leave nothing of an expression open."""
+    def _reach(self, digits: list[tuple[arith.Expr, arith.Expr | None]]) -> arith.Expr | None:
+        """By what the remainder of an expression is known that has such digits; None where they are all of it."""
         reach: arith.Expr = arith.ONE
         while digits:
             following = next((digit for digit in digits if self._continues(digit[0], reach)), None)
@@ -132,12 +151,12 @@ class _Told:
                 break
             divisor, size = following
             if size is None:
-                return True
+                return None
             digits.remove(following)
             end = self.analyzer.simplify(divisor * size)
             # A divisor below what is reached is constant, and its digit may end there too.
             reach = arith.maximum(reach, end) if isinstance(end, arith.Const) and isinstance(reach, arith.Const) else end
-        return self._proves("<=", 0, base) and self._proves("<", base, reach)
+        return reach
 
     def _continues(self, divisor: arith.Expr, reach: arith.Expr) -> bool:
         if isinstance(divisor, arith.Const) and isinstance(reach, arith.Const):
