@@ -99,6 +99,8 @@ class WideExpressions(Statements):
                 return self.dialect.lane(self.wide_index(node).code, place)
             return None
 
+        if self.lane is not None and not arith.reads_data(expr):
+            expr = self.ranges.indices.simplify(arith.substitute(expr, {self.lane: arith.Const(place)}))
         return self.index_with(expr, leaf)
 
     def wide_index(self, expr: arith.Expr) -> Wide:
@@ -228,7 +230,7 @@ class WideExpressions(Statements):
         buffer, of = load.buffer, load.buffer.dtype
         flat = self.place(buffer, load.indices)
         shape = self.by_lane(flat)
-        guard = self.mask if buffer not in self.named else None
+        guard = None if self._is_inside(load) else self.mask
         if shape is not None and shape[1] == 0:
             text = self._element(buffer, flat)
             if guard is not None:
