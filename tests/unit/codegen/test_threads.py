@@ -1,0 +1,123 @@
+"""Kernels on threads in a language of the tests' own, which has no vectors: what does not depend on a language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pytest
+
+from inlaid.codegen.launch_plan import ThreadKernel
+from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
+from inlaid.errors import Unsupported
+from inlaid.tensor import ir
+from inlaid.tensor.parse import parse
+from inlaid.tensor.transform.launches import Kernel, split_launches
+from inlaid.types import DType, MemoryScope
+
+SCOPES = (MemoryScope("shared", "block", 32 << 10, 16), MemoryScope("local", "thread", 1024))
+
+
+class Toy:
+    """A language of scalars."""
+
+    name = "toy"
+    prelude = "// toy\n"
+    words = frozenset(("kernel",))
+    lanes: tuple[int, ...] = ()
+    helpers: ClassVar = {"used": "// used\n", "unused": "// unused\n"}
+    device, shared, barrier = "far", "near", "used()"
+
+    def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
+        return f"kernel {name}"
+
+    def position(self, thread: str) -> str:
+        return thread
+
+    def vector(self, of: DType, lanes: int) -> str:
+        raise AssertionError("no vectors")
+
+    def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
+        return f"{function}({', '.join(args)})"
+
+    any = all = splat = elements = lane = convert = reinterpret = load = store = vector
+
+
+REVERSE = """
+program reverse(x: float32[n]) -> (y: float32[n]):
+  size n: 8..1000000000000
+  for b in (n // 8), thread, "blockIdx.x":
+    alloc s: float32[8] in "shared"
+    for t in 8, thread, "threadIdx.x":
+      s[t] = x[((b * 8) + t)]
+    for u in 8, thread, "threadIdx.x":
+      y[((b * 8) + u)] = s[(7 + (u * -1))]
+"""
+REVERSE_TEXT = """\
+kernel reverse_0(far uint8_t *restrict b0, int64_t o0, far uint8_t *restrict b1, int64_t o1, int64_t n) {
+    far const float *x = (far const float *)(b0 + o0);
+    far float *y = (far float *)(b1 + o1);
+    near float s[8];
+    const int64_t b = (int64_t)blockIdx.x;
+    const int64_t threadIdx_x = (int64_t)threadIdx.x;
+    s[threadIdx_x] = x[b * 8 + threadIdx_x];
+    used();
+    y[b * 8 + threadIdx_x] = s[threadIdx_x * (-1) + 7];
+}
+"""
+
+
+def printed(text: str) -> tuple[str, bool, str]:
+    ((name, kernel),) = split_launches(parse(text), SCOPES).kernels.items()
+    found = print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())
+    return found.text, found.reports, found.index
+
+
+def test_a_kernel_with_shared_memory():
+    text, reports, index = printed(REVERSE)
+    assert (text, reports, index) == (REVERSE_TEXT, False, "int64_t")
+    ((name, kernel),) = split_launches(parse(REVERSE), SCOPES).kernels.items()
+    source = thread_source([print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())], Toy())
+    assert source == f"// toy\n\n// used\n\n{REVERSE_TEXT}"
+
+
+def test_indices_have_32_bits_where_these_hold_them():
+    assert printed(REVERSE.replace("1000000000000", "100000"))[2] == "int32_t"
+    assert printed(REVERSE.replace("1000000000000", str(1 << 31)))[2] == "int64_t"
+
+
+def test_registers_are_named_values_and_lanes_that_a_language_has_not_are_scalars():
+    text, _, _ = printed("""
+program sums(x: float32[4, 100]) -> (y: float32[4]):
+  for b in 1, thread, "blockIdx.x":
+    alloc r: float32[4] in "register"
+    for lane in 4, vectorized:
+      r[lane] = float32(0.0)
+    for k in 100:
+      for lane2 in 4, vectorized:
+        r[lane2] = (r[lane2] + x[lane2, k])
+    for lane3 in 4, vectorized:
+      y[lane3] = r[lane3]
+""")
+    assert "float r_0, r_1, r_2, r_3;" in text and "r_3 += x[k + 300];" in text and "y[2] = r_2;" in text
+
+
+def test_what_fails_beside_a_barrier_reaches_it_all_the_same():
+    text, reports, _ = printed("""
+program scatter(x: int32[8], at: int32[8]) -> (y: int32[8]):
+  for b in 1, thread, "blockIdx.x":
+    alloc s: int32[8] in "shared"
+    for t in 8, thread, "threadIdx.x":
+      s[checked(at[t], 0, 7)] = x[t]
+    for u in 8, thread, "threadIdx.x":
+      y[u] = s[(7 + (u * -1))]
+""")
+    assert reports and "far int32_t *report)" in text
+    inside = text[text.index("do {") : text.index("} while (0);")]
+    assert "*report = 1;" in inside and "break;" in inside and "return" not in text
+
+
+def test_an_unknown_intrinsic():
+    program = ir.LoopProgram("odd", (), (), ir.Intrinsic("gemm", ()))
+    with pytest.raises(Unsupported, match="tensor intrinsic 'gemm', which toy has not"):
+        print_thread_kernel(ThreadKernel("odd", Kernel(program, {}, {}, {}), 0), Toy())
