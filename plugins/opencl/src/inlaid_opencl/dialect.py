@@ -17,7 +17,8 @@ _GROUPS = {"blockIdx": "get_group_id", "threadIdx": "get_local_id"}
 _WHOLE = {2: ("ushort", "USHRT_MAX"), 4: ("uint", "UINT_MAX"), 8: ("ulong", "ULONG_MAX")}
 """Integers of as many bytes, and the greatest of them."""
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "rint": "roundeven", "trunc": "trunc"}
-"""Functions that PoCL's compilers have as instructions, by their names there: those of its library are not always inlined."""
+"""Functions that Clang has as instructions, by their names there. PoCL's library has them as functions, which are not inlined where
+it chose to compile the library for another processor than the kernel."""
 _INLINED = ("fma", *_ROUNDING)
 _WORDS = """
     auto break case char const constant continue default do double else enum event_t extern float for global goto half if image
@@ -41,19 +42,20 @@ _PRELUDE = f"""\
 #else
 #define inlaid_fma(a, b, c) fma(a, b, c)
 #endif
-#define fmaf inlaid_fma
-#define fmodf fmod
-#define fabsf fabs
 #ifdef __clang__
 #define inlaid_convert(type, value) __builtin_convertvector(value, type)
-#define inlaid_sqrtf(a) __builtin_sqrtf(a)
-#define inlaid_sqrt(a) __builtin_sqrt(a)
+#define sqrt(a) __builtin_sqrt(a)
+#define sqrtf(a) __builtin_sqrtf(a)
+#define fabs(a) __builtin_fabs(a)
+#define fabsf(a) __builtin_fabsf(a)
 #else
 #define inlaid_convert(type, value) convert_##type(value)
-#define inlaid_sqrtf(a) sqrt(a)
-#define inlaid_sqrt(a) sqrt(a)
+#define sqrtf(a) sqrt(a)
+#define fabsf(a) fabs(a)
 #endif
-#define sqrtf inlaid_sqrtf
+#define fma(a, b, c) inlaid_fma(a, b, c)
+#define fmaf(a, b, c) inlaid_fma(a, b, c)
+#define fmodf(a, b) fmod(a, b)
 """
 
 
@@ -68,7 +70,8 @@ def _rounding(name: str, builtin: str) -> str:
 #ifndef inlaid_{name}
 #define inlaid_{name}(a) {name}(a)
 #endif
-#define {name}f inlaid_{name}
+#define {name}(a) inlaid_{name}(a)
+#define {name}f(a) inlaid_{name}(a)
 """
 
 
@@ -122,10 +125,10 @@ class OpenCLDialect:
 
     def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
         name = {"round": "rint"}.get(function, function)
-        if name in _INLINED or (name == "sqrt" and not lanes):
-            return f"inlaid_{name}{'f' if name == 'sqrt' and of.bits == 32 else ''}({', '.join(args)})"
+        if name in _INLINED:
+            return f"inlaid_{name}({', '.join(args)})"
         if not lanes:
-            return f"{name}({', '.join(args)})"
+            return f"{name}{'f' * (name in ('sqrt', 'fmod') and of.bits == 32)}({', '.join(args)})"
         # PoCL may call functions that were compiled for another processor, which take wide vectors elsewhere.
         return self.elements([self.call(name, [self.lane(arg, place) for arg in args], of, 0) for place in range(lanes)], of)
 
