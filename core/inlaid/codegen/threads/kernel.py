@@ -151,6 +151,8 @@ class _ThreadKernel(WideExpressions):
                 self.statement(body)
             case ir.For(kind=ir.ForKind.VECTORIZED):
                 self._vector_loop(stmt)
+            case ir.While() if self.lane is not None:
+                raise CompileError(f"kernel {self.program.name}: a while loop inside a vectorised one")
             case ir.Alloc(buffer=buffer, body=body):
                 self.bodies[buffer] = body
                 super().statement(stmt)

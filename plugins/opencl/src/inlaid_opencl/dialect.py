@@ -29,6 +29,9 @@ _WORDS = """
 """
 _PRELUDE = f"""\
 #pragma OPENCL FP_CONTRACT ON
+#if defined(__clang__) && (defined(__x86_64__) || defined(__aarch64__))
+#define INLAID_CPU
+#endif
 {chr(10).join(f"typedef {_TYPES[name]} {kind};" for name, kind in C_TYPES.items() if name not in ("bool", "float32", "float64"))}
 #define _Bool bool
 #define INT32_MIN INT_MIN
@@ -37,12 +40,12 @@ _PRELUDE = f"""\
 #define INT64_MAX LONG_MAX
 #define INT64_C(number) number##L
 #define UINT64_C(number) number##UL
-#if defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
+#if defined(INLAID_CPU) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
 #define inlaid_fma(a, b, c) ((a) * (b) + (c)) // contracted to the instruction
 #else
 #define inlaid_fma(a, b, c) fma(a, b, c)
 #endif
-#ifdef __clang__
+#ifdef INLAID_CPU
 #define inlaid_convert(type, value) __builtin_convertvector(value, type)
 #define sqrt(a) __builtin_sqrt(a)
 #define sqrtf(a) __builtin_sqrtf(a)
@@ -62,7 +65,7 @@ _PRELUDE = f"""\
 def _rounding(name: str, builtin: str) -> str:
     """A rounding of floats to whole ones, as an instruction where a compiler says so."""
     return f"""\
-#if defined(__clang__) && defined(__has_builtin)
+#if defined(INLAID_CPU) && defined(__has_builtin)
 #if __has_builtin(__builtin_elementwise_{builtin})
 #define inlaid_{name}(a) __builtin_elementwise_{builtin}(a)
 #endif
@@ -79,7 +82,7 @@ def _memory(of: DType, lanes: int) -> str:
     """How a vector is read and written whose address is that of any element."""
     kind = f"{_TYPES[of.name]}{lanes}"
     return f"""\
-#ifdef __clang__
+#ifdef INLAID_CPU
 typedef {kind} inlaid_{kind} __attribute__((aligned({of.bytes})));
 #define inlaid_load_{kind}(space, at) (*(space const inlaid_{kind} *)(at))
 #define inlaid_store_{kind}(space, at, value) (*(space inlaid_{kind} *)(at) = (value))

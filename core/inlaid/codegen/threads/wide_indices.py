@@ -1,0 +1,176 @@
+"""Indices, conditions and masks in the lanes of a vectorised loop.
+
+What does not read the lane stays scalar. Under a mask no lane that it leaves out is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from inlaid import arith
+from inlaid.codegen.c_statements import Statements
+from inlaid.codegen.c_values import Text
+from inlaid.codegen.threads.dialect import ThreadDialect
+from inlaid.codegen.threads.vectors import Vectors, Wide
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.ranges import Ranges
+from inlaid.types import dtype
+
+_BOOL = dtype("bool")
+
+
+class WideIndices(Statements):
+    """Prints indices. In a vectorised loop `lane` is its variable and `lanes` its extent; `mask` says which lanes count, None that
+    all do; `private` buffers are each lane's own; `wide_names` are variables that differ between lanes."""
+
+    def __init__(self, program: ir.LoopProgram, dialect: ThreadDialect, index: str, ranges: Ranges) -> None:
+        super().__init__(program, index, dialect.words, ranges)
+        self.language = dialect.name
+        self.dialect = dialect
+        self.vectors = Vectors(dialect, self.name_code)
+        self.index_dtype = dtype(index.removesuffix("_t"))
+        self.lane: arith.Var | None = None
+        self.lanes = 0
+        self.mask: Wide | None = None
+        self.private: set[ir.Buffer] = set()
+        self.wide_names: dict[arith.Expr, Wide] = {}
+
+    def name_code(self, kind: str, code: str) -> str:
+        """Give an expression of some type a name."""
+        name = self.fresh("v")
+        self.line(f"const {kind} {name} = {code};")
+        return name
+
+    def report(self, failed: str) -> None:
+        """Report a bad index where a condition holds, and do without the access."""
+        raise NotImplementedError
+
+    def varies(self, expr: arith.Expr) -> bool:
+        """Whether an index differs between lanes."""
+        if self.lane is None:
+            return False
+        if any(var == self.lane or var in self.wide_names for var in arith.free_vars(expr)):
+            return True
+        loads = (node for value in ir.payloads(expr) for node in ir.walk_exprs(value) if isinstance(node, ir.Load))
+        return any(load.buffer in self.private for load in loads)
+
+    def by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
+        """(base, stride) of an index that is base + stride * lane, where the base does not vary; else None."""
+        if not self.varies(flat):
+            return flat, 0
+        assert self.lane is not None
+        found = self.ranges.indices.affine(flat, self.lane)
+        if found is None or not isinstance(found[0], arith.Const) or self.varies(found[1]):
+            return None
+        return found[1], found[0].value
+
+    def component(self, expr: arith.Expr, place: int) -> str:
+        """An index in one lane."""
+
+        def leaf(node: arith.Expr) -> str | None:
+            if node == self.lane:
+                return str(place)
+            if node in self.wide_names:
+                return self.dialect.lane(self.wide_names[node].code, place)
+            if not self.varies(node):
+                return self.leaf(node)
+            if isinstance(node, arith.Opaque):
+                return self.dialect.lane(self._checked(node).code, place)
+            if isinstance(node, (arith.And, arith.Or)) and arith.reads_data(node.operands[1]):
+                return f"-{self.dialect.lane(self.condition(node).code, place)}"
+            if isinstance(node, arith.Select) and any(map(arith.reads_data, node.operands[1:])):
+                return self.dialect.lane(self.wide_index(node).code, place)
+            return None
+
+        if self.lane is not None and not arith.reads_data(expr):
+            expr = self.ranges.indices.simplify(arith.substitute(expr, {self.lane: arith.Const(place)}))
+        return self.index_with(expr, leaf)
+
+    def wide_index(self, expr: arith.Expr) -> Wide:
+        """An index in every lane."""
+        of, lanes = self.index_dtype, self.lanes
+        if expr in self.wide_names:
+            return self.wide_names[expr]
+        shape = self.by_lane(expr)
+        if shape is not None:
+            base = self.dialect.splat(self.index(shape[0]), of, lanes)
+            if shape[1] == 0:
+                return self.vectors.value(base, of, lanes)
+            steps = self.dialect.elements([str(place * shape[1]) for place in range(lanes)], of)
+            return self.vectors.value(steps if shape[0] == arith.ZERO else f"{base} + {steps}", of, lanes)
+        match expr:
+            case arith.Opaque():
+                return self._checked(expr)
+            case arith.Select(operands=(condition, a, b)) if arith.reads_data(a) or arith.reads_data(b):
+                flag = self.condition(condition)
+                with self.under(flag):
+                    then = self.wide_index(a)
+                with self.under(self.vectors.opposite(flag)):
+                    otherwise = self.wide_index(b)
+                return self.vectors.choose(flag, then, otherwise, of)
+        return self.vectors.value(self.dialect.elements([self.component(expr, place) for place in range(lanes)], of), of, lanes)
+
+    def condition(self, expr: arith.Expr) -> Wide:
+        """Whether an index is not zero, in every lane."""
+        if not self.varies(expr) and not arith.reads_data(expr):
+            return self.vectors.widen(Text(self.index(expr)), _BOOL, self.lanes)
+        match expr:
+            case arith.Compare(op=op, operands=(a, b)):
+                left, right = self.wide_index(a), self.wide_index(b)
+                return self.vectors.mask(f"{left.code} {op} {right.code}", self.index_dtype.bits, self.lanes)
+            case arith.And(operands=(a, b)) | arith.Or(operands=(a, b)):
+                one = self.condition(a)
+                if not arith.reads_data(b):
+                    other = self.condition(b)
+                else:
+                    with self.under(one if isinstance(expr, arith.And) else self.vectors.opposite(one)):
+                        other = self.condition(b)
+                return self.vectors.binary("and" if isinstance(expr, arith.And) else "or", one, other, _BOOL)
+            case arith.Not(operands=(a,)):
+                return self.vectors.opposite(self.condition(a))
+        number = self.wide_index(expr)
+        zero = self.vectors.number(0, self.index_dtype, self.lanes)
+        return self.vectors.mask(f"{number.code} != {zero}", self.index_dtype.bits, self.lanes)
+
+    def _checked(self, node: arith.Opaque) -> Wide:
+        """A checked index in every lane."""
+        assert isinstance(node.payload, ir.Expr)
+        value = self.wide_narrowed(node.payload)
+        return value if self.inside(node.payload, node.lower, node.upper) else self.check_lanes(value, node.lower, node.upper)
+
+    def wide_narrowed(self, expr: ir.Expr) -> Wide:
+        """A value as an index in every lane, at the nearest end of what an index can be where it does not fit."""
+        of, to = expr.dtype, self.index_dtype
+        value = self.vectors.widen(self.value(expr), of, self.lanes)
+        if of.bits > to.bits or (of.bits == to.bits and of is not to):
+            low, high = (self.vectors.number(int(limit), of, self.lanes) for limit in to.limits)
+            if of.kind == "int":
+                value = self.vectors.value(f"{value.code} < {low} ? {low} : {value.code}", of, self.lanes)
+            value = self.vectors.value(f"{value.code} > {high} ? {high} : {value.code}", of, self.lanes)
+        return value if of is to else self.vectors.convert(value, of, to)
+
+    def check_lanes(self, value: Wide, low: arith.Dim, high: arith.Dim) -> Wide:
+        """Check an index in every lane that counts; where it is bad it becomes the least, since addresses may be made of it."""
+        least, most = self.wide_index(arith.wrap(low)), self.wide_index(arith.wrap(high))
+        code = f"({value.code} < {least.code}) | ({value.code} > {most.code})"
+        bad = self.vectors.mask(code, self.index_dtype.bits, self.lanes)
+        self.report(self.vectors.any(bad if self.mask is None else self.vectors.both(bad, self.mask)))
+        return self.vectors.choose(bad, least, value, self.index_dtype)
+
+    def leaf(self, expr: arith.Expr) -> str | None:
+        # Under a mask a check counts in lanes, of which all have the same index here.
+        if self.mask is not None and isinstance(expr, arith.Opaque) and expr not in self.names:
+            return self.dialect.lane(self._checked(expr).code, 0)
+        return super().leaf(expr)
+
+    # --- masks ---
+
+    @contextmanager
+    def under(self, flag: Wide) -> Iterator[None]:
+        """Only the lanes where `flag` is set count."""
+        outer, known = self.mask, self.known
+        self.mask = flag if outer is None else self.vectors.both(outer, flag)
+        self.known = dict(known)
+        yield
+        self.mask, self.known = outer, known

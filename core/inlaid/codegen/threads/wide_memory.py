@@ -1,0 +1,177 @@
+"""Loads and stores, scalar or in the lanes of a vectorised loop.
+
+Consecutive elements are one vector; others are read and written one by one, as are those that a mask leaves some of out.
+"""
+
+from __future__ import annotations
+
+from inlaid import arith
+from inlaid.codegen.c import c_type
+from inlaid.codegen.c_expressions import is_name
+from inlaid.codegen.c_values import ATOM, Text
+from inlaid.codegen.threads.dialect import ThreadDialect
+from inlaid.codegen.threads.indices import flat_index
+from inlaid.codegen.threads.registers import Names
+from inlaid.codegen.threads.wide_indices import WideIndices
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.ranges import Ranges
+from inlaid.types import dtype
+
+_BOOL = dtype("bool")
+_MOST_RISKS = 16
+"""Loads and checked indices that are remembered of an expression."""
+
+
+class WideMemory(WideIndices):
+    """Prints accesses to buffers: `spaces` are the qualifiers of pointers, `named` the buffers of named values."""
+
+    def __init__(self, program: ir.LoopProgram, dialect: ThreadDialect, index: str, ranges: Ranges) -> None:
+        super().__init__(program, dialect, index, ranges)
+        self.spaces: dict[ir.Buffer, str] = {}
+        self.named: dict[ir.Buffer, Names] = {}
+        self._risks_of: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
+
+    def place(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
+        """The element of an array that an access is to."""
+        flat = flat_index(buffer, indices)
+        if buffer in self.private and self.lane is not None:
+            flat = arith.add(arith.mul(flat, self.lanes), self.lane)
+        return self.ranges.indices.simplify(flat)
+
+    def element(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> str:
+        return self._element(buffer, self.place(buffer, indices))
+
+    def _elements(self, buffer: ir.Buffer, flat: arith.Expr, shape: tuple[arith.Expr, int] | None) -> list[str]:
+        """The elements of all lanes, at an index that is base + stride * lane where there is a `shape`."""
+        if shape is None or buffer in self.named or isinstance(shape[0], arith.Const):
+            return [self._element(buffer, flat, place) for place in range(self.lanes)]
+        base, stride = self.index(shape[0]), shape[1]
+        if not is_name(base):
+            base = self.name_code(self.index_type, base)
+        return [f"{self.buffers[buffer]}[{base}{f' + {place * stride}' * bool(place)}]" for place in range(self.lanes)]
+
+    def _element(self, buffer: ir.Buffer, flat: arith.Expr, lane: int | None = None) -> str:
+        """An element, in a lane where the index varies."""
+        if buffer not in self.named:
+            return f"{self.buffers[buffer]}[{self.index(flat) if lane is None else self.component(flat, lane)}]"
+        if lane is not None and self.lane is not None:
+            flat = arith.simplify(arith.substitute(flat, {self.lane: arith.Const(lane)}))
+        assert isinstance(flat, arith.Const), f"{buffer}[{flat!r}] has a name"
+        name, part = self.named[buffer].at(flat.value)
+        return name if self.named[buffer].width == 1 else self.dialect.lane(name, part)
+
+    def _pointer(self, buffer: ir.Buffer, base: arith.Expr) -> str:
+        index = self.index(base)
+        return self.buffers[buffer] if index == "0" else f"{self.buffers[buffer]} + {index}"
+
+    def _whole(self, buffer: ir.Buffer, base: arith.Expr) -> str | None:
+        """The name of the vector that consecutive elements are, if they are one."""
+        names = self.named.get(buffer)
+        if names is None or names.width != self.lanes:
+            return None
+        assert isinstance(base, arith.Const), f"{buffer}[{base!r}] has a name"
+        return names.at(base.value)[0]
+
+    def load(self, load: ir.Load) -> Text:
+        """An element, or one for each lane."""
+        buffer, of = load.buffer, load.buffer.dtype
+        flat = self.place(buffer, load.indices)
+        shape = self.by_lane(flat)
+        guard = None if self._is_inside(load) else self.mask
+        if shape is not None and shape[1] == 0:
+            text = self._element(buffer, flat)
+            if guard is not None:
+                text = self.name_code(c_type(of), f"{self.vectors.any(guard)} ? {text} : 0")
+            return Text(f"{text} != 0") if of is _BOOL else Text(text, ATOM)
+        consecutive = shape is not None and shape[1] == 1
+        if shape is not None and consecutive:
+            whole = self._whole(buffer, shape[0])
+            if whole is not None:
+                return self.vectors.loaded(whole, of, self.lanes)
+            if buffer not in self.named and guard is None:
+                return self.vectors.loaded(self._load_run(buffer, shape[0]), of, self.lanes)
+        parts = self._elements(buffer, flat, shape)
+        if guard is None:
+            return self.vectors.loaded(self.dialect.elements(parts, of), of, self.lanes)
+        guarded = [f"{self.dialect.lane(guard.code, place)} ? {part} : 0" for place, part in enumerate(parts)]
+        if shape is None or not consecutive:
+            return self.vectors.loaded(self.dialect.elements(guarded, of), of, self.lanes)
+        name = self.fresh("v")
+        run = self._load_run(buffer, shape[0])
+        self.line(f"{self.dialect.vector(of, self.lanes)} {name};")
+        self.line(f"if ({self.vectors.all(guard)}) {name} = {run};")
+        self.line(f"else {name} = {self.dialect.elements(guarded, of)};")
+        return self.vectors.loaded(name, of, self.lanes)
+
+    def _load_run(self, buffer: ir.Buffer, base: arith.Expr) -> str:
+        return self.dialect.load(self._pointer(buffer, base), self.spaces[buffer], buffer.dtype, self.lanes)
+
+    def store_lanes(self, stmt: ir.Store) -> None:
+        """Store an element for each lane."""
+        buffer, of = stmt.buffer, stmt.buffer.dtype
+        value = self.vectors.widen(self.value(stmt.value), stmt.value.dtype, self.lanes)
+        flat = self.place(buffer, stmt.indices)
+        shape = self.by_lane(flat)
+        if shape is not None and shape[1] == 1:
+            whole = self._whole(buffer, shape[0])
+            if whole is not None:
+                if self.mask is not None:
+                    value = self.vectors.choose(self.mask, value, self.vectors.loaded(whole, of, self.lanes), stmt.value.dtype)
+                self.line(f"{whole} = {self.vectors.stored(value, of)};")
+                return
+        stored = value.code
+        if of is _BOOL:
+            stored = self.name_code(self.dialect.vector(of, self.lanes), self.vectors.stored(value, of))
+        lanes = [self.dialect.lane(stored, place) for place in range(self.lanes)]
+        if shape is not None and shape[1] == 1 and buffer not in self.named:
+            run = self.dialect.store(stored, self._pointer(buffer, shape[0]), self.spaces[buffer], of, self.lanes)
+            if self.mask is None:
+                self.line(f"{run};")
+                return
+            with self.block(f"if ({self.vectors.all(self.mask)})"):
+                self.line(f"{run};")
+            with self.block("else"):
+                self._store_parts(self._elements(buffer, flat, shape), lanes)
+            return
+        self._store_parts(self._elements(buffer, flat, shape), lanes)
+
+    def _store_parts(self, targets: list[str], lanes: list[str]) -> None:
+        for place, (target, part) in enumerate(zip(targets, lanes, strict=True)):
+            guard = "" if self.mask is None else f"if ({self.dialect.lane(self.mask.code, place)}) "
+            self.line(f"{guard}{target} = {part};")
+
+    # --- what must not be evaluated where it is not chosen ---
+
+    def needs_guard(self, expr: ir.Expr) -> bool:
+        """Whether an expression reads memory or checks an index, so that it must not be evaluated where it is not chosen: unless
+        all that it reads is known, or lies inside its buffer in any case."""
+        risks = self._risks(expr)
+        return risks is None or any(risk not in self.known and not self._is_inside(risk) for risk in risks)
+
+    def _is_inside(self, risk: ir.Expr) -> bool:
+        if not isinstance(risk, ir.Load) or any(map(arith.reads_data, risk.indices)):
+            return False
+        if risk.buffer in self.named:
+            return True
+        size = arith.product(risk.buffer.shape)
+        low, high = self.ranges.indices.bounds(flat_index(risk.buffer, risk.indices))
+        return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size
+
+    def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
+        """What an expression reads and checks; None where that is much."""
+        memo, stack = self._risks_of, [expr]
+        while stack:
+            node = stack[-1]
+            below = ir.operands(node)
+            waiting = [item for item in below if item not in memo]
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            if isinstance(node, ir.Load) or (isinstance(node, ir.Index) and arith.reads_data(node.index)):
+                memo[node] = (node,)
+                continue
+            parts = [memo[item] for item in below]
+            found = dict.fromkeys(risk for part in parts for risk in part or ())
+            memo[node] = None if None in parts or len(found) > _MOST_RISKS else tuple(found)
+        return memo[expr]
