@@ -78,6 +78,29 @@ program sharing(x: float32[8]) -> (y: float32[8], z: int8[8]):
       z[w] = b[(7 + (w * -1))]
 """
 
+LOOP = """
+program loop(x: int32[4, 8], n: int32[4]) -> (y: int32[4, 8]):
+  for b in 4, thread, "blockIdx.x":
+    alloc s: int32[2, 8] in "shared"
+    alloc k: int32[] in "shared"
+    for t in 8, thread, "threadIdx.x":
+      s[0, t] = x[b, t]
+    k[] = int32(0)
+    while (k[] < n[b]):
+      for u in 8, thread, "threadIdx.x":
+        s[1, u] = (s[0, ((u + 1) % 8)] + int32(1))
+      for v in 8, thread, "threadIdx.x":
+        s[0, v] = s[1, v]
+      k[] = (k[] + int32(1))
+    if (int32(1) < n[b]):
+      for w in 8, thread, "threadIdx.x":
+        s[1, w] = s[0, (7 + (w * -1))]
+      for z in 8, thread, "threadIdx.x":
+        s[0, z] = s[1, z]
+    for q in 8, thread, "threadIdx.x":
+      y[b, q] = s[0, q]
+"""
+
 
 def text_of(program):
     (kernel,) = split_launches(parse(program), SCOPES).kernels.items()
@@ -109,6 +132,10 @@ def test_a_bad_index_is_reported_and_nothing_is_done():
         for value in (-1, 100, 2**40, -(2**40)):
             bad[0][bad[1]] = value
             assert compiled.run(given, results)
+
+
+def test_barriers_in_loops_that_data_ends():
+    check([parse(LOOP)], [[np.arange(32, dtype=np.int32).reshape(4, 8), np.array([0, 1, 2, 5], np.int32)]])
 
 
 def test_buffers_share_memory():
