@@ -36,7 +36,7 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team) -> Non
     for rows: for t in 2, threads: ...
     for rows: acc[row] = last[row, 0] + last[row, 1]
     """
-    reducing = _reducing(s, name)
+    reducing = reducing_loops(s, name)
     if not reducing:
         raise ScheduleError(f"block {name} reduces one element")
     inner = reducing[-1]
@@ -47,10 +47,10 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team) -> Non
     _store_parts(s, name, thread, group, team)
     while length > STEP:
         length //= STEP
-        (loop,) = _reducing(s, name)
+        (loop,) = reducing_loops(s, name)
         _, place = s.split(loop, (None, length))
         _store_parts(s, name, place, group, team)
-    for loop in _reducing(s, name):
+    for loop in reducing_loops(s, name):
         s.unroll(loop)
     work_in_team(s, name, group, team, 0)
 
@@ -98,7 +98,7 @@ def _store_parts(s: Schedule, name: str, thread: Var, group: Var | None, team: T
     s.set_scope(made.body.buffer.name, team.scope)
 
 
-def _reducing(s: Schedule, name: str) -> list[Var]:
+def reducing_loops(s: Schedule, name: str) -> list[Var]:
     """The loops of a block that reduce, as they are nested."""
     block = next(block for block in blocks_of(s.program) if block.name == name)
     kinds = zip(block.iters, axis_loops(s, name), strict=True)

@@ -12,9 +12,9 @@ from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent, present
-from inlaid.schedules.threads.cooperate import Team, reduce_in_team, work_in_team
+from inlaid.schedules.threads.cooperate import Team, reduce_in_team, reducing_loops, work_in_team
 from inlaid.schedules.threads.grid import BLOCKS, bind_flat, expected, shared_scope, threads_of
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -22,6 +22,9 @@ from inlaid.types import ROW_MAJOR
 
 LEAST = 4
 """Elements of a row for each thread of a team: below, putting partial results together takes longer than what is saved."""
+
+LONG = 64
+"""Elements of a row for each thread from which on a second kernel is worth its launch."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,18 @@ class RowsRule:
                 return None
             row, column = _extents(s, kernel)
             team = context.decide("team", _teams(context), _team(context, row, column, kernel.along))
-            scheduled = _schedule(s, kernel, team.number, context)
+            pieces = _pieces(s, kernel, team.number, context)
+            if pieces.number > 1:
+                first = _split(s, kernel, pieces.number)
+                _schedule(s, first, team.number, context)
+                last = _team(context, row, pieces.number, kernel.along)
+                _schedule(s, kernel, last, context)
+            else:
+                _schedule(s, kernel, team.number, context)
+            _bind_loose(s, kernel, context)
         except ScheduleError:
             return None
-        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: scheduled), decisions=(team,))
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: s), decisions=(team, pieces))
 
 
 def _kernel(s: Schedule) -> _Kernel | None:
@@ -117,7 +128,38 @@ def _team(context: KernelContext, rows: int, columns: int, along: bool) -> int:
     return max(size for size in _teams(context) if size == 1 or size <= min(most, columns // LEAST))
 
 
-def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> Schedule:
+def _pieces(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> Decision:
+    """Into how many pieces to cut rows, each of which a team of its own reduces, before another kernel puts their results together:
+    as many as fill the device, of `LONG` elements a thread. Several reductions would each take two kernels: rows stay whole."""
+    if sum(block.init is not None for block in blocks_of(s.program)) != 1:
+        return context.decide("pieces", (1,), 1)
+    rows, columns = _extents(s, kernel)
+    resident = threads_of(context).resident
+    best = max(min(resident // (max(rows, 1) * team), columns // (LONG * team)), 1)
+    return context.decide("pieces", (1 << step for step in range(resident.bit_length())), 1 << (best.bit_length() - 1))
+
+
+def _split(s: Schedule, kernel: _Kernel, pieces: int) -> _Kernel:
+    """Reduce pieces of rows. The kernel that does so, before the one that is left."""
+    block = next(block for block in blocks_of(s.program) if block.init is not None)
+    loops = reducing_loops(s, block.name)
+    loop = s.fuse(*loops) if len(loops) > 1 else loops[0]
+    piece, _ = s.split(loop, (pieces, None))
+    assert isinstance(block.body, ir.Store)
+    part = s.rfactor(block.name, piece, len(block.body.indices) if kernel.along else 0)
+    stored = s.cache_write(part)
+    made = next(block for block in blocks_of(s.program) if block.name == stored)
+    rows = tuple(place for place, item in enumerate(made.iters) if item.extent != arith.ONE)
+    return _Kernel((part,), (), (stored,), stored, rows, kernel.along)
+
+
+def _bind_loose(s: Schedule, kernel: _Kernel, context: KernelContext) -> None:
+    for name in kernel.loose:
+        for loop in s.loops(name)[:1]:
+            bind_flat(s, loop, threads_of(context).block)
+
+
+def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> None:
     """
     for rows, blocks:
         for each reduction: its partial results, by thread; these, by fewer threads; the reduction, by one
@@ -132,11 +174,6 @@ def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -
         _alone(s, kernel, rows, context)
     else:
         _together(s, kernel, rows, columns, team, context)
-    for name in kernel.loose:
-        (loop,) = s.loops(name) or (None,)
-        if loop is not None:
-            bind_flat(s, loop, threads_of(context).block)
-    return s
 
 
 def _alone(s: Schedule, kernel: _Kernel, rows: list[Var], context: KernelContext) -> None:

@@ -41,7 +41,8 @@ def compact(stmt: ir.Stmt) -> ir.Stmt:
 
 
 def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
-    """The allocation as deep in `body` as all uses allow.
+    """The allocation as deep in `body` as all uses allow. In a memory scope it also leaves out what comes before and after them,
+    which may be kernels of their own.
 
     It goes into a loop only where every iteration first writes all that it touches, so that nothing is carried to the next.
     """
@@ -51,6 +52,9 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
             if len(users) == 1:
                 index = users[0]
                 return ir.Seq((*stmts[:index], _sink(buffer, stmts[index]), *stmts[index + 1 :]))
+            first, end = users[0], users[-1] + 1
+            if buffer.scope not in ("", "register") and end - first < len(stmts):
+                return ir.Seq((*stmts[:first], _shrunk(buffer, ir.Seq(stmts[first:end])), *stmts[end:]))
         case ir.For(body=inner, kind=kind) if kind is not ir.ForKind.VECTORIZED and _starts_afresh(inner, buffer):
             sunk = _sink(buffer, inner)
             if not (kind is ir.ForKind.THREAD and buffer.scope == "" and _spans_threads(sunk, buffer)):

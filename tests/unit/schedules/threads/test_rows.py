@@ -91,3 +91,29 @@ def test_teams_are_as_large_as_fills_the_device(rows, columns, team):
     """256 threads are resident, 8 of them run in lock step; each has four elements at least."""
     _, offer = offer_of(kernel(lambda x: ops.softmax(x, axis=1), ((rows, columns), "float32")), GPU, RULE)
     assert [decision.value for decision in offer.decisions if decision.name == "team"] == [team]
+
+
+@CHECKED
+@given(
+    st.sampled_from(["sum", "max", "scaled", "whole", "columns"]),
+    st.integers(1, 3),
+    st.integers(1, 300),
+    st.sampled_from([1, 4, 8]),
+    st.sampled_from([2, 4, 16]),
+    st.booleans(),
+)
+def test_few_long_rows_are_cut_in_pieces(name, rows, columns, team, pieces, symbolic):
+    body, tolerance = KERNELS[name]
+    shape = (columns, rows) if "columns" in name else (rows, columns)
+    if not symbolic and (1 in shape or columns < 4):
+        return
+    program = kernel(body, ((N, M) if symbolic else shape, "float32"))
+    sizes = {N: shape[0], M: shape[1]} if symbolic else {}
+    split = held_to_the_interpreter(program, GPU, sizes, RULE, tolerance=tolerance, team=team, pieces=pieces)
+    assert len(split.kernels) == 2
+
+
+@pytest.mark.parametrize(("rows", "columns", "pieces"), [(1, 100000, 8), (2, 100000, 4), (8, 100000, 1), (1, 5000, 2), (1, 999, 1)])
+def test_rows_are_cut_as_the_device_is_filled(rows, columns, pieces):
+    _, offer = offer_of(kernel(lambda x: total(x), ((rows, columns), "float32")), GPU, RULE)
+    assert [decision.value for decision in offer.decisions if decision.name == "pieces"] == [pieces]
