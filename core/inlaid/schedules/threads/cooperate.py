@@ -27,7 +27,7 @@ class Team:
     scope: str
 
 
-def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team) -> None:
+def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team, lanes: int = 1) -> None:
     """
     for rows: for k: acc[row] += f(row, k)
     becomes
@@ -35,16 +35,23 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team) -> Non
     for rows: for t in 8, threads: less[row, t] = part[row, t] + part[row, t + 8] + part[row, t + 16] + part[row, t + 24]
     for rows: for t in 2, threads: ...
     for rows: acc[row] = last[row, 0] + last[row, 1]
+
+    where `own` is a vector of several `lanes`, which divide the innermost extent.
     """
     reducing = reducing_loops(s, name)
     if not reducing:
         raise ScheduleError(f"block {name} reduces one element")
     inner = reducing[-1]
-    if len(reducing) > 1 and _shorter(s, inner, team.size):
+    if len(reducing) > 1 and _shorter(s, inner, team.size * lanes):
         inner = s.fuse(*reducing)
+    _, thread = s.split(inner, (None, team.size * lanes))
+    vectors = None
+    if lanes > 1:
+        vectors = s.rfactor(name, thread, _rank(s, name))
+        (loop,) = reducing_loops(s, name)
+        thread, _ = s.split(loop, (team.size, lanes))
+    _store_parts(s, name, thread, group, team, vectors)
     length = team.size
-    _, thread = s.split(inner, (None, length))
-    _store_parts(s, name, thread, group, team)
     while length > STEP:
         length //= STEP
         (loop,) = reducing_loops(s, name)
@@ -55,8 +62,9 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team) -> Non
     work_in_team(s, name, group, team, 0)
 
 
-def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns: int) -> None:
-    """Bind the loops of a block inside a group of rows: the last `columns` of them to the team, the one before to the rows."""
+def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns: int, lanes: int = 1) -> None:
+    """Bind the loops of a block inside a group of rows: the last `columns` of them to the team, in vectors of `lanes`, the one
+    before to the rows."""
     inner = _inside(s, name, group)
     block = next(block for block in blocks_of(s.program) if block.name == name)
     own = {loop for item, loop in zip(block.iters, axis_loops(s, name), strict=True) if item.kind is ir.IterKind.REDUCTION}
@@ -66,6 +74,10 @@ def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns:
         raise ScheduleError(f"block {name} runs over several rows in a group")
     if columns:
         last = inner[-1]
+        if lanes > 1:
+            last, lane = s.split(last, (None, lanes))
+            s.vectorize(lane)
+            inner[-1] = last
         if columns > 1 and _shorter(s, last, team.size):
             last = s.fuse(*inner[-columns:])
             inner = [*rows, last]
@@ -76,11 +88,10 @@ def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns:
         s.bind(row, team.rows)
 
 
-def _store_parts(s: Schedule, name: str, thread: Var, group: Var | None, team: Team) -> None:
-    """Let each iteration of a loop of a reduction work out a partial result in a register of its own thread, and store it once."""
-    block = next(block for block in blocks_of(s.program) if block.name == name)
-    assert isinstance(block.body, ir.Store)
-    place = len(block.body.indices) if team.axis == "threadIdx.x" else 0
+def _store_parts(s: Schedule, name: str, thread: Var, group: Var | None, team: Team, vectors: str | None = None) -> None:
+    """Let each iteration of a loop of a reduction work out a partial result in a register of its own thread, and store it once;
+    from what the block `vectors` works out in lanes before, if that is named."""
+    place = _rank(s, name) if team.axis == "threadIdx.x" else 0
     part = s.rfactor(name, thread, place)
     made = next(block for block in blocks_of(s.program) if block.name == part)
     assert isinstance(made.body, ir.Store)
@@ -92,10 +103,37 @@ def _store_parts(s: Schedule, name: str, thread: Var, group: Var | None, team: T
         raise ScheduleError(f"block {part} runs over several rows in a group")
     s.reorder(*rows, own)
     s.compute_at(part, own)
+    if vectors is not None:
+        s.compute_at(vectors, own)
+        _reduce_lanes(s, vectors)
+        for loop in _inside(s, part, own):
+            s.unroll(loop)
     for row in rows:
         s.bind(row, team.rows)
     s.bind(own, team.axis)
     s.set_scope(made.body.buffer.name, team.scope)
+
+
+def _rank(s: Schedule, name: str) -> int:
+    """Of what a block writes."""
+    block = next(block for block in blocks_of(s.program) if block.name == name)
+    assert isinstance(block.body, ir.Store)
+    return len(block.body.indices)
+
+
+def _reduce_lanes(s: Schedule, vectors: str) -> None:
+    """
+    for lane: { v[lane] = 0; for k: v[lane] += f(k, lane) }    becomes    v[lanes] = 0; for k: v[lanes] += f(k, lanes)
+    """
+    block = next(block for block in blocks_of(s.program) if block.name == vectors)
+    assert isinstance(block.body, ir.Store)
+    s.set_scope(block.body.buffer.name, "register")
+    reducing = reducing_loops(s, vectors)
+    lane = next(loop for loop in reversed(s.loops(vectors)) if loop not in reducing)
+    if reducing:
+        s.reorder(*reducing, lane)
+        s.vectorize(s.loops(s.decompose_reduction(vectors, reducing[0]))[-1])
+    s.vectorize(lane)
 
 
 def reducing_loops(s: Schedule, name: str) -> list[Var]:

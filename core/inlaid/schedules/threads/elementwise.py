@@ -61,10 +61,13 @@ def bind_vectors(s: Schedule, block: ir.Block, threads: int, pieces: int = 1, la
 
 
 def lanes_of(block: ir.Block, vector_bytes: int) -> int:
-    """How many neighbouring elements of a block a thread should take: a power of two, so that the widest of its accesses has at
-    most `vector_bytes`, and each starts at a multiple of its length; 1 where accesses leave gaps or indices choose values."""
-    item = block.iters[-1] if block.iters else None
-    if item is None or not isinstance(block.body, ir.Store) or not block.body.indices or block.body.indices[-1] is not item.var:
+    """How many neighbouring elements of a block a thread should take along its last iteration variable: a power of two, so that the
+    widest of its accesses has at most `vector_bytes`, and each starts at a multiple of its length; 1 where accesses leave gaps or
+    indices choose values. A reduction keeps as many partial results."""
+    if not block.iters or not isinstance(block.body, ir.Store):
+        return 1
+    item, store = block.iters[-1], block.body
+    if item.kind is ir.IterKind.SPATIAL and (not store.indices or store.indices[-1] is not item.var):
         return 1
     analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in block.iters})
     starts: list[arith.Linear] = []
@@ -77,7 +80,7 @@ def lanes_of(block: ir.Block, vector_bytes: int) -> int:
             return 1
         starts.append(start)
         widest = max(widest, buffer.dtype.bytes)
-    if any(_chooses(node, item.var) for node in ir.walk_exprs(block.body.value)):
+    if not starts or any(_chooses(node, item.var) for node in ir.walk_exprs(store.value)):
         return 1
     lanes = 1 << max((vector_bytes // widest).bit_length() - 1, 0)
     if isinstance(item.extent, arith.Const):

@@ -15,6 +15,7 @@ from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, 
 from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent, present
 from inlaid.schedules.threads.cooperate import Team, reduce_in_team, reducing_loops, work_in_team
+from inlaid.schedules.threads.elementwise import lanes_of
 from inlaid.schedules.threads.grid import BLOCKS, bind_flat, expected, shared_scope, threads_of
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -197,6 +198,8 @@ def _together(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[Var],
     """Several threads for each row, and several rows for each block."""
     scope = shared_scope(context)
     assert scope is not None, "threads put partial results together in memory that they share"
+    width = threads_of(context).vector_bytes if kernel.along else 0
+    lanes = {block.name: lanes_of(block, width) for block in blocks_of(s.program)}
     team = Team(size, "threadIdx.x" if kernel.along else "threadIdx.y", "threadIdx.y" if kernel.along else "threadIdx.x", scope)
     group = None
     if rows:
@@ -213,10 +216,10 @@ def _together(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[Var],
     for name in kernel.names:
         block = next(block for block in blocks_of(s.program) if block.name == name)
         if block.init is not None:
-            reduce_in_team(s, name, group, team)
+            reduce_in_team(s, name, group, team, lanes[name])
         else:
             work_in_team(s, name, group, team, 0)
-    work_in_team(s, kernel.final, group, team, len(columns))
+    work_in_team(s, kernel.final, group, team, len(columns), lanes[kernel.final] if columns else 1)
     if group is not None:
         s.bind(group, BLOCKS)
     for name in kernel.scalars:

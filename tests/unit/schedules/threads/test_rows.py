@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from inlaid import arith, ops
 from inlaid.schedules.threads.rows import RowsRule
+from inlaid.tensor import ir
 
 from .held import CLASSES, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of, planted_races
 
@@ -117,3 +118,13 @@ def test_few_long_rows_are_cut_in_pieces(name, rows, columns, team, pieces, symb
 def test_rows_are_cut_as_the_device_is_filled(rows, columns, pieces):
     _, offer = offer_of(kernel(lambda x: total(x), ((rows, columns), "float32")), GPU, RULE)
     assert [decision.value for decision in offer.decisions if decision.name == "pieces"] == [pieces]
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "lanes"), [(64, "float32", {4}), (62, "float32", {2}), (63, "float32", set()), (64, "float16", {8})]
+)
+def test_rows_are_read_in_vectors_that_divide_them(columns, dtype, lanes):
+    split = held_to_the_interpreter(kernel(lambda x: ops.softmax(x, axis=1), ((5, columns), dtype)), GPU, rule=RULE, tolerance=1e-2)
+    (made,) = split.kernels.values()
+    loops = [stmt for stmt in ir.walk_stmts(made.program.body) if isinstance(stmt, ir.For)]
+    assert {loop.extent.value for loop in loops if loop.kind is ir.ForKind.VECTORIZED} == lanes
