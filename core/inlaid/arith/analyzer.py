@@ -227,6 +227,8 @@ class Analyzer:
                 stack.append((node.operands[0], factor))
             elif type(node) is Mul and type(node.operands[1]) is Const:
                 stack.append((node.operands[0], factor * node.operands[1].value))
+            elif type(node) is Const:
+                constant += factor * node.value
             else:
                 form = self.linear(node)
                 constant += factor * form.constant

@@ -8,10 +8,11 @@ in 64 bits. `//` and `%` are floor division and its remainder, as in Python.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from operator import index
+from operator import attrgetter, index
 from typing import Protocol, SupportsIndex, Union
 
 Dim = Union[int, "Expr"]
+_HASH = attrgetter("_hash")
 
 
 class Payload(Protocol):
@@ -33,7 +34,7 @@ class Expr:
 
     def __init__(self, *operands: Expr) -> None:
         self.operands = operands
-        self._hash = hash((type(self), operands))
+        self._hash = hash((type(self), *map(_HASH, operands)))
 
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         """The same node over other operands, folded as its operator folds."""
@@ -343,13 +344,18 @@ class Select(Expr):
         return "select({!r}, {!r}, {!r})".format(*self.operands)
 
 
-ZERO = Const(0)
-ONE = Const(1)
+_SMALL = {value: Const(value) for value in range(-16, 1024)}
+ZERO = _SMALL[0]
+ONE = _SMALL[1]
 
 
 def wrap(value: Dim) -> Expr:
     """The expression for an integer or an expression."""
-    return value if isinstance(value, Expr) else Const(value)
+    return value if isinstance(value, Expr) else _number(value)
+
+
+def _number(value: int) -> Const:
+    return _SMALL[value] if type(value) is int and -16 <= value < 1024 else Const(value)
 
 
 def unwrap(value: Dim) -> Dim:
@@ -359,25 +365,25 @@ def unwrap(value: Dim) -> Dim:
 
 def add(a: Dim, b: Dim) -> Expr:
     """a + b, worked out where both are constant."""
-    a, b = wrap(a), wrap(b)
-    if isinstance(a, Const):
-        if isinstance(b, Const):
-            return Const(a.value + b.value)
+    a, b = a if isinstance(a, Expr) else _number(a), b if isinstance(b, Expr) else _number(b)
+    if type(a) is Const:
+        if type(b) is Const:
+            return _number(a.value + b.value)
         if a.value == 0:
             return b
-    if isinstance(b, Const) and b.value == 0:
+    if type(b) is Const and b.value == 0:
         return a
     return Add(a, b)
 
 
 def mul(a: Dim, b: Dim) -> Expr:
     """a * b, with a constant on the right."""
-    a, b = wrap(a), wrap(b)
-    if isinstance(a, Const):
+    a, b = a if isinstance(a, Expr) else _number(a), b if isinstance(b, Expr) else _number(b)
+    if type(a) is Const:
         a, b = b, a
-    if isinstance(b, Const):
-        if isinstance(a, Const):
-            return Const(a.value * b.value)
+    if type(b) is Const:
+        if type(a) is Const:
+            return _number(a.value * b.value)
         if b.value == 0:
             return ZERO
         if b.value == 1:
@@ -507,38 +513,42 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 def free_vars(expr: Dim) -> frozenset[Expr]:
     """The `Var`s and `SizeVar`s that an expression reads, those inside `Opaque` payloads included."""
-    return _NOTHING if isinstance(expr, int) else _reads(expr)[0]
-
-
-def reads_data(expr: Expr) -> bool:
-    """Whether an expression depends on what lies in buffers."""
-    return _reads(expr)[1]
+    try:
+        return expr._reads[0]  # type: ignore[union-attr] # asked for millions of times, and mostly known
+    except AttributeError:
+        return _NOTHING if isinstance(expr, int) else _reads(expr)[0]
 
 
 _NOTHING: frozenset[Expr] = frozenset()
 
 
+def reads_data(expr: Expr) -> bool:
+    """Whether an expression depends on what lies in buffers."""
+    try:
+        return expr._reads[1]
+    except AttributeError:
+        return _reads(expr)[1]
+
+
 def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
     """The variables that an expression reads, and whether it reads data: worked out once for each expression."""
-    try:
-        return expr._reads
-    except AttributeError:
-        pass
     stack = [expr]
     while stack:
         node = stack[-1]
-        missing = [operand for operand in node.operands if not hasattr(operand, "_reads")]
-        if missing:
-            stack.extend(missing)
+        variables, data = _NOTHING, False
+        try:
+            for operand in node.operands:
+                more, reads = operand._reads
+                variables, data = variables | more if variables and more else variables or more, data or reads
+        except AttributeError:
+            stack.extend(node.operands)
             continue
         stack.pop()
-        if isinstance(node, (Var, SizeVar)):
-            node._reads = frozenset((node,)), False
-        elif isinstance(node, Opaque):
-            node._reads = node.payload.free_vars() | free_vars(node.lower) | free_vars(node.upper), True
-        else:
-            parts = [operand._reads for operand in node.operands]
-            node._reads = _NOTHING.union(*(variables for variables, _ in parts)), any(data for _, data in parts)
+        if not node.operands and isinstance(node, (Var, SizeVar)):
+            variables = frozenset((node,))
+        elif not node.operands and isinstance(node, Opaque):
+            variables, data = node.payload.free_vars() | free_vars(node.lower) | free_vars(node.upper), True
+        node._reads = variables, data
     return expr._reads
 
 

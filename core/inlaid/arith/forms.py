@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from inlaid.arith.expr import Add, Const, Expr, Mul
+from inlaid.arith.expr import Add, Expr, Mul, wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Linear:
         """The form as an expression: terms in the order in which they were met, the constant last."""
         result: Expr | None = None
         for atom, count in self.terms.items():
-            term = atom if count == 1 else Mul(atom, Const(count))
+            term = atom if count == 1 else Mul(atom, wrap(count))
             result = term if result is None else Add(result, term)
         if result is None:
-            return Const(self.constant)
-        return Add(result, Const(self.constant)) if self.constant else result
+            return wrap(self.constant)
+        return Add(result, wrap(self.constant)) if self.constant else result
 
 
 def constant_form(value: int) -> Linear:
