@@ -249,7 +249,7 @@ class _Places(Rewriter):
         self._places = places
 
     def index(self, index: Expr) -> Expr:
-        done = super().index(index)
+        done = self._rebuilt_index(index)
         return self._places.get(done, done)
 
 

@@ -557,9 +557,11 @@ class LoopProgram:
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
     """The value operands of an expression. The payloads of checked indices are not among them: see `index_operands`."""
+    if type(expr) is Binary:  # these first two are nearly all there is, and matching is slow
+        return (expr.a, expr.b)
+    if type(expr) in _LEAVES:
+        return ()
     match expr:
-        case Binary(a=a, b=b):
-            return (a, b)
         case Unary(a=a) | Cast(a=a) | Bitcast(a=a):
             return (a,)
         case Fma(a=a, b=b, c=c):
@@ -571,14 +573,14 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+_LEAVES = (Load, Const, Index)
+
+
 def index_operands(expr: Expr) -> tuple[arith.Expr, ...]:
     """The integer operands of an expression."""
-    match expr:
-        case Load(indices=indices):
-            return indices
-        case Index(index=index):
-            return (index,)
-    return ()
+    if isinstance(expr, Load):
+        return expr.indices
+    return (expr.index,) if type(expr) is Index else ()
 
 
 def map_expr(
@@ -601,7 +603,7 @@ def map_expr(
             indices = tuple(map(index, node.indices))
             if any(map(is_not, indices, node.indices)):
                 new = Load(node.dtype, node.buffer, indices)
-        elif isinstance(node, Index):
+        elif type(node) is Index:
             mapped = index(node.index)
             if mapped is not node.index:
                 new = Index(node.dtype, mapped)
@@ -650,7 +652,7 @@ def substitute(expr: Expr, mapping: Mapping[arith.Expr, arith.Expr]) -> Expr:
 
 def payloads(index: arith.Expr) -> Iterator[Expr]:
     """The values that an integer expression checks."""
-    for part in arith.walk(index):
+    for part in arith.walk(index) if arith.reads_data(index) else ():
         if isinstance(part, arith.Opaque):
             assert isinstance(part.payload, Expr), "a checked index of a loop program wraps a value expression"
             yield part.payload
@@ -658,7 +660,12 @@ def payloads(index: arith.Expr) -> Iterator[Expr]:
 
 def parts(expr: Expr) -> tuple[Expr, ...]:
     """The value expressions directly below one: its operands, and the values that its indices check."""
-    return (*operands(expr), *(value for index in index_operands(expr) for value in payloads(index)))
+    if type(expr) is Binary:
+        return (expr.a, expr.b)
+    indices = index_operands(expr)
+    if any(map(arith.reads_data, indices)):
+        return tuple(value for index in indices for value in payloads(index))
+    return operands(expr)
 
 
 def walk_exprs(*roots: Expr) -> Iterator[Expr]:
@@ -670,7 +677,8 @@ def walk_exprs(*roots: Expr) -> Iterator[Expr]:
         if node not in seen:
             seen.add(node)
             yield node
-            stack.extend(reversed(parts(node)))
+            if below := parts(node):
+                stack.extend(reversed(below))
 
 
 def free_vars(expr: Expr) -> frozenset[arith.Expr]:
@@ -726,6 +734,16 @@ def threads_meet(stmt: Stmt, axes: Collection[str]) -> bool:
         isinstance(node, Barrier) or (isinstance(node, Intrinsic) and not frozenset(axes).isdisjoint(node.over))
         for node in walk_stmts(stmt)
     )
+
+
+def values_in(stmt: Stmt) -> Iterator[Expr]:
+    """Every value expression of a statement and those inside it once, those inside checked indices included."""
+    roots: list[Expr] = []
+    for node in walk_stmts(stmt):
+        values, indices = statement_operands(node)
+        roots += values
+        roots += (value for index in indices if not isinstance(index, int) for value in payloads(index))
+    return walk_exprs(*roots)
 
 
 def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:

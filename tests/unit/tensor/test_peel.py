@@ -114,3 +114,21 @@ def test_long_tiles_leave_strips() -> None:
         data = np.arange(size, dtype=np.int8)
         (found,) = interp.run(done, [data], {N: size})
         np.testing.assert_array_equal(found, data + 1)
+
+
+def test_first_elements_and_whole_pieces_end_apart() -> None:
+    """A condition on the first element of a piece holds for one more piece than the condition on all of it."""
+    source, target, firsts = (ir.Buffer(name, (extent,), dtype("int8")) for name, extent in zip("stf", (N, N, N), strict=True))
+    y, x = arith.Var("y"), arith.Var("x")
+    first = guarded(ir.Store(firsts, (y * 4,), ir.load(source, (y * 4,))), arith.compare("<", y * 4, N))
+    place = y * 4 + x
+    add = guarded(ir.Store(target, (place,), ir.load(source, (place,)) + 1), arith.compare("<", place, N))
+    inner = ir.For(x, arith.wrap(4), add, ir.ForKind.VECTORIZED)
+    fill = ir.For(z := arith.Var("z"), arith.wrap(N), ir.Store(firsts, (z,), ir.const(0, "int8")))
+    for stmts in ((first, inner), (inner, first)):
+        loop = ir.For(y, arith.ceildiv(N, 4), ir.Seq(stmts))
+        program = ir.LoopProgram("both", (source,), (target, firsts), ir.Seq((fill, loop)))
+        for size in (1, 3, 4, 6, 8):
+            data = np.arange(1, size + 1, dtype=np.int8)
+            for wanted, found in zip(interp.run(program, [data]), interp.run(peel_loops(program), [data]), strict=True):
+                np.testing.assert_array_equal(wanted, found)

@@ -173,9 +173,8 @@ def values_of(stmt: ir.Stmt) -> Iterator[ir.Expr]:
         case ir.Block(bindings=bindings, predicate=predicate):
             indices = (*bindings, predicate)
     for index in indices:
-        for node in arith.walk(index):
-            if isinstance(node, arith.Opaque) and isinstance(node.payload, ir.Expr):
-                yield node.payload
+        if arith.reads_data(index):
+            yield from ir.payloads(index)
 
 
 def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:

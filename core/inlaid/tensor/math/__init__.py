@@ -69,6 +69,8 @@ def expand(expr: Expr, keep: frozenset[str] = frozenset()) -> Expr:
 
 def expand_program(program: ir.LoopProgram, keep: frozenset[str] = frozenset()) -> ir.LoopProgram:
     """A program with its mathematical functions, but those in `keep` (which the target has itself), replaced by arithmetic."""
+    if not any(isinstance(node, ir.CallMath) and node.name not in keep for node in ir.values_in(program.body)):
+        return program
     for rewriter in _rewriters(keep):
         program = rewriter.program(program)
     return program

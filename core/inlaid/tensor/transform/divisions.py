@@ -42,7 +42,7 @@ class _Divisions(Rewriter):
     def index(self, index: arith.Expr) -> arith.Expr:
         done = self._indices.get(index)
         if done is None:
-            done = super().index(index)
+            done = self._rebuilt_index(index)
             if isinstance(done, Division) and not isinstance(done.operands[1], arith.Const) and not arith.reads_data(done):
                 self.divides = True
                 done = self._indices[index] = self._replaced(done)

@@ -10,13 +10,11 @@ else the greatest value: as `ml_dtypes` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import values_of
 from inlaid.tensor.ir import Expr, binary, bitcast, cast, const, select
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import DType, dtype
@@ -76,13 +74,9 @@ def legalise(program: ir.LoopProgram, native: frozenset[str], converted: frozens
         for buffer in (*program.params, *local)
         if buffer.dtype.name not in native
     }
-    if not narrow and all(node.dtype.name in native for stmt in ir.walk_stmts(program.body) for node in _values(stmt)):
+    if not narrow and all(node.dtype.name in native for node in ir.values_in(program.body)):
         return program
     return _Legaliser(narrow, native, converted).program(program)
-
-
-def _values(stmt: ir.Stmt) -> Iterator[Expr]:
-    return ir.walk_exprs(*values_of(stmt))
 
 
 class _Legaliser(Rewriter):

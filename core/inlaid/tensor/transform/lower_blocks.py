@@ -154,7 +154,22 @@ def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 class _Unroller(Rewriter):
-    """Copies bodies with the numbers of all unrolled loops around, outer ones first, so that each copy is built once."""
+    """Copies bodies with the numbers of all unrolled loops around, outer ones first, so that each copy is built once. What does
+    not read the variable of the loop is worked out by the rewriter around, once for all copies."""
+
+    def __init__(self, around: _Unroller | None = None, var: arith.Var | None = None, number: int = 0) -> None:
+        super().__init__({} if around is None or var is None else {**around._variables, var: arith.Const(number)})
+        self._around = around
+        self._var = var
+
+    def index(self, index: arith.Expr) -> arith.Expr:
+        if type(index) is arith.Const or arith.reads_data(index):
+            return self._rebuilt_index(index)
+        used = arith.free_vars(index)
+        level: _Unroller | None = self
+        while level is not None and level._var not in used:
+            level = level._around
+        return index if level is None else level._rebuilt_index(index)
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
@@ -162,7 +177,7 @@ class _Unroller(Rewriter):
                 extent = arith.simplify(self.index(stmt.extent))
                 if not isinstance(extent, arith.Const):
                     raise ScheduleError(f"loop {var} is marked to be unrolled, but its extent {extent!r} is not constant")
-                copies = (_Unroller({**self._variables, var: arith.Const(number)}) for number in range(extent.value))
+                copies = (_Unroller(self, var, number) for number in range(extent.value))
                 return joined(*(copy.stmt(stmt.body) for copy in copies))
             case ir.Seq(stmts=stmts):
                 new = tuple(map(self.stmt, stmts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -71,7 +71,7 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
         if isinstance(loop.extent, arith.Const) and loop.extent.value > 1:
             last = loop.extent.value - 1
             most: Ranges = {**ranges, loop.var: (0, last - 1)}
-            if any(_only_last(condition, inner, inside, most) for condition, inner in _often(loop)):
+            if _last_alone(_often(loop), inside, most):
                 main = _without(
                     replace(loop, extent=arith.Const(last)), lambda part, inner: None if Analyzer(inner).prove(part) else part, most
                 )
@@ -116,11 +116,26 @@ class _Pieces:
         return self.limit == other.limit or Analyzer().equal(self.limit, other.limit)
 
 
-def _pieces(loop: ir.For, condition: arith.Expr, inner: Ranges) -> _Pieces | None:
-    """What a condition says of a loop's variable; None for any other condition. `inner` are the ranges of loops inside."""
-    match condition:
-        case arith.Compare(op="<", operands=(place, end)) if loop.var in arith.free_vars(condition):
-            found = arith.affine(place - end, loop.var)
+class _Limits:
+    """What conditions say of a loop's variable, each worked out once."""
+
+    def __init__(self, loop: ir.For) -> None:
+        self._variable = loop.var
+        self._known: dict[Hashable, _Pieces | None] = {}
+
+    def pieces(self, condition: arith.Expr, inner: Ranges) -> _Pieces | None:
+        """What a condition says; None for any that says something else. `inner` are the ranges of loops inside."""
+        if not isinstance(condition, arith.Compare) or self._variable not in arith.free_vars(condition):
+            return None
+        key = (condition, *inner.items())
+        if key not in self._known:
+            self._known[key] = self._pieces(condition, inner)
+        return self._known[key]
+
+    def _pieces(self, condition: arith.Compare, inner: Ranges) -> _Pieces | None:
+        if condition.op == "<":
+            place, end = condition.operands
+            found = arith.affine(place - end, self._variable)
             if found is None or not isinstance(found[0], arith.Const) or found[0].value < 1:
                 return None
             start = arith.substitute(found[1], dict.fromkeys(inner, arith.ZERO))
@@ -128,42 +143,59 @@ def _pieces(loop: ir.For, condition: arith.Expr, inner: Ranges) -> _Pieces | Non
             low, high = Analyzer(inner).bounds(rest)
             if low is not None and high is not None and low >= 0 and high < found[0].value:
                 return _Pieces(found[0].value, rest, arith.simplify(arith.ZERO - start))
-    return None
+        return None
 
 
 def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
     """A loop over pieces of an unknown length, the last piece apart; None where no condition says that it is such a loop, and where
     loops inside can leave out what there is not."""
     found: list[_Pieces] = []
-    for part, inner in _conditions(loop, {}):
-        pieces = _pieces(loop, part, inner)
-        if pieces is None or any(map(pieces.same, found)) or _left_to_others(loop, part):
+    limits = _Limits(loop)
+    for part, pieces in _limits_of(loop, limits):
+        if _left_to_others(loop, part):
             continue
         if not isinstance(loop.extent, arith.Const) and Analyzer().equal(pieces.count, loop.extent):
             found.append(pieces)
-        elif not found and _all_under(loop, pieces):
+        elif not found and _all_under(loop, pieces, limits):
             ends = (pieces.whole, pieces.count)
             whole, extent = (arith.simplify(arith.minimum(arith.maximum(end, 0), loop.extent)) for end in ends)
-            return _cut(loop, [pieces], whole, extent, ranges)
+            return _cut(loop, [pieces], limits, whole, extent, ranges)
     if not found:
         return None
     # Limits that take as many pieces may leave different numbers of them whole.
     whole = arith.simplify(reduce(arith.minimum, (pieces.whole for pieces in found)))
-    return _cut(loop, found, whole, loop.extent, ranges)
+    return _cut(loop, found, limits, whole, loop.extent, ranges)
+
+
+def _limits_of(loop: ir.For, limits: _Limits) -> list[tuple[arith.Expr, _Pieces]]:
+    """The limits that conditions set, each once, with a condition: one that asks for more than the first element of a piece, where
+    one does."""
+    found: list[tuple[arith.Expr, _Pieces]] = []
+    for part, inner in _conditions(loop, {}):
+        pieces = limits.pieces(part, inner)
+        if pieces is None:
+            continue
+        place = next((place for place, (_, other) in enumerate(found) if pieces.same(other)), None)
+        if place is None:
+            found.append((part, pieces))
+        elif found[place][1].rest == arith.ZERO:
+            found[place] = part, pieces
+    return found
 
 
 def _left_to_others(loop: ir.For, condition: arith.Expr) -> bool:
     """Whether a loop inside ends where a condition begins to fail: then nothing need be written twice for it."""
     used = arith.free_vars(condition)
     return any(
-        other == condition and (found := _pieces(stmt, other, inner)) is not None and _all_under(stmt, found)
+        other == condition and (found := limits.pieces(other, inner)) is not None and _all_under(stmt, found, limits)
         for stmt in ir.walk_stmts(loop.body)
         if isinstance(stmt, ir.For) and stmt.kind in _PLAIN and stmt.var in used
+        for limits in (_Limits(stmt),)
         for other, inner in _conditions(stmt, {})
     )
 
 
-def _all_under(loop: ir.For, pieces: _Pieces) -> bool:
+def _all_under(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
     """Whether iterations in which a condition fails leave nothing behind, for a limit that is not known."""
     if not any(isinstance(var, arith.SizeVar) for var in arith.free_vars(pieces.limit)):
         return False
@@ -176,7 +208,7 @@ def _all_under(loop: ir.For, pieces: _Pieces) -> bool:
             case ir.Intrinsic():
                 return all(region.buffer in local for region in stmt.touching(ir.Access.WRITE)) and bool(stmt.regions)
             case ir.If(condition=ir.Index(index=index), otherwise=otherwise):
-                if any(pieces.same(_pieces(loop, part, inner)) for part in _parts(index)):
+                if any(pieces.same(limits.pieces(part, inner)) for part in _parts(index)):
                     return otherwise is None or idle(otherwise, inner)
             case ir.For(var=var, extent=extent):
                 inner = {**inner, var: (0, arith.unwrap(extent - 1))}
@@ -185,9 +217,9 @@ def _all_under(loop: ir.For, pieces: _Pieces) -> bool:
     return idle(loop.body, {})
 
 
-def _cut(loop: ir.For, found: Sequence[_Pieces], whole: arith.Expr, extent: arith.Expr, ranges: Ranges) -> ir.Stmt:
+def _cut(loop: ir.For, found: Sequence[_Pieces], limits: _Limits, whole: arith.Expr, extent: arith.Expr, ranges: Ranges) -> ir.Stmt:
     """The loop over `whole` pieces, where conditions hold; what is left of the last one apart, where `extent` is more."""
-    read = _reader(loop, found)
+    read = _reader(loop, found, limits)
     most: Ranges = {**ranges, loop.var: (0, arith.unwrap(whole - 1))}
     main = _without(replace(loop, extent=whole), lambda part, known: None if read(part, known) else part, most)
     main = _peel_body(main, most)
@@ -200,10 +232,10 @@ def _cut(loop: ir.For, found: Sequence[_Pieces], whole: arith.Expr, extent: arit
     unit = dict(loop.annotations).get(REMAINDERS.name)
     tail: ir.Stmt | None = None
     if len(found) == 1:
-        tail = _strips(loop, found[0], last, ranges, unit)
+        tail = _strips(loop, found[0], limits, last, ranges, unit)
         if tail is None and unit:
             left = arith.simplify(found[0].limit - start * found[0].size)
-            tail = _remainders(loop, found[0], loop.body, left, unit, last, ranges)
+            tail = _remainders(loop, found[0], limits, loop.body, left, unit, last, ranges)
     if tail is None:
         tail = _peel(Rewriter(last).stmt(loop.body), ranges)
     return ir.Seq((main, ir.If(truth(arith.compare("<", whole, extent)), _bound(start, whole, tail))))
@@ -213,12 +245,12 @@ def _bound(variable: arith.Var, value: arith.Expr, body: ir.Stmt) -> ir.Stmt:
     return ir.Let(variable, ir.Index(dtype("int64"), value), body)
 
 
-def _reader(loop: ir.For, found: Sequence[_Pieces]) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
+def _reader(loop: ir.For, found: Sequence[_Pieces], limits: _Limits) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
     """A function that tells which of these conditions a part of a condition is, given the ranges of the loops around it."""
     inside = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
 
     def read(part: arith.Expr, known: Ranges) -> _Pieces | None:
-        pieces = _pieces(loop, part, {var: span for var, span in known.items() if var in inside})
+        pieces = limits.pieces(part, {var: span for var, span in known.items() if var in inside})
         return pieces if pieces is not None and any(map(pieces.same, found)) else None
 
     return read
@@ -227,6 +259,7 @@ def _reader(loop: ir.For, found: Sequence[_Pieces]) -> Callable[[arith.Expr, Ran
 def _remainders(
     loop: ir.For,
     pieces: _Pieces,
+    limits: _Limits,
     body: ir.Stmt,
     left: arith.Expr,
     unit: int,
@@ -236,7 +269,7 @@ def _remainders(
 ) -> ir.Stmt:
     """Code of its own for each number of rows or vectors, `unit` elements each, that may be left of the last piece: `left` elements
     are. `most` is the greatest number that there is code for; the default is what is less than a piece."""
-    read, count = _reader(loop, [pieces]), arith.Var(f"{loop.var.name}_left")
+    read, count = _reader(loop, [pieces], limits), arith.Var(f"{loop.var.name}_left")
     tail: ir.Stmt | None = None
     for end in range(most or pieces.size - (unit == 1), 0, -unit):
 
@@ -256,7 +289,7 @@ def _remainders(
 
 
 def _strips(
-    loop: ir.For, pieces: _Pieces, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges, unit: int | None
+    loop: ir.For, pieces: _Pieces, limits: _Limits, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges, unit: int | None
 ) -> ir.Stmt | None:
     """What is left of the last piece as a loop over strips of its rows; None where its rows are no unrolled loops, or too few.
 
@@ -265,7 +298,7 @@ def _strips(
     """
 
     def asks(condition: arith.Expr, row: arith.Var) -> bool:
-        part = _pieces(loop, condition, {row: (0, pieces.size - 1)})
+        part = limits.pieces(condition, {row: (0, pieces.size - 1)})
         return part is not None and part.rest == row and pieces.same(part)
 
     rows = frozenset(
@@ -290,7 +323,7 @@ def _strips(
         left = arith.simplify(left - number * STRIP)
         rows_here = arith.select(arith.compare("<=", left, longest), left, STRIP)
         shifted = replace(pieces, limit=arith.simplify(pieces.limit - number * STRIP))
-        return ir.For(number, count, _remainders(loop, shifted, strip, rows_here, unit, last, inside, longest))
+        return ir.For(number, count, _remainders(loop, shifted, _Limits(loop), strip, rows_here, unit, last, inside, longest))
     # The first row of a strip is always there; asked for once, it is known to all that follows.
     first = arith.compare("<", last[loop.var] * pieces.size + number * STRIP, pieces.limit)
     return ir.For(number, count, ir.If(truth(first), _peel(Rewriter(last).stmt(strip), inside)))
@@ -301,9 +334,16 @@ def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.Stmt:
     return replace(loop, body=_peel(loop.body, ranges))
 
 
-def _only_last(condition: arith.Expr, inner: Ranges, whole: Ranges, most: Ranges) -> bool:
-    """Whether a condition may fail in the loop, but not before its last iteration."""
-    return not Analyzer({**whole, **inner}).prove(condition) and Analyzer({**most, **inner}).prove(condition)
+def _last_alone(conditions: Sequence[tuple[arith.Expr, Ranges]], whole: Ranges, most: Ranges) -> bool:
+    """Whether one of the conditions may fail in the loop, but not before its last iteration."""
+    known: dict[int, tuple[Analyzer, Analyzer]] = {}
+    for condition, inner in conditions:
+        if id(inner) not in known:
+            known[id(inner)] = Analyzer({**whole, **inner}), Analyzer({**most, **inner})
+        every, before = known[id(inner)]
+        if not every.prove(condition) and before.prove(condition):
+            return True
+    return False
 
 
 def _conditions(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[arith.Expr, Ranges]]:

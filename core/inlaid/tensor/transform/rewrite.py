@@ -26,6 +26,7 @@ class Rewriter:
         stmt: Callable[[ir.Stmt], ir.Stmt | None] | None = None,
     ) -> None:
         self._variables = variables or {}
+        self._mapped = self._variables.keys()
         self._buffers = buffers or {}
         self._replace_expr = expr
         self._replace_stmt = stmt
@@ -34,6 +35,12 @@ class Rewriter:
 
     def index(self, index: arith.Expr) -> arith.Expr:
         """An integer expression rebuilt."""
+        if type(index) is arith.Const or (self._mapped.isdisjoint(arith.free_vars(index)) and not arith.reads_data(index)):
+            return index
+        return self._rebuilt_index(index)
+
+    def _rebuilt_index(self, index: arith.Expr) -> arith.Expr:
+        """An integer expression of whose parts `index` may change some."""
         done = self._indices.get(index)
         if done is not None:
             return index if done == index else done
