@@ -16,6 +16,8 @@ ISSUED = 2
 """Vector operations, loads and stores together, that a core does a cycle."""
 INTRINSIC = 2.0
 """Cycles of a tensor intrinsic, its loads included."""
+Sizes = dict[ir.Expr, int]
+"""Operations of stores, by the values that they store: kept while a program is looked at, each nest of which is asked for again."""
 
 
 def serial_where_short(program: ir.LoopProgram, width: int) -> ir.LoopProgram:
@@ -33,47 +35,56 @@ def _shorten(stmt: ir.Stmt, width: int) -> ir.Stmt:
     return mapped(stmt, lambda inner: _shorten(inner, width))
 
 
-def left(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0) -> float:
+def left(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0, sizes: Sizes | None = None) -> float:
     """What is left of a budget of cycles when a statement has run so often. Looks no further once nothing is. `usual` stands for
-    lengths of loops that are not known before they run, and cycles of a tensor intrinsic are guessed; 0: they take all there is."""
+    lengths of loops that are not known before they run, and cycles of a tensor intrinsic are guessed; 0: they take all there is.
+    `sizes` is where what is counted of stores is kept."""
+    sizes = {} if sizes is None else sizes
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=kind):
             if kind is ir.ForKind.VECTORIZED:
-                return left(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual)
-            return left(body, times * extent, budget, width, usual)
+                return left(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual, sizes)
+            return left(body, times * extent, budget, width, usual, sizes)
         case ir.For(extent=extent, body=body) if usual:
-            return left(body, times * _most(extent, usual), budget, width, usual)
+            return left(body, times * _most(extent, usual), budget, width, usual, sizes)
         case ir.While(body=body) if usual:
-            return left(body, times * usual, budget, width, usual)
+            return left(body, times * usual, budget, width, usual, sizes)
         case ir.Intrinsic() if usual:
             return budget - times * INTRINSIC
         case ir.Store(value=value):
-            return budget - times * (1 + sum(1 for _ in ir.walk_exprs(value))) / ISSUED
+            return budget - times * _size(value, sizes) / ISSUED
         case ir.For() | ir.While() | ir.Intrinsic():
             return 0.0  # nobody knows
     for inner in ir.substatements(stmt):
         if budget > 0:
-            budget = left(inner, times, budget, width, usual)
+            budget = left(inner, times, budget, width, usual, sizes)
     return budget
 
 
-def issued(stmt: ir.Stmt, width: int, usual: int) -> arith.Expr:
-    """Operations of a statement in terms of sizes, of which a core issues `ISSUED` a cycle; `usual` as of `left`, for loops whose
-    length depends on anything but sizes."""
+def _size(value: ir.Expr, sizes: Sizes) -> int:
+    """Operations of a store of a value."""
+    if value not in sizes:
+        sizes[value] = 1 + sum(1 for _ in ir.walk_exprs(value))
+    return sizes[value]
+
+
+def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
+    """Operations of a statement in terms of sizes, of which a core issues `ISSUED` a cycle. `usual` is for loops whose length
+    depends on anything but sizes; `sizes` as of `left`."""
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=ir.ForKind.VECTORIZED):
-            return max(extent * _bits(body) // width, 1) * issued(body, width, usual)
+            return max(extent * _bits(body) // width, 1) * issued(body, width, usual, sizes)
         case ir.For(extent=extent, body=body):
             if arith.reads_data(extent) or not all(isinstance(size, arith.SizeVar) for size in arith.free_vars(extent)):
                 extent = arith.Const(_most(extent, usual))
-            return arith.simplify(extent * issued(body, width, usual))
+            return arith.simplify(extent * issued(body, width, usual, sizes))
         case ir.While(body=body):
-            return arith.simplify(usual * issued(body, width, usual))
+            return arith.simplify(usual * issued(body, width, usual, sizes))
         case ir.Store(value=value):
-            return arith.Const(1 + sum(1 for _ in ir.walk_exprs(value)))
+            return arith.Const(_size(value, sizes))
         case ir.Intrinsic():
             return arith.Const(int(ISSUED * INTRINSIC))
-    return arith.simplify(sum((issued(inner, width, usual) for inner in ir.substatements(stmt)), arith.ZERO))
+    return arith.simplify(sum((issued(inner, width, usual, sizes) for inner in ir.substatements(stmt)), arith.ZERO))
 
 
 def _most(extent: arith.Expr, usual: int) -> int:

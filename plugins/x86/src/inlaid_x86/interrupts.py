@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid_x86.cpu import TILES
-from inlaid_x86.fork import ISSUED, issued, left
+from inlaid_x86.fork import ISSUED, Sizes, issued, left
 from inlaid_x86.llvm.kernel import Polls
 
 CHUNK = 1e7
@@ -24,7 +24,7 @@ _USUAL = 4096
 
 def cycles(kernel: ir.LoopProgram, width: int) -> float:
     """Predicted cycles of a kernel, `CHUNK` at most."""
-    return CHUNK - max(_left(kernel.body, width), 0.0)
+    return CHUNK - max(_left(kernel.body, width, {}), 0.0)
 
 
 def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
@@ -33,29 +33,29 @@ def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
     if any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == TILES.name for stmt in ir.walk_stmts(kernel.body)):
         return {}
     found: dict[ir.For, Polls] = {}
-    _find(kernel.body, width, found)
+    _find(kernel.body, width, found, {})
     return found
 
 
-def _find(stmt: ir.Stmt, width: int, found: dict[ir.For, Polls]) -> None:
+def _find(stmt: ir.Stmt, width: int, found: dict[ir.For, Polls], sizes: Sizes) -> None:
     if isinstance(stmt, ir.For):
-        if stmt.kind is ir.ForKind.VECTORIZED or _left(stmt, width) > 0:
+        if stmt.kind is ir.ForKind.VECTORIZED or _left(stmt, width, sizes) > 0:
             return
-        rest = _left(stmt.body, width)
+        rest = _left(stmt.body, width, sizes)
         before = len(found)
         if rest <= 0:
-            _find(stmt.body, width, found)
+            _find(stmt.body, width, found, sizes)
         if len(found) == before:  # where an iteration is long: one of several parts, each short
             known = max(int(STEP / max(CHUNK - rest, 1.0)), 1)
-            operations = issued(stmt.body, width, _USUAL)
+            operations = issued(stmt.body, width, _USUAL, sizes)
             found[stmt] = Polls(known) if isinstance(operations, arith.Const) else Polls(int(STEP * ISSUED), operations)
     elif not isinstance(stmt, ir.While):
         for inner in ir.substatements(stmt):
-            _find(inner, width, found)
+            _find(inner, width, found, sizes)
 
 
-def _left(stmt: ir.Stmt, width: int) -> float:
-    return left(stmt, 1.0, CHUNK, width, _USUAL)
+def _left(stmt: ir.Stmt, width: int, sizes: Sizes) -> float:
+    return left(stmt, 1.0, CHUNK, width, _USUAL, sizes)
 
 
 def checkpoints(calls: Sequence[float]) -> frozenset[int] | None:

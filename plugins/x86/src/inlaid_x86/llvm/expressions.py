@@ -15,7 +15,7 @@ from inlaid.tensor import ir
 from inlaid_x86.llvm import arithmetic
 from inlaid_x86.llvm.access import AccessGuard
 from inlaid_x86.llvm.function import FunctionPrinter, mangle
-from inlaid_x86.llvm.indices import INDEX, IndexPrinter, without_constant
+from inlaid_x86.llvm.indices import INDEX, IndexPrinter
 from inlaid_x86.llvm.intrinsics import MathEmitter
 from inlaid_x86.llvm.rounding import known_bounds, rounded
 from inlaid_x86.llvm.upper_half import print_upper_half, upper_half
@@ -53,6 +53,7 @@ class ExpressionPrinter:
         self.versions: dict[ir.Buffer, int] = {}
         self.epoch = 0
         self.guard: AccessGuard | None = None
+        self._places: dict[tuple[ir.Buffer, tuple[arith.Expr, ...]], arith.Expr] = {}
         self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
         self._squares: dict[tuple[ir.Buffer, arith.Expr, arith.Dim], set[int]] = {}
         self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
@@ -61,9 +62,13 @@ class ExpressionPrinter:
     # --- memory ---
 
     def _flat(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
-        flat: arith.Expr = arith.ZERO
-        for extent, index in zip(buffer.shape, indices, strict=True):
-            flat = arith.add(arith.mul(flat, extent), index)
+        key = (buffer, indices)
+        if key not in self._places:
+            place: arith.Expr = arith.ZERO
+            for extent, index in zip(buffer.shape, indices, strict=True):
+                place = arith.add(arith.mul(place, extent), index)
+            self._places[key] = place
+        flat = self._places[key]
         if buffer in self.private:
             assert self.lane is not None
             flat = arith.add(arith.mul(flat, self.lanes), self.lane)
@@ -79,7 +84,7 @@ class ExpressionPrinter:
             self.guard.check(self.p, self.index.print, buffer, index, count, self.mask)
 
     def _address(self, buffer: ir.Buffer, flat: arith.Expr) -> str:
-        rest, constant = without_constant(flat)
+        rest, constant = self.index.without_constant(flat)
         offset = self.index.print(rest)
         if offset.lanes:
             # What is chosen by a branch has a value per lane, here the same in all.
@@ -100,7 +105,7 @@ class ExpressionPrinter:
         """(base, stride) when an index is base + stride * lane and neither varies by lane, else None."""
         if self.lane is None:
             return flat, 0
-        rest, constant = without_constant(flat)
+        rest, constant = self.index.without_constant(flat)
         key = ("by lane", rest, self.lane, self.lanes)
         found: tuple[arith.Expr | None, arith.Dim] | None = self.p.recall(key)
         if found is None:
@@ -155,7 +160,7 @@ class ExpressionPrinter:
             if isinstance(item.value, ir.Load) and item.value.buffer not in written:
                 base, stride = self._by_lane(self._flat(item.value.buffer, item.value.indices)) or (None, 0)
                 if base is not None and stride not in (0, 1):
-                    rest, constant = without_constant(base)
+                    rest, constant = self.index.without_constant(base)
                     self._squares.setdefault((item.value.buffer, rest, stride), set()).add(constant)
 
     def _find_combs(self, body: ir.Stmt) -> None:
@@ -168,7 +173,7 @@ class ExpressionPrinter:
             assert isinstance(item, ir.Store)
             base, stride = self._by_lane(self._flat(item.buffer, item.indices)) or (None, 0)
             if base is not None and isinstance(stride, int) and stride in (2, 4, 8):
-                rest, constant = without_constant(base)
+                rest, constant = self.index.without_constant(base)
                 self._combs.setdefault((item.buffer, rest, stride), {})[constant] = None
         read = {
             node.buffer
@@ -186,7 +191,7 @@ class ExpressionPrinter:
     def _interleaved(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim, value: Value) -> bool:
         """Keep what is stored to every `stride`-th place until all places between are there too, and store all in one run. False
         where there are no such others."""
-        rest, constant = without_constant(base)
+        rest, constant = self.index.without_constant(base)
         places = self._combs.get((buffer, rest, stride)) if isinstance(stride, int) else None
         if places is None:
             return False
@@ -202,7 +207,7 @@ class ExpressionPrinter:
     def _column(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
         """A gather that is one of as many as there are lanes, from neighbouring places: together they read a square, which is
         loaded by rows and turned. None where there are no such others."""
-        rest, constant = without_constant(base)
+        rest, constant = self.index.without_constant(base)
         places = self._squares.get((buffer, rest, stride))
         if self.mask is not None or places is None:
             return None
@@ -316,7 +321,7 @@ class ExpressionPrinter:
     def _holds_all(self, buffer: ir.Buffer, base: arith.Expr) -> bool:
         """Whether a buffer of registers holds all lanes of a vector, those too that a mask leaves out. It is then loaded and stored
         whole: LLVM would leave what is stored under a mask in memory."""
-        rest, first = without_constant(base)
+        rest, first = self.index.without_constant(base)
         size = arith.product(buffer.shape)
         room = size + CUT_BYTES // buffer.dtype.bytes if isinstance(size, int) else 0
         return buffer.scope == "register" and rest == arith.ZERO and first + self.lanes <= room
@@ -368,18 +373,18 @@ class ExpressionPrinter:
     def _expr(self, expr: ir.Expr) -> Value:
         """The value of an expression. Iterative, apart from guarded choices: fused expressions may be thousands of nodes deep."""
         stack = [expr]
-        while stack:
+        while True:
             node = stack[-1]
-            waiting = [] if self._known(node) is not None else [arg for arg in self._eager(node) if self._known(arg) is None]
-            if waiting:
-                stack.extend(reversed(waiting))
-                continue
+            found = self._known(node)
+            if found is None:
+                waiting = [arg for arg in self._eager(node) if self._known(arg) is None]
+                if waiting:
+                    stack.extend(reversed(waiting))
+                    continue
+                found = self.p.remember(id(node), self._node(node))
             stack.pop()
-            if self._known(node) is None:
-                self.p.remember(id(node), self._node(node))
-        found = self._known(expr)
-        assert found is not None
-        return found
+            if not stack:
+                return found
 
     def _known(self, expr: ir.Expr) -> Value | None:
         if isinstance(expr, ir.Const):

@@ -100,12 +100,10 @@ class FunctionPrinter:
 
     def recall(self, key: Hashable) -> Any:
         """What is remembered under a key in this block or one that dominates it, None for nothing."""
-        for memo in reversed(self._passing):
-            if key in memo:
-                return memo[key]
-        for memo in reversed(self._lasting):
-            if key in memo:
-                return memo[key]
+        for memos in (self._passing, self._lasting):
+            for memo in reversed(memos):
+                if memo and key in memo:  # most are empty
+                    return memo[key]
         return None
 
     def remember(self, key: Hashable, value: _Kept, lasting: bool = False) -> _Kept:

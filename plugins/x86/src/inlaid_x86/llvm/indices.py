@@ -46,14 +46,19 @@ class IndexPrinter:
         self.values: dict[arith.Expr, Value] = {}
         self.analyzer = arith.Analyzer()
         self.cells: dict[arith.Expr, str] = {}
+        self._inside: dict[tuple[arith.Analyzer, arith.Expr, int | None, int | None], arith.Analyzer] = {}
         self._depths: dict[arith.Expr, int] = {}
+        self._parts: dict[arith.Expr, tuple[arith.Expr, int]] = {}
         self._cheap: dict[arith.Expr, bool] = {}
         self._ends: dict[arith.Compare, tuple[arith.Expr, bool] | None] = {}
 
     def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
         """Give a variable its value and inclusive range."""
         self.values[variable] = value
-        self.analyzer = self.analyzer.inside({variable: (low, high)})
+        key = (self.analyzer, variable, low, high)  # copies of a loop side by side share what is worked out in one
+        if key not in self._inside:
+            self._inside[key] = self.analyzer.inside({variable: (low, high)})
+        self.analyzer = self._inside[key]
         self._depths[variable] = self.printer.depth
 
     @contextmanager
@@ -68,6 +73,13 @@ class IndexPrinter:
         if outer is not None:
             self.values[variable] = outer
             self._depths[variable] = depth
+
+    def without_constant(self, expr: arith.Expr) -> tuple[arith.Expr, int]:
+        """As the function, once for each expression."""
+        found = self._parts.get(expr)
+        if found is None:
+            found = self._parts[expr] = without_constant(expr)
+        return found
 
     def print(self, expr: arith.Expr) -> Value:
         """The value of an expression, i64 (comparisons give 0 or 1)."""

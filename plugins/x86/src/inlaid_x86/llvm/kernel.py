@@ -6,6 +6,7 @@ function of their own, called back through the context. A vectorised loop is pri
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,6 +63,12 @@ def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
             places = [place for place in range(lanes) if arith.evaluate(condition, {loop.var: place})]
             return Rewriter({loop.var: arith.Const(places[0])}).stmt(then) if len(places) == 1 else None
     return None
+
+
+@functools.cache
+def _ramp(lanes: int) -> str:
+    """The numbers of the lanes."""
+    return "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
 
 
 def _accumulates(loop: ir.For) -> bool:
@@ -272,7 +279,7 @@ class KernelPrinter(ExpressionPrinter):
         if single is not None:
             self._statement(single)
             return
-        ramp = "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
+        ramp = _ramp(lanes)
         self.lane, self.lanes = loop.var, lanes
         with self.p.statement(), self.index.bound(loop.var, Value(ramp, INDEX, lanes), 0, lanes - 1):
             self._find_squares(loop.body)
