@@ -66,13 +66,14 @@ def build_regions(
     kept = caches(keep).objects
     objects = MemoryStore() if kept.folder is None else kept  # equal kernels of several regions are compiled once
     programs: Programs = {}
+    printed: dict[Any, Any] = {}
     for name in waiting:
         index = partitioned.regions[name]
         target = takers[index].target
         region = bordered.region(name, partitioned.module[name], target)
         context = DriverContext(
-            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs, instruments,
-            instructions=instructions,
+            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs, printed,
+            instruments, instructions=instructions,
         )  # fmt: skip
         try:
             if isolated is None or target.kind == FALLBACK:

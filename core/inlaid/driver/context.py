@@ -53,9 +53,10 @@ def _inside(region: Region) -> Region:
 @dataclass(frozen=True)
 class DriverContext:
     """Implements `inlaid.plugins.CompileContext` for one target. `progress` is told of steps and how far they are; without `fusion`
-    every operator is a kernel of its own. `programs` are shared by regions of each target. `instruments` watch the passes over a
-    region: over a module of that alone, under its symbol; `kernel_instruments` those over its kernels, whose schedules `watch` is
-    told of. `instructions` are tensor intrinsics that the user declares, each with how this target's code generator prints it."""
+    every operator is a kernel of its own. `programs` are shared by regions of each target, `printed` by all. `instruments` watch
+    the passes over a region: over a module of that alone, under its symbol; `kernel_instruments` those over its kernels, whose
+    schedules `watch` is told of. `instructions` are tensor intrinsics that the user declares, each with how this target's code
+    generator prints it."""
 
     target: Target
     registry: PluginRegistry
@@ -64,6 +65,7 @@ class DriverContext:
     fusion: bool = True
     objects: Store = field(default_factory=lambda: caches().objects)
     programs: Programs = field(default_factory=dict)
+    printed: dict[Any, Any] = field(default_factory=dict)
     instruments: Sequence[Instrument[Module]] = ()
     kernel_instruments: Sequence[Instrument[LoopProgram]] = ()
     instructions: Sequence[Any] = ()

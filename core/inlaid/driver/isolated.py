@@ -14,6 +14,7 @@ import resource
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from inlaid import ops
 from inlaid.artifact.plan import Program, RegionInfo
@@ -69,6 +70,7 @@ class _Server:
         kept = caches(session.keep).objects
         self._objects = MemoryStore() if kept.folder is None else kept
         self._programs: Programs = {}
+        self._printed: dict[Any, Any] = {}
         self._functions: dict[Path, Function] = {}
 
     def serve(self, folder: Path) -> bytes:
@@ -100,8 +102,10 @@ class _Server:
             found = borders_of(region, self._registry)
             (folder / BORDERS).write_text(json.dumps(None if found is None else asdict(found)), encoding="utf-8")
             return
-        fusion = self._session.fusion
-        context = DriverContext(target, self._registry, ops.TABLE, fusion=fusion, objects=self._objects, programs=self._programs)
+        context = DriverContext(
+            target, self._registry, ops.TABLE, fusion=self._session.fusion, objects=self._objects, programs=self._programs,
+            printed=self._printed,
+        )  # fmt: skip
         artifact = compile_region(region, context)
         info = RegionInfo(request.symbol, request.target, source_nodes(region))
         write_package(Package(Program({}, (info,)), (artifact,), {}), folder / RESULT)

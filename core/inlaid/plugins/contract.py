@@ -418,6 +418,11 @@ class CompileContext(Protocol):
     def objects(self) -> Store:
         """Where code generators keep what they made, by `inlaid.cache.digest` of all that it depends on."""
 
+    @property
+    def printed(self) -> dict[Any, Any]:
+        """Where a code generator of loop level keeps what it makes of kernels: further regions of a model may have the same ones,
+        as objects. Keys begin with the target."""
+
     def report(self, step: str, done: int, total: int) -> None:
         """Tell the user, and whoever times the compiler, which step a code generator is at, and how far it is: 0 of 0 where that is
         not known."""

@@ -27,14 +27,15 @@ PLAIN = X86Options(threads=1, cpu="x86-64-v2")
 
 
 class Context:
-    """A code generator for loop programs asks nothing of the compiler but a place to keep objects, which is none here, and which
-    instructions the user declares, which are none either."""
+    """A code generator for loop programs asks nothing of the compiler but a place to keep objects, which is none here, one for what
+    regions share, and which instructions the user declares, which are none either."""
 
     objects = Store(None, 0)
     instructions = ()
 
     def __init__(self, options: X86Options) -> None:
         self.target = Target("x86", options)
+        self.printed: dict[Any, Any] = {}
 
     def lower(self, region: Any) -> Any:
         raise AssertionError

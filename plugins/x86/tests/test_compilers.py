@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -23,6 +24,7 @@ from inlaid_x86 import compilers, emit
 from inlaid_x86.codegen import X86Codegen
 from inlaid_x86.compilers import Compilers
 from inlaid_x86.linking import link_image
+from inlaid_x86.llvm.region import print_kernel
 from inlaid_x86.machine import TRIPLE, data_layout
 from inlaid_x86.options import MACHINE
 
@@ -179,6 +181,21 @@ def test_equal_kernels_are_compiled_once(tmp_path: Path) -> None:
 def test_regions_share_kernels(tmp_path: Path) -> None:
     """Three kernels, two entries and the helper: not four kernels."""
     assert kept([region_of([adding(1), adding(2)], "one"), region_of([adding(2), adding(3)], "two")], tmp_path) == 6
+
+
+def test_kernels_that_regions_share_are_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, printed = adding(2), []
+
+    def seen(kernel: ir.LoopProgram, *arguments: Any) -> str:
+        printed.append(kernel)
+        return print_kernel(kernel, *arguments)
+
+    monkeypatch.setattr("inlaid_x86.codegen.print_kernel", seen)
+    context = Context(PLAIN)
+    both = [region_of([shared, adding(1)], "one"), region_of([adding(3), shared], "two")]
+    found = [X86Codegen(PLAIN).compile(region, context).code for region in both]
+    assert len(printed) == 3
+    assert found == [compile_region(region, PLAIN).code for region in both]
 
 
 def test_equal_regions_give_equal_bytes(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from inlaid.artifact import Artifact
@@ -54,19 +54,20 @@ class X86Codegen(LibraryCodegen):
         dialect = Dialect(TRIPLE, data_layout(), self._attributes(), emitted, tiles, math, check)
         level = tuple(name for name in self.features if name not in extensions(self.features))
         required = set(level)
-        converted = frozenset(name for name, feature in CONVERTED.items() if feature in level)
         with Compilers(level, context.objects) as compilers:
             kernels, lengths = [], []
             symbols = []
             for number, kernel in enumerate(region.kernels):
                 context.report("print", number, len(region.kernels))
-                legal = legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE, converted)
-                kernels.append(serial_where_short(expand_conversions(legal, level), width))
-                lengths.append(cycles(kernels[-1], width))
-                text = print_kernel(kernels[-1], KERNEL, dialect, polled_loops(kernels[-1], width) if lengths[-1] >= CHUNK else {})
-                more = {name for used in _intrinsics(kernels[-1]) & instructions.keys() for name in instructions[used].extensions}
+                key = (str(context.target), kernel)
+                if key not in context.printed:
+                    context.printed[key] = _printed(kernel, level, dialect, width)
+                known: _Printed = context.printed[key]
+                kernels.append(known.kernel)
+                lengths.append(known.cycles)
+                more = {name for used in _intrinsics(known.kernel) & instructions.keys() for name in instructions[used].extensions}
                 required |= more
-                symbols.append(compilers.kernel(text, EXPLICIT if is_explicit(kernels[-1]) else FULL, sorted(more)))
+                symbols.append(compilers.kernel(known.text, EXPLICIT if is_explicit(known.kernel) else FULL, sorted(more)))
             polls = checkpoints([lengths[call.kernel] for call in region.calls])
             polls = frozenset() if polls is None and loop is not None else polls
             compilers.entry(print_entry(replace(region, kernels=tuple(kernels)), region.name, symbols, dialect, polls), region.name)
@@ -95,6 +96,23 @@ class X86Codegen(LibraryCodegen):
         """Function attributes: LLVM splits 512-bit vectors in two for many CPUs unless told not to."""
         width = vector_bits(self.options)
         return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """A kernel as it is printed, the cycles that it is predicted to take, and its LLVM text."""
+
+    kernel: ir.LoopProgram
+    cycles: float
+    text: str
+
+
+def _printed(kernel: ir.LoopProgram, level: tuple[str, ...], dialect: Dialect, width: int) -> _Printed:
+    converted = frozenset(name for name, feature in CONVERTED.items() if feature in level)
+    legal = legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE, converted)
+    kernel = serial_where_short(expand_conversions(legal, level), width)
+    length = cycles(kernel, width)
+    return _Printed(kernel, length, print_kernel(kernel, KERNEL, dialect, polled_loops(kernel, width) if length >= CHUNK else {}))
 
 
 def _intrinsics(kernel: ir.LoopProgram) -> set[str]:
