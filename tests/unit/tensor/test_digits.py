@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict
 from math import prod
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,3 +69,14 @@ def test_a_part_of_the_digits_tells_a_remainder() -> None:
     number = OUTER * 16 + INNER
     assert determined(INNER, arith.Const(16), [number % 5, number // 5 % 16], ranges)
     assert not determined(INNER, arith.Const(16), [number % 5, number // 5 % 8], ranges)
+
+
+@pytest.mark.parametrize("digits", [(5, 4), (3, 6), (7, 2), (12, 7)])
+@pytest.mark.parametrize("runs", [(2, 16, 2), (3, 8, 4)])
+def test_places_of_tiles_tell_threads(digits: tuple[int, int], runs: tuple[int, int, int]) -> None:
+    """Images, lines and pixels of a tile that is counted through; some divisors have factors in common with tiles."""
+    line, image = digits
+    blocks, threads, lanes = runs
+    ranges: arith.Bounds = {INNER: (0, threads - 1), OUTER: (0, blocks - 1), OTHER: (0, lanes - 1)}
+    place = OUTER * (threads * lanes) + (INNER * lanes + OTHER)
+    assert determined(INNER, arith.Const(threads), [place // line // image, place // line % image, place % line], ranges)

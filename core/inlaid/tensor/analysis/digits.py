@@ -32,12 +32,14 @@ class _Told:
     analyzer: arith.Analyzer
     ranges: arith.Bounds
     variables: set[arith.Expr] = field(default_factory=set)
+    values: set[arith.Expr] = field(default_factory=set)
     digits: dict[arith.Expr, list[tuple[arith.Expr, arith.Expr | None]]] = field(default_factory=dict)
     told: set[arith.Expr] = field(default_factory=set)
     remainders: set[tuple[arith.Expr, int]] = field(default_factory=set)
 
     def learn(self, number: arith.Expr) -> None:
         """Add what the value of an expression tells."""
+        self.values.add(number)
         weights: dict[arith.Expr, arith.Expr] = {}
         for atom, count in self.analyzer.linear(number).terms.items():
             weight, digit = _weighted(atom, count)
@@ -87,11 +89,18 @@ class _Told:
             if number in self.told:
                 continue
             reach = self._reach(self._digits_of(number))
-            if reach is None or (self._proves("<=", 0, number) and self._proves("<", number, reach)):
+            if reach is None or self._is_all(number, reach):
                 self.told.add(number)
                 self.learn(number)
             elif isinstance(reach, arith.Const):
                 self._learn_remainder(number, reach.value)
+
+    def _is_all(self, number: arith.Expr, reach: arith.Expr) -> bool:
+        """Whether the remainder by `reach` is all that is open of an expression: the rest may be told in lower terms, as (32 * a +
+        2 * b + c) // 20 is by (16 * a + b) // 10."""
+        if self.analyzer.simplify(number // reach) in self.values:
+            return True
+        return self._proves("<=", 0, number) and self._proves("<", number, reach)
 
     def _learn_remainder(self, number: arith.Expr, modulus: int) -> None:
         """Add what an expression tells whose remainder is known: of `n * 16 + i` by 80 that is `i`, below 16."""
