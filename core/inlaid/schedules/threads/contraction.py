@@ -273,6 +273,17 @@ def _size(items: Iterable[ir.IterVar]) -> arith.Expr:
     return arith.wrap(arith.product(tuple(arith.unwrap(item.extent) for item in items)))
 
 
+def is_window(found: Contraction) -> bool:
+    """Whether the depth is a window over the columns and nothing else, as that of a convolution of single channels is: neighbouring
+    columns share elements of it, rows, of which there is one, do not."""
+    if found.rows:
+        return False
+    columns = {axis.var for axis in found.columns}
+    used = (arith.free_vars(index) for index in _indices(found.right))
+    moving = frozenset().union(*(variables for variables in used if not columns.isdisjoint(variables)))
+    return all(axis.var in moving for axis in found.depth)
+
+
 def is_alone(program: ir.LoopProgram, load: ir.Load, value: ir.Expr) -> bool:
     """Whether a load of a value is the only one of its buffer, but for others of the same place in that value."""
     own = {node for node in ir.walk_exprs(value) if isinstance(node, ir.Load) and node.indices == load.indices}

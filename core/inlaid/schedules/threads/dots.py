@@ -62,6 +62,8 @@ def few_rows(
     if problem.depth < DEEP:
         return None
     along_depth = runs_along(found.right, found.depth, found.columns)
+    if not along_depth and problem.columns * problem.batch >= threads.resident * BUSY:
+        return None  # a thread for each column reads neighbours as well, and has nothing to add up
     step = lanes_of(problem.depth, problem.right_bytes, threads.vector_bytes) if along_depth else STEP
     legal = _shares(rows, problem, threads, scope.capacity, along_depth, step)
     if not legal:

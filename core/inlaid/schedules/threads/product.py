@@ -15,7 +15,7 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced, Version
-from inlaid.schedules.threads.contraction import Contraction, extent_of, prepared
+from inlaid.schedules.threads.contraction import Contraction, extent_of, is_window, prepared
 from inlaid.schedules.threads.dots import FEW, SOME, few_rows
 from inlaid.schedules.threads.each import bound_elements
 from inlaid.schedules.threads.product_nest import (
@@ -49,13 +49,13 @@ class ProductRule:
     name = "thread_product"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines sums of a single product, those without columns, which share nothing, those of fewer elements than blocks have
-        threads, and those of which the primitives cannot tell that threads store elements of their own."""
+        """Declines sums of a single product, those without columns, which share nothing, windows, those of fewer elements than
+        blocks have threads, and those of which the primitives cannot tell that threads store elements of their own."""
         made = prepared(program)
         if made is None:
             return None
         s, found = made
-        if not found.columns or known_extent(extent_of(found.depth)) in (0, 1):
+        if not found.columns or known_extent(extent_of(found.depth)) in (0, 1) or is_window(found):
             return None
         scope = next((scope for scope in context.capabilities.scopes if scope.owner == "block"), None)
         rows, layouts = extent_of(found.rows), (ROW_MAJOR,) * len(program.params)

@@ -67,7 +67,7 @@ def test_computes_the_same(name, able):
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
-@pytest.mark.parametrize("name", [name for name in KERNELS if name != "heads"])
+@pytest.mark.parametrize("name", KERNELS)
 def test_parts_are_added_up_by_a_second_kernel(name, able):
     split = held_to_the_interpreter(KERNELS[name], able, rule=RULE, parts=2)
     assert len(split.kernels) == 2
