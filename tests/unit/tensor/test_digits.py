@@ -80,3 +80,10 @@ def test_places_of_tiles_tell_threads(digits: tuple[int, int], runs: tuple[int, 
     ranges: arith.Bounds = {INNER: (0, threads - 1), OUTER: (0, blocks - 1), OTHER: (0, lanes - 1)}
     place = OUTER * (threads * lanes) + (INNER * lanes + OTHER)
     assert determined(INNER, arith.Const(threads), [place // line // image, place // line % image, place % line], ranges)
+
+
+def test_digits_of_neighbours_tell_a_number() -> None:
+    """e % 4 is i % 4 where e is 8 * o + i."""
+    place = OUTER * 8 + INNER
+    indices = [place % 4, place // 84, place % 12 // 4, place // 12 % 7]
+    assert determined(OUTER, arith.Const(21), indices, {OUTER: (0, 20), INNER: (0, 7)})

@@ -19,8 +19,9 @@ def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr]
     if analyzer.prove(arith.compare("<=", extent, 1)):
         return True
     told = _Told(analyzer, ranges)
-    for index in indices:
-        told.learn(analyzer.simplify(index))
+    known = [analyzer.simplify(index) for index in indices]
+    for index in (*known, *known):  # what one tells may be what another lacks
+        told.learn(index)
     return var in told.variables
 
 
@@ -88,7 +89,7 @@ class _Told:
         for number in [number for number in self.digits if number not in self.told]:
             if number in self.told:
                 continue
-            reach = self._reach(self._digits_of(number))
+            reach = self._reach(number, self._digits_of(number))
             if reach is None or self._is_all(number, reach):
                 self.told.add(number)
                 self.learn(number)
@@ -151,11 +152,17 @@ class _Told:
         rest = self.analyzer.simplify(number - quotient * times)
         return times if self._proves("<=", 0, rest) and self._proves("<", rest, times) else None
 
-    def _reach(self, digits: list[tuple[arith.Expr, arith.Expr | None]]) -> arith.Expr | None:
+    def _reach(self, number: arith.Expr, digits: list[tuple[arith.Expr, arith.Expr | None]]) -> arith.Expr | None:
         """By what the remainder of an expression is known that has such digits; None where they are all of it."""
         reach: arith.Expr = arith.ONE
         while digits:
             following = next((digit for digit in digits if self._continues(digit[0], reach)), None)
+            if following is None and reach == arith.ONE:
+                # The lowest digits of 8 * a + b are those of b.
+                lowest = min((divisor.value for divisor, _ in digits if isinstance(divisor, arith.Const)), default=0)
+                if lowest and self.analyzer.simplify(number % lowest) in self.values:
+                    reach = arith.Const(lowest)
+                    continue
             if following is None:
                 break
             divisor, size = following
