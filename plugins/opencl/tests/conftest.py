@@ -1,12 +1,15 @@
-"""Each process that runs tests has a cache of its own: that of PoCL 3.0 has races."""
+"""Each process that runs tests has a cache of its own: that of PoCL 3.0 has races. Strategies of the core's tests are used here."""
 
 import gc
 import os
+import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
 os.environ["POCL_CACHE_DIR"] = tempfile.mkdtemp(prefix="pocl-")
+sys.path.append(str(Path(__file__).parents[3]))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from inlaid.codegen import c_values
 from inlaid.codegen.c import c_type, spread
 from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_indices import helpers
-from inlaid.codegen.launch_plan import ThreadKernel
+from inlaid.codegen.launch_plan import AXES, ThreadKernel
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.codegen.threads.indices import index_type
 from inlaid.codegen.threads.lanes import cut_lanes
@@ -25,8 +25,6 @@ from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.legalise import legalise
-
-AXES = "xyz"
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,9 @@ def thread_source(texts: Sequence[ThreadKernelText], dialect: ThreadDialect) -> 
 
 
 class _ThreadKernel(WideExpressions):
+    """Prints one kernel. `leave` is how a statement ends whose index is bad; `bodies` are the statements around which buffers are
+    allocated; `shared` the buffers that the threads of a block share, and where they lie."""
+
     def __init__(
         self,
         kernel: ThreadKernel,
@@ -79,6 +80,7 @@ class _ThreadKernel(WideExpressions):
         self.waits = any(isinstance(stmt, ir.Barrier) for stmt in ir.walk_stmts(program.body))
         self.bodies: dict[ir.Buffer, ir.Stmt] = {}
         self.leave = "return;"
+        self.report_name = self.unique("report")
         self.shared = shared_by_threads(program, offsets)
         for buffer in self.shared:
             self.buffers[buffer] = self.unique(buffer.name)
@@ -107,13 +109,12 @@ class _ThreadKernel(WideExpressions):
             name = self.unique(size.name)
             params.append(f"int64_t {name}")
             self.names[size] = name if self.index_type == "int64_t" else f"({self.index_type}){name}"
-        self.report_name = report = self.unique("report")
         names = {buffer: self.buffers[buffer] for buffer in self.shared}
         for line in declarations(self.shared, names, self.unique("arena"), self.dialect.shared):
             self.line(line)
         self.statement(program.body)
         if self.reports:
-            params.append(f"{device} int32_t *{report}")
+            params.append(f"{device} int32_t *{self.report_name}")
         head = spread(self.dialect.head(self.kernel.name, self._threads()), params or ["void"], " {", WIDTH)
         body = "\n".join(self.lines)
         return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type)
@@ -239,12 +240,13 @@ class _ThreadKernel(WideExpressions):
         if self.lane is not None:
             self.private.add(buffer)
             size *= self.lanes
-        elif self._names(buffer, name, size):
+        elif self._declare_names(buffer, name):
             return
         self.line(f"{kind} {name}[{max(size, 1)}];")
 
-    def _names(self, buffer: ir.Buffer, name: str, size: int) -> bool:
+    def _declare_names(self, buffer: ir.Buffer, name: str) -> bool:
         """Declare the elements of a buffer as named values; False where their indices are not constant."""
+        self.named.pop(buffer, None)  # that of a copy of the statements, which unrolling made
         width, end = width_of(buffer, self.bodies[buffer], self.dialect.lanes)
         if not width or (end > MOST_NAMES and buffer.scope != "register"):
             return False
