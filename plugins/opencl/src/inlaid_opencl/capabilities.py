@@ -84,7 +84,8 @@ def _measured() -> Facts:
 
 
 def _threads(device: cl.Device, assumed: Threads) -> Threads:
-    """The threads of a GPU. Only vendors' extensions tell the width of a subgroup without a kernel."""
+    """The threads of a GPU. Only vendors' extensions tell the width of a subgroup without a kernel. Shuffles are left out:
+    the dialect has no words for them."""
     extensions = device.extensions.split()
     width = next(
         (
@@ -101,7 +102,6 @@ def _threads(device: cl.Device, assumed: Threads) -> Threads:
         assumed,
         block=min(assumed.block, device.max_work_group_size),
         subgroup=width,
-        shuffles="cl_khr_subgroup_shuffle" in extensions,
         resident=device.max_compute_units * (1 << 10),
     )
 

@@ -162,7 +162,7 @@ class OpenCLDevice(Device):
         """Return once an event has come. Raises `KernelFault`, `OutOfMemory` and `DeviceLost` of what came before it."""
         with _Doing(self, "running what is on a queue"):
             event.marker.wait()
-        event.queue.finished(event.sequence)
+            event.queue.finished(event.sequence)
 
     # --- copies -----------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,9 @@ DRIVER = (
     "install the driver of the device, or one for processors: pip install pocl-binary-distribution, or Debian's pocl-opencl-icd"
 )
 
+_NO_PLATFORM = -1001
+"""CL_PLATFORM_NOT_FOUND_KHR, which older versions of pyopencl have no name for."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -47,7 +50,8 @@ def find_devices() -> tuple[Found, ...]:
                 if error.code != cl.status_code.DEVICE_NOT_FOUND:
                     raise
     except cl.Error as error:
-        raise TargetError(f"the OpenCL loader finds no platform: {error}", remedy=DRIVER) from error
+        reason = "no OpenCL driver is installed" if error.code == _NO_PLATFORM else f"the OpenCL drivers fail: {error}"
+        raise TargetError(reason, remedy=DRIVER) from error
     if not found:
         raise TargetError("no OpenCL platform of this machine has a device", remedy=DRIVER)
     order = (cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU)
