@@ -81,7 +81,9 @@ def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns:
         if columns > 1 and _shorter(s, last, team.size):
             last = s.fuse(*inner[-columns:])
             inner = [*rows, last]
-        outer, thread = s.split(last, (None, team.size))
+        extent = loop_extent(s, last)
+        count = max(min(team.size, extent.value), 1) if isinstance(extent, arith.Const) else team.size
+        outer, thread = s.split(last, (None, count))
         s.reorder(*rows, thread, *inner[len(rows) : -1], outer)
         s.bind(thread, team.axis)
     for row in rows:

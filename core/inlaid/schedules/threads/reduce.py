@@ -89,6 +89,8 @@ def _bind_element(s: Schedule, final: str, own: list[str], threads: int) -> None
     element = s.fuse(*loops) if len(loops) > 1 else loops[0]
     extent = loop_extent(s, element)
     count = max(min(threads, extent.value), 1) if isinstance(extent, arith.Const) else threads
+    if any(not arith.prove(arith.compare("==", _results(_block(s, name)), extent)) for name in own):
+        raise ScheduleError(f"several elements of block {final} are worked out from one of {', '.join(own)}")
     outer, element = s.split(element, (None, count))
     for name in reversed(own):
         s.compute_at(name, element)
@@ -96,6 +98,12 @@ def _bind_element(s: Schedule, final: str, own: list[str], threads: int) -> None
         s.set_scope(_written(_block(s, name)).name, "register")
     s.bind(outer, BLOCKS)
     s.bind(element, THREADS)
+
+
+def _results(block: ir.Block) -> arith.Expr:
+    """How many elements a block works out."""
+    spatial = (arith.unwrap(item.extent) for item in block.iters if item.kind is ir.IterKind.SPATIAL)
+    return arith.simplify(arith.wrap(arith.product(tuple(spatial))))
 
 
 def _late(s: Schedule) -> list[str]:

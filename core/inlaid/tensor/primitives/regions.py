@@ -54,13 +54,28 @@ def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, a
     for part in conjuncts(block.predicate):
         if moving.isdisjoint(arith.free_vars(part)):
             condition = arith.logical_and(condition, part)
-        elif analyzer.simplify(part) not in limits:
+        elif analyzer.simplify(part) not in limits and not _ends_reduction(block, part, moving):
             return None
     for box in site.regions(block.writes, buffer):
         touched = touched_box(site, box, outer) if _without_gaps(site, box) else None
         if touched is not None:
             return touched, condition
     return None
+
+
+def _ends_reduction(block: ir.Block, part: arith.Expr, moving: set[Var]) -> bool:
+    """Whether a condition only says where a reduction ends: it asks for loops that elements do not depend on, and holds at the
+    first iteration of a reduction that has any."""
+    spatial: set[arith.Expr] = set()
+    for item, binding in zip(block.iters, block.bindings, strict=True):
+        if item.kind is not ir.IterKind.REDUCTION:
+            spatial |= arith.free_vars(binding)
+    used = arith.free_vars(part)
+    if not spatial.isdisjoint(used) or not any(item.kind is ir.IterKind.REDUCTION for item in block.iters):
+        return False
+    start = arith.substitute(part, dict.fromkeys(used & moving, arith.ZERO))
+    sizes: Ranges = {var: (1, None) for var in arith.free_vars(start) if isinstance(var, arith.SizeVar)}
+    return arith.Analyzer(sizes).prove(start)
 
 
 def _without_gaps(site: Site, box: Box) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from inlaid.tensor.primitives import SEMANTICS
 from inlaid.tensor.schedule import replay
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.launches import Launches, split_launches
+from inlaid.tensor.transform.lower_blocks import guarded
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import ROW_MAJOR, TensorType
@@ -152,12 +153,26 @@ def _replays(program: ir.LoopProgram, offer: Offer, scheduled: ir.LoopProgram) -
 
 def planted_races(split: Launches) -> list[str]:
     """Drop each barrier of each kernel once. The names of the kernels in which that goes unseen: none, where each is needed."""
+    return _unseen(split, lambda barrier, threads: ir.Seq(()))
+
+
+def planted_divergence(split: Launches) -> list[str]:
+    """Let only some threads reach each barrier. The names of the kernels in which that goes unseen."""
+    return _unseen(split, lambda barrier, threads: guarded(barrier, arith.compare("<", threads[0].var, threads[0].extent - 1)))
+
+
+def _unseen(split: Launches, changed: Callable[[ir.Stmt, list[ir.For]], ir.Stmt]) -> list[str]:
+    """The names of the kernels in which a change of one barrier goes unseen."""
     unseen = []
     for name, item in split.kernels.items():
+        threads = [stmt for stmt in ir.walk_stmts(item.program.body) if isinstance(stmt, ir.For) and stmt.over_threads]
         for barrier in [stmt for stmt in ir.walk_stmts(item.program.body) if isinstance(stmt, ir.Barrier)]:
-            mutant = Rewriter(stmt=lambda stmt, gone=barrier: ir.Seq(()) if stmt is gone else None).program(item.program)  # type: ignore[misc]
+
+            def planted(stmt: ir.Stmt, wanted: ir.Stmt = barrier, threads: list[ir.For] = threads) -> ir.Stmt | None:
+                return changed(stmt, threads) if stmt is wanted else None
+
             try:
-                check_races(mutant, item.offsets)
+                check_races(Rewriter(stmt=planted).program(item.program), item.offsets)
             except ScheduleError:
                 continue
             unseen.append(name)

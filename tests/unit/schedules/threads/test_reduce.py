@@ -10,7 +10,7 @@ from inlaid import arith, ops
 from inlaid.schedules.threads.reduce import ReduceRule
 from inlaid.tensor import ir
 
-from .held import CLASSES, GPU, barriers_in, held_to_the_interpreter, kernel
+from .held import CLASSES, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of
 
 RULE = ReduceRule()
 N = arith.SizeVar("n", 1, 16)
@@ -69,3 +69,9 @@ def test_windows_are_written_out():
 
 def test_sums_over_neighbours():
     held_to_the_interpreter(kernel(lambda x: ops.lrn(x, size=3), ((2, 5, 4, 3), "float32")), GPU, rule=RULE, tolerance=1e-5)
+
+
+def test_declines_results_that_several_elements_read():
+    program = kernel(lambda x: ops.sub(x, ops.reduce_max(x, axes=(0, 2), keepdims=True)), ((3, 4, 5), "float32"))
+    with pytest.raises(AssertionError, match="reduce takes the kernel"):
+        offer_of(program, GPU, RULE)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import arith, ops
+from inlaid.graph import ir as graph
 from inlaid.schedules.threads.rows import RowsRule
 from inlaid.tensor import ir
 
-from .held import CLASSES, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of, planted_races
+from .held import CLASSES, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of, planted_divergence, planted_races
 
 RULE = RowsRule()
 N, M = arith.SizeVar("n"), arith.SizeVar("m")
@@ -72,12 +74,46 @@ def test_norms(name, able):
     assert len(split.kernels) == 1
 
 
+def normalised(axes):
+    """(x - mean) / deviation * g + b over axes."""
+
+    def body(x, g, b):
+        mean = ops.mul(ops.reduce_sum(x, axes=axes, keepdims=True), graph.constant(np.float32(0.03125)))
+        centred = ops.sub(x, mean)
+        variance = ops.mul(ops.reduce_sum(ops.mul(centred, centred), axes=axes, keepdims=True), graph.constant(np.float32(0.03125)))
+        root = ops.sqrt(ops.add(variance, graph.constant(np.float32(1e-5))))
+        return ops.add(ops.mul(ops.div(centred, root), g), b)
+
+    return body
+
+
+@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize(
+    ("axes", "shape", "scale"),
+    [
+        ((2, 3), (2, 3, 8, 4), (3, 1, 1)),
+        ((2, 3), (N, 3, N, 4), (3, 1, 1)),
+        ((0, 2, 3), (4, 3, 8, 4), (3, 1, 1)),
+        ((0, 2, 3), (N, 3, 8, 8), (3, 1, 1)),
+        ((2, 3, 4), (2, 4, 3, 8, 4), (4, 3, 1, 1)),
+        ((1,), (2, 8, 5), (8, 1)),
+    ],
+)
+def test_norms_of_images(axes, shape, scale, able):
+    """By instances, batches, groups and channels."""
+    program = kernel(normalised(axes), (shape, "float32"), (scale, "float32"), (scale, "float32"))
+    assert len(held_to_the_interpreter(program, able, [{N: 3}], RULE, tolerance=1e-4).kernels) == 1
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("name", ["sum", "argmax", "softmax", "whole", "columns", "softmax of columns"])
-def test_each_barrier_is_needed(name):
+def test_each_barrier_is_needed(name, symbolic):
+    """None can go, nor be reached by some threads alone."""
     body, tolerance = KERNELS[name]
-    split = held_to_the_interpreter(kernel(body, ((6, 100), "float32")), GPU, rule=RULE, tolerance=tolerance, team=8)
+    program = kernel(body, ((N, M) if symbolic else (6, 100), "float32"))
+    split = held_to_the_interpreter(program, GPU, {N: 6, M: 100} if symbolic else {}, RULE, tolerance=tolerance, team=8)
     assert barriers_in(split) >= 2
-    assert planted_races(split) == []
+    assert planted_races(split) == planted_divergence(split) == []
 
 
 @pytest.mark.parametrize("name", ["sum", "softmax"])

@@ -12,7 +12,7 @@ from inlaid import arith, ops
 from inlaid.schedules.threads.transpose import TransposeRule
 from inlaid.tensor import ir
 
-from .held import EMBEDDED, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of, planted_races
+from .held import EMBEDDED, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of, planted_divergence, planted_races
 
 RULE = TransposeRule()
 N, M = arith.SizeVar("n"), arith.SizeVar("m")
@@ -30,7 +30,7 @@ def tiles(split):
 def test_any_matrix(rows, columns, dtype, side):
     program = kernel(lambda x: ops.transpose(x, perm=(1, 0)), ((rows, columns), dtype))
     split = held_to_the_interpreter(program, GPU, rule=RULE, side=side)
-    assert barriers_in(split) == 1 and planted_races(split) == []
+    assert barriers_in(split) == 1 and planted_races(split) == planted_divergence(split) == []
 
 
 @pytest.mark.parametrize("perm", [perm for perm in itertools.permutations(range(4)) if perm[-1] != 3])
