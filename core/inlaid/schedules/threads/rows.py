@@ -13,7 +13,7 @@ from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
 from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
-from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent, present
+from inlaid.schedules.shape import axis_loops, blocks_of, is_static, loop_extent, present
 from inlaid.schedules.threads.cooperate import Team, reduce_in_team, reducing_loops, work_in_team
 from inlaid.schedules.threads.elementwise import lanes_of
 from inlaid.schedules.threads.grid import BLOCKS, bind_flat, expected, shared_scope, threads_of
@@ -136,7 +136,9 @@ def _pieces(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> 
         return context.decide("pieces", (1,), 1)
     rows, columns = _extents(s, kernel)
     resident = threads_of(context).resident
-    best = max(min(resident // (max(rows, 1) * team), columns // (LONG * team)), 1)
+    # Where nobody knows how long rows are, a launch too many costs less than a device that is idle.
+    least = LONG if is_static(s.program) else LEAST
+    best = max(min(resident // (max(rows, 1) * team), columns // (least * team)), 1)
     return context.decide("pieces", (1 << step for step in range(resident.bit_length())), 1 << (best.bit_length() - 1))
 
 
