@@ -9,6 +9,7 @@ from inlaid.schedules.rule import Decision, KernelContext
 from inlaid.schedules.shape import loop_extent
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
+from inlaid.types import MemoryScope
 
 BLOCKS, THREADS = "blockIdx.x", "threadIdx.x"
 SCOPE_OWNER = "block"
@@ -25,9 +26,9 @@ def threads_of(context: KernelContext) -> Threads:
     return threads
 
 
-def shared_scope(context: KernelContext) -> str | None:
+def shared_scope(context: KernelContext) -> MemoryScope | None:
     """The memory that the threads of a block share; None where they share none."""
-    return next((scope.name for scope in context.capabilities.scopes if scope.owner == SCOPE_OWNER), None)
+    return next((scope for scope in context.capabilities.scopes if scope.owner == SCOPE_OWNER), None)
 
 
 def expected(extent: arith.Expr) -> int:

@@ -202,7 +202,8 @@ def _together(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[Var],
     assert scope is not None, "threads put partial results together in memory that they share"
     width = threads_of(context).vector_bytes if kernel.along else 0
     lanes = {block.name: lanes_of(block, width) for block in blocks_of(s.program)}
-    team = Team(size, "threadIdx.x" if kernel.along else "threadIdx.y", "threadIdx.y" if kernel.along else "threadIdx.x", scope)
+    axes = ("threadIdx.x", "threadIdx.y") if kernel.along else ("threadIdx.y", "threadIdx.x")
+    team = Team(size, *axes, scope.name)
     group = None
     if rows:
         *outer, row = rows
@@ -225,4 +226,4 @@ def _together(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[Var],
     if group is not None:
         s.bind(group, BLOCKS)
     for name in kernel.scalars:
-        s.set_scope(name, scope)
+        s.set_scope(name, scope.name)

@@ -15,8 +15,8 @@ from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
 
-LONGEST = 32
-"""Elements of a side of a tile at most: 128 bytes of float32, which is what memory gives at once."""
+SIDES = (8, 16, 32)
+"""Elements of a side of a tile: 32 are 128 bytes of float32, which is what memory gives at once."""
 SHORTEST = 4
 """Elements of an axis from which on its tiles are worth staging: fewer strides are served from caches."""
 
@@ -39,10 +39,14 @@ class TransposeRule:
         found = _crossing(s.program)
         if found is None:
             return None
-        best = min(max(threads_of(context).subgroup, 8), LONGEST)
-        side = context.decide("side", (8, 16, LONGEST), best)
+        between = scope.alignment * len(found.buffers)
+        fitting = [side for side in SIDES if side * (side + 1) * found.bytes + between <= scope.capacity]
+        if not fitting:
+            return None
+        wanted = [side for side in fitting if side <= max(threads_of(context).subgroup, SIDES[0])]
+        side = context.decide("side", fitting, wanted[-1])
         try:
-            scheduled = _schedule(s, found, side.number, scope, threads_of(context).block)
+            scheduled = _schedule(s, found, side.number, scope.name, threads_of(context).block)
         except ScheduleError:
             return None
         return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: scheduled), decisions=(side,))
@@ -50,11 +54,13 @@ class TransposeRule:
 
 @dataclass(frozen=True)
 class _Crossing:
-    """A block, the place of the iteration variable along which it reads `buffers`, and the axes of these that it writes along."""
+    """A block, the place of the iteration variable along which it reads `buffers`, and the axes of these that it writes along;
+    `bytes` are those of an element of each."""
 
     block: str
     along: int
     buffers: tuple[tuple[str, int], ...]
+    bytes: int
 
 
 def _crossing(program: ir.LoopProgram) -> _Crossing | None:
@@ -88,7 +94,8 @@ def _crossing(program: ir.LoopProgram) -> _Crossing | None:
         node.buffer for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load) and node.indices != found.get(node.buffer)
     }
     buffers = tuple((buffer.name, indices.index(written)) for buffer, indices in found.items() if buffer not in twice)
-    return _Crossing(block.name, place, buffers) if len(buffers) == len(found) else None
+    size = sum(buffer.dtype.bytes for buffer in found)
+    return _Crossing(block.name, place, buffers, size) if len(buffers) == len(found) else None
 
 
 def _long(item: ir.IterVar) -> bool:

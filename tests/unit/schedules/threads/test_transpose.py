@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import arith, ops
+from inlaid.plugins import MemoryScope
 from inlaid.schedules.threads.transpose import TransposeRule
 from inlaid.tensor import ir
 
@@ -80,3 +82,13 @@ def test_without_shared_memory():
     program = kernel(lambda x: ops.transpose(x, perm=(1, 0)), ((9, 20), "float32"))
     assert offer_of(program, EMBEDDED)[0] == "elementwise"
     held_to_the_interpreter(program, EMBEDDED)
+
+
+@pytest.mark.parametrize(("capacity", "sides"), [(32 << 10, {32, 16, 8}), (2200, {16, 8}), (600, {8}), (500, set())])
+def test_tiles_fit_the_memory_that_is_shared(capacity, sides):
+    able = replace(GPU, scopes=(MemoryScope("shared", "block", capacity, 16),))
+    program = kernel(lambda x: ops.transpose(x, perm=(1, 0)), ((40, 50), "float64"))
+    name, offer = offer_of(program, able)
+    assert {side for decision in offer.decisions if decision.name == "side" for side in decision.legal} == sides
+    assert (name == "transpose") == bool(sides)
+    held_to_the_interpreter(program, able)
