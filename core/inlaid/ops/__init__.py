@@ -33,6 +33,7 @@ from inlaid.ops.sample import OPERATORS as SAMPLE
 from inlaid.ops.scatter import OPERATORS as SCATTER
 from inlaid.ops.select import OPERATORS as SELECT
 from inlaid.ops.shape import OPERATORS as SHAPE
+from inlaid.ops.slicing import OPERATORS as SLICING
 from inlaid.ops.sort import OPERATORS as SORT
 from inlaid.ops.transposed import OPERATORS as TRANSPOSED
 
@@ -59,6 +60,7 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
     SAMPLE,
     SCATTER,
     SELECT,
+    SLICING,
     SHAPE,
     SORT,
     TRANSPOSED,

@@ -6,8 +6,6 @@ these and `take`: compress is a take of the nonzero positions of its mask, the v
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +13,12 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
-from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Threaded, Traits
+from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
 from inlaid.graph.unify import fresh_size, upper_bound
 from inlaid.ops.define import (
     ANY,
     FLOAT,
-    INTEGER,
     Array,
-    check_axes,
     common_dtype,
     dims_may_equal,
     tensor_type,
@@ -30,11 +26,12 @@ from inlaid.ops.define import (
     widen_array,
     working_dtype,
 )
-from inlaid.ops.index import positive_index
 from inlaid.ops.ordering import first_in_order, key_dtype, sort_key, visit_in_order
 from inlaid.ops.sort import before, merge_sort, stable_argsort
 from inlaid.ops.threads.choose import number_chosen
-from inlaid.ops.threads.grid import Grid, each, each_of_rows, truth, unflatten
+from inlaid.ops.threads.distinct import Distinct, find_distinct
+from inlaid.ops.threads.grid import Grid, each, truth, unflatten
+from inlaid.ops.threads.suppress import Suppression, suppress
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, TupleType, Type, dtype
@@ -47,7 +44,8 @@ def _fresh(hint: str, *factors: Dim) -> SizeVar:
     return fresh_size(hint, arith.product(tuple(known)) if len(known) == len(bounds) else None)
 
 
-def _defined(type_: Type, axis: int) -> SizeVar:
+def defined_size(type_: Type, axis: int) -> SizeVar:
+    """The existential dimension that an axis of a result has."""
     assert isinstance(type_, TensorType)
     size = type_.shape[axis]
     assert isinstance(size, SizeVar)
@@ -68,7 +66,7 @@ def _nonzero(attrs: Attrs, x: Array) -> Array:
 
 
 def _compute_nonzero(attrs: Attrs, x: te.Tensor, *, out_type: Type) -> te.Tensor:
-    size = _defined(out_type, 1)
+    size = defined_size(out_type, 1)
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         (source,) = inputs
@@ -96,7 +94,7 @@ def _compute_nonzero(attrs: Attrs, x: te.Tensor, *, out_type: Type) -> te.Tensor
 
 
 def _threaded_nonzero(grid: Grid, attrs: Attrs, x: te.Tensor, *, out_type: Type) -> te.Tensor:
-    size, elements = _defined(out_type, 1), arith.product(x.shape)
+    size, elements = defined_size(out_type, 1), arith.product(x.shape)
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         result, count = outputs
@@ -169,7 +167,7 @@ def _unique(attrs: UniqueAttrs, x: Array) -> tuple[Array, Array, Array]:
 
 def _compute_unique(attrs: UniqueAttrs, x: te.Tensor, *, out_type: Type) -> tuple[te.Tensor, ...]:
     assert isinstance(out_type, TupleType)
-    size = _defined(out_type.fields[0], 0)
+    size = defined_size(out_type.fields[0], 0)
     rows, columns = x.shape
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
@@ -219,12 +217,24 @@ def _compute_unique(attrs: UniqueAttrs, x: te.Tensor, *, out_type: Type) -> tupl
     return te.extern([((size,), "int64"), ((rows,), "int64"), ((size,), "int64")], (x,), body, "unique", (size,))
 
 
+def _threaded_unique(grid: Grid, attrs: UniqueAttrs, x: te.Tensor, *, out_type: Type) -> tuple[te.Tensor, ...]:
+    assert isinstance(out_type, TupleType)
+    size, rows = defined_size(out_type.fields[0], 0), x.shape[0]
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        first, inverse, counts, count = outputs
+        find_distinct(b, grid, inputs[0], attrs.ordered, Distinct(first, inverse, counts, count, size))
+
+    return te.extern([((size,), "int64"), ((rows,), "int64"), ((size,), "int64")], (x,), body, "unique", (size,))
+
+
 unique = Operator(
     "unique",
     _infer_unique,
     UniqueAttrs,
     reference=_unique,
     compute=_compute_unique,
+    threaded=Threaded(_threaded_unique),
     fusion=FusionKind.OPAQUE,
     inputs=("x",),
     existential=True,
@@ -328,7 +338,7 @@ def _compute_non_max_suppression(
     *,
     out_type: Type,
 ) -> te.Tensor:
-    size = _defined(out_type, 0)
+    size = defined_size(out_type, 0)
     batches, classes, candidates = scores.shape
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
@@ -382,12 +392,32 @@ def _compute_non_max_suppression(
     return result
 
 
+def _may_keep(grid: Grid, attrs: NonMaxSuppressionAttrs, boxes: Type, scores: Type, *limits: Type) -> bool:
+    """Whether it is not known that no box is kept."""
+    return isinstance(scores, TensorType) and 0 not in (*scores.shape, attrs.max_output)
+
+
+def _threaded_non_max_suppression(grid: Grid, attrs: NonMaxSuppressionAttrs, *tensors: te.Tensor, out_type: Type) -> te.Tensor:
+    size, candidates = defined_size(out_type, 0), tensors[1].shape[2]
+    most = arith.unwrap(arith.minimum(attrs.max_output, candidates))
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        boxes, scores, overlap_limit, score_limit = inputs
+        limits = (overlap_limit, score_limit)
+        what = Suppression(boxes, scores, limits, most, lambda box: _corners(box, attrs.center), _overlap)
+        suppress(b, grid, what, outputs, size)
+
+    (result,) = te.extern([((size, 3), "int64")], tensors, body, "non_max_suppression", (size,))
+    return result
+
+
 non_max_suppression = Operator(
     "non_max_suppression",
     _infer_non_max_suppression,
     NonMaxSuppressionAttrs,
     reference=_non_max_suppression,
     compute=_compute_non_max_suppression,
+    threaded=Threaded(_threaded_non_max_suppression, _may_keep),
     fusion=FusionKind.OPAQUE,
     arity=(4, 4),
     inputs=("boxes", "scores", "iou_threshold", "score_threshold"),
@@ -395,121 +425,4 @@ non_max_suppression = Operator(
 )
 
 
-# --- dynamic_slice ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class DynamicSliceAttrs(Attrs):
-    """The axes that are cut, and the step along each, which is not 0."""
-
-    axes: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: Type) -> Type:
-    x = tensor_type(x)
-    axes = check_axes(attrs.axes, x.rank)
-    for limits in (tensor_type(starts, INTEGER, "the starts"), tensor_type(ends, INTEGER, "the ends")):
-        if limits.shape != (len(axes),):
-            raise ValueError(f"starts and ends must have {len(axes)} elements each")
-    if len(attrs.strides) != len(axes) or 0 in attrs.strides:
-        raise ValueError(f"the strides {attrs.strides} do not fit {len(axes)} axes")
-    shape = list(x.shape)
-    for axis, stride in zip(axes, attrs.strides, strict=True):
-        bound = upper_bound(shape[axis])
-        shape[axis] = fresh_size("slice", None if bound is None else arith.unwrap(arith.ceildiv(bound, abs(stride))))
-    return TensorType(tuple(shape), x.dtype)
-
-
-def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Array) -> Array:
-    """Starts and ends are those of ONNX's Slice: negative ones count from the end, and what lies outside is cut off.
-
-    These are Python's slices but for one thing: a start that lies before the axis is its first element, with a negative stride too.
-    """
-    where = [slice(None)] * x.ndim
-    for axis, start, end, stride in zip(attrs.axes, starts.tolist(), ends.tolist(), attrs.strides, strict=True):
-        where[axis] = slice(max(start, -x.shape[axis]), end, stride)
-    return np.array(x[tuple(where)])
-
-
-def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride: int) -> tuple[ir.Expr, ir.Expr]:
-    """The first element that is taken of an axis, and how many are; `limits` are the starts and the ends."""
-    high = arith.wrap(extent) if stride > 0 else arith.add(extent, -1)
-    begin, end = (
-        te.minimum(te.maximum(positive_index(buffer[number], extent), low), high)  # in this order for an empty axis
-        for buffer, low in zip(limits, (0, 0 if stride > 0 else -1), strict=True)
-    )
-    distance = te.maximum(end - begin if stride > 0 else begin - end, 0)
-    return begin, (distance + (abs(stride) - 1)) / abs(stride)
-
-
-def _sliced(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], at: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Where an element of the result is taken from."""
-    steps = dict(zip(attrs.axes, attrs.strides, strict=True))
-    return tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
-
-
-def _compute_dynamic_slice(
-    attrs: DynamicSliceAttrs, x: te.Tensor, starts: te.Tensor, ends: te.Tensor, *, out_type: Type
-) -> te.Tensor:
-    assert isinstance(out_type, TensorType)
-    shape = out_type.shape
-
-    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
-        source, *limits = inputs
-        result, *sizes = outputs
-        begins: dict[int, arith.Dim] = {}
-        for number, (axis, stride) in enumerate(zip(attrs.axes, attrs.strides, strict=True)):
-            begin, count = _slice_limits(limits, number, x.shape[axis], stride)
-            b.store(sizes[number], (), count)
-            begins[axis] = b.let(begin, "begin")
-        with b.loops(shape) as at:
-            b.store(result, at, source[_sliced(attrs, begins, at)])
-
-    defined = tuple(_defined(out_type, axis) for axis in attrs.axes)
-    (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
-    return result
-
-
-def _threaded_dynamic_slice(
-    grid: Grid, attrs: DynamicSliceAttrs, x: te.Tensor, starts: te.Tensor, ends: te.Tensor, *, out_type: Type
-) -> te.Tensor:
-    assert isinstance(out_type, TensorType)
-    shape = out_type.shape
-    strides = dict(zip(attrs.axes, attrs.strides, strict=True))
-    most = [arith.unwrap(arith.ceildiv(extent, abs(strides.get(axis, 1)))) for axis, extent in enumerate(x.shape)]
-
-    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
-        source, *limits = inputs
-        result, *sizes = outputs
-        found = [_slice_limits(limits, number, x.shape[axis], strides[axis]) for number, axis in enumerate(attrs.axes)]
-        for number, (_, count) in enumerate(found):
-            b.store(sizes[number], (), count)
-        with each_of_rows(b, grid, arith.product(tuple(most[:-1])), most[-1]) as (row, place):
-            at = (*unflatten(row, most[:-1]), place)
-            inside = [arith.compare("<", index, extent) for index, extent in zip(at, shape, strict=True)]
-            with b.if_(truth(functools.reduce(arith.logical_and, inside))):
-                begins = {axis: b.let(found[number][0], "begin") for number, axis in enumerate(attrs.axes)}
-                b.store(result, at, source[_sliced(attrs, begins, at)])
-
-    defined = tuple(_defined(out_type, axis) for axis in attrs.axes)
-    (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
-    return result
-
-
-dynamic_slice = Operator(
-    "dynamic_slice",
-    _infer_dynamic_slice,
-    DynamicSliceAttrs,
-    reference=_dynamic_slice,
-    compute=_compute_dynamic_slice,
-    threaded=Threaded(_threaded_dynamic_slice, lambda grid, attrs, *types: bool(attrs.axes)),
-    fusion=FusionKind.OPAQUE,
-    traits=Traits(moves=Moves(by=Choice.INDEX)),
-    arity=(3, 3),
-    inputs=("x", "starts", "ends"),
-    existential=True,
-)
-
-
-OPERATORS = (nonzero, unique, non_max_suppression, dynamic_slice)
+OPERATORS = (nonzero, unique, non_max_suppression)

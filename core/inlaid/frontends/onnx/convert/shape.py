@@ -34,8 +34,8 @@ from inlaid.ops.elementwise import (
 )
 from inlaid.ops.index import take
 from inlaid.ops.reduce import reduce_max, reduce_min, reduce_prod, reduce_sum
-from inlaid.ops.select import dynamic_slice
 from inlaid.ops.shape import broadcast_to, concat, full, iota, pad, reshape, simple, sizes, tile, transpose
+from inlaid.ops.slicing import dynamic_slice
 from inlaid.types import TensorType
 
 

@@ -1,0 +1,138 @@
+"""Slices whose limits only a run knows, and with them how many elements they take."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Threaded, Traits
+from inlaid.graph.unify import fresh_size, upper_bound
+from inlaid.ops.define import INTEGER, Array, check_axes, tensor_type
+from inlaid.ops.index import positive_index
+from inlaid.ops.select import defined_size
+from inlaid.ops.threads.grid import Grid, each_of_rows, truth, unflatten
+from inlaid.tensor import ir, te
+from inlaid.tensor.build import Builder
+from inlaid.types import TensorType, Type
+
+
+@dataclass(frozen=True)
+class DynamicSliceAttrs(Attrs):
+    """The axes that are cut, and the step along each, which is not 0."""
+
+    axes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: Type) -> Type:
+    x = tensor_type(x)
+    axes = check_axes(attrs.axes, x.rank)
+    for limits in (tensor_type(starts, INTEGER, "the starts"), tensor_type(ends, INTEGER, "the ends")):
+        if limits.shape != (len(axes),):
+            raise ValueError(f"starts and ends must have {len(axes)} elements each")
+    if len(attrs.strides) != len(axes) or 0 in attrs.strides:
+        raise ValueError(f"the strides {attrs.strides} do not fit {len(axes)} axes")
+    shape = list(x.shape)
+    for axis, stride in zip(axes, attrs.strides, strict=True):
+        bound = upper_bound(shape[axis])
+        shape[axis] = fresh_size("slice", None if bound is None else arith.unwrap(arith.ceildiv(bound, abs(stride))))
+    return TensorType(tuple(shape), x.dtype)
+
+
+def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Array) -> Array:
+    """Starts and ends are those of ONNX's Slice: negative ones count from the end, and what lies outside is cut off.
+
+    These are Python's slices but for one thing: a start that lies before the axis is its first element, with a negative stride too.
+    """
+    where = [slice(None)] * x.ndim
+    for axis, start, end, stride in zip(attrs.axes, starts.tolist(), ends.tolist(), attrs.strides, strict=True):
+        where[axis] = slice(max(start, -x.shape[axis]), end, stride)
+    return np.array(x[tuple(where)])
+
+
+def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride: int) -> tuple[ir.Expr, ir.Expr]:
+    """The first element that is taken of an axis, and how many are; `limits` are the starts and the ends."""
+    high = arith.wrap(extent) if stride > 0 else arith.add(extent, -1)
+    begin, end = (
+        te.minimum(te.maximum(positive_index(buffer[number], extent), low), high)  # in this order for an empty axis
+        for buffer, low in zip(limits, (0, 0 if stride > 0 else -1), strict=True)
+    )
+    distance = te.maximum(end - begin if stride > 0 else begin - end, 0)
+    return begin, (distance + (abs(stride) - 1)) / abs(stride)
+
+
+def _sliced(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], at: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Where an element of the result is taken from."""
+    steps = dict(zip(attrs.axes, attrs.strides, strict=True))
+    return tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
+
+
+def _compute_dynamic_slice(
+    attrs: DynamicSliceAttrs, x: te.Tensor, starts: te.Tensor, ends: te.Tensor, *, out_type: Type
+) -> te.Tensor:
+    assert isinstance(out_type, TensorType)
+    shape = out_type.shape
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        source, *limits = inputs
+        result, *sizes = outputs
+        begins: dict[int, arith.Dim] = {}
+        for number, (axis, stride) in enumerate(zip(attrs.axes, attrs.strides, strict=True)):
+            begin, count = _slice_limits(limits, number, x.shape[axis], stride)
+            b.store(sizes[number], (), count)
+            begins[axis] = b.let(begin, "begin")
+        with b.loops(shape) as at:
+            b.store(result, at, source[_sliced(attrs, begins, at)])
+
+    defined = tuple(defined_size(out_type, axis) for axis in attrs.axes)
+    (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
+    return result
+
+
+def _threaded_dynamic_slice(
+    grid: Grid, attrs: DynamicSliceAttrs, x: te.Tensor, starts: te.Tensor, ends: te.Tensor, *, out_type: Type
+) -> te.Tensor:
+    assert isinstance(out_type, TensorType)
+    shape = out_type.shape
+    strides = dict(zip(attrs.axes, attrs.strides, strict=True))
+    most = [arith.unwrap(arith.ceildiv(extent, abs(strides.get(axis, 1)))) for axis, extent in enumerate(x.shape)]
+
+    def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        source, *limits = inputs
+        result, *sizes = outputs
+        found = [_slice_limits(limits, number, x.shape[axis], strides[axis]) for number, axis in enumerate(attrs.axes)]
+        for number, (_, count) in enumerate(found):
+            b.store(sizes[number], (), count)
+        with each_of_rows(b, grid, arith.product(tuple(most[:-1])), most[-1]) as (row, place):
+            at = (*unflatten(row, most[:-1]), place)
+            inside = [arith.compare("<", index, extent) for index, extent in zip(at, shape, strict=True)]
+            with b.if_(truth(functools.reduce(arith.logical_and, inside))):
+                begins = {axis: b.let(found[number][0], "begin") for number, axis in enumerate(attrs.axes)}
+                b.store(result, at, source[_sliced(attrs, begins, at)])
+
+    defined = tuple(defined_size(out_type, axis) for axis in attrs.axes)
+    (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
+    return result
+
+
+dynamic_slice = Operator(
+    "dynamic_slice",
+    _infer_dynamic_slice,
+    DynamicSliceAttrs,
+    reference=_dynamic_slice,
+    compute=_compute_dynamic_slice,
+    threaded=Threaded(_threaded_dynamic_slice, lambda grid, attrs, *types: bool(attrs.axes)),
+    fusion=FusionKind.OPAQUE,
+    traits=Traits(moves=Moves(by=Choice.INDEX)),
+    arity=(3, 3),
+    inputs=("x", "starts", "ends"),
+    existential=True,
+)
+
+
+OPERATORS = (dynamic_slice,)

@@ -1,0 +1,54 @@
+"""Non-maximum suppression on grids of threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlaid import arith, ops
+from inlaid.arith import Dim
+from inlaid.plugins import Capabilities
+
+from .held import CLASSES, planted_races
+from .whole import Threaded
+
+B, N = arith.SizeVar("b", 0, 10), arith.SizeVar("n", 0, 1000)
+
+
+def suppression(able: Capabilities, batches: Dim, classes: int, boxes: Dim, most: int, center: bool = False) -> Threaded:
+    shapes = ((batches, boxes, 4), (batches, classes, boxes), (), ())
+    return Threaded(ops.non_max_suppression, able, *((shape, "float32") for shape in shapes), max_output=most, center=center)
+
+
+def arrays_for(batches: int, classes: int, boxes: int, limits: tuple[float, float] = (0.3, 0.2), seed: int = 0) -> list[np.ndarray]:
+    """Many equal scores, of which some are NaN."""
+    random = np.random.default_rng(seed)
+    scores = random.integers(0, 12, (batches, classes, boxes)) / np.float32(12)
+    scores[..., ::7] = np.nan
+    return [random.random((batches, boxes, 4), np.float32), scores.astype(np.float32), *map(np.float32, limits)]
+
+
+@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("most", [1, 4, 100])
+def test_boxes(able, most, center):
+    made = suppression(able, 2, 3, 50, most, center)
+    for limits in ((0.3, 0.2), (0.0, -1.0), (2.0, 0.5), (0.3, 2.0), (0.3, np.nan), (np.nan, 0.2)):
+        made.check(arrays_for(2, 3, 50, limits))
+
+
+@pytest.fixture(scope="module", params=CLASSES.values(), ids=CLASSES)
+def of_any_size(request):
+    return suppression(request.param, B, 2, N, 10)
+
+
+@settings(deadline=None, max_examples=10)
+@given(batches=st.integers(0, 2), boxes=st.integers(0, 80), seed=st.integers(0, 99))
+def test_any_size(of_any_size, batches, boxes, seed):
+    of_any_size.check(arrays_for(batches, 2, boxes, seed=seed), {B: batches, N: boxes}, seed=seed)
+
+
+def test_barriers_of_any_size(of_any_size):
+    assert planted_races(of_any_size.split) == []
