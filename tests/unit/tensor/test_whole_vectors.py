@@ -44,3 +44,15 @@ def test_asks_once() -> None:
 def test_leaves_what_the_last_lane_does_not_decide(condition: str) -> None:
     program = parse(TEXT.format(condition))
     assert show(whole_vectors(program)) == show(program)
+
+
+def test_registers_stay_vectors() -> None:
+    """A lane of a register is no element of its own, so what is cut short keeps its lanes."""
+    text = TEXT.replace(
+        "    for v in 4", '    alloc r: float32[4] in "register"\n    for u in 4, vectorized:\n      r[u] = x[0]\n    for v in 4'
+    )
+    program = parse(text.format("(((t * 4) + v) < n)").replace("(x[((t * 4) + v)] + 1.0)", "(r[v] + 1.0)"))
+    split = whole_vectors(program)
+    assert "for v in 4:" not in show(split) and show(split).count("for v in 4, vectorized") == 2
+    x = np.arange(1, 7, dtype=np.float32)
+    np.testing.assert_array_equal(run(split, [x, np.array(0)])[0], np.full(6, 2))

@@ -113,7 +113,9 @@ def _schedule(s: Schedule, found: _Crossing, side: int, scope: str, threads: int
     where rows of a tile lie one element more apart than they are long, so that a column lies in different banks.
     """
     loops = list(s.loops(found.block))
-    reading, writing = loops[found.along], loops[-1]
+    (block,) = blocks_of(s.program)
+    # Iteration variables of extent 1 may have no loops.
+    reading, writing = (loop for place in (found.along, -1) for loop in loops if loop is block.bindings[place])
     around = [loop for loop in loops if loop not in (reading, writing)]
     outer, inner = zip(*(s.split(loop, (None, _side(s, loop, side))) for loop in (reading, writing)), strict=True)
     s.reorder(*around, *outer, *inner)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import buffers_of
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, mapped, truth
 
 
@@ -17,7 +18,8 @@ def whole_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
         if t * 4 + 3 < n: for v in 4, vectorized: y[t * 4 + v] = x[t * 4 + v]
         else: for v in 4: if t * 4 + v < n: y[t * 4 + v] = x[t * 4 + v]
 
-    Such a loop inside threads is not peeled: which thread has the last one is known to the device alone. Expects no blocks.
+    Such a loop inside threads is not peeled: which thread has the last one is known to the device alone. One over registers stays a
+    vector, since a lane of those is no element of its own. Expects no blocks.
     """
     body = _whole(program.body)
     return program if body is program.body else replace(program, body=body)
@@ -40,7 +42,9 @@ def _whole(stmt: ir.Stmt) -> ir.Stmt:
     for part in last:
         every = arith.logical_and(every, arith.simplify(part))
     whole = replace(stmt, body=stmt.body.then)
-    return ir.If(truth(every), whole, guarded(replace(stmt, kind=ir.ForKind.SERIAL), rest))
+    registers = any(buffer.scope == "register" for node in ir.walk_stmts(stmt) for buffer in buffers_of(node))
+    cut = guarded(stmt if registers else replace(stmt, kind=ir.ForKind.SERIAL), rest)
+    return ir.If(truth(every), whole, cut)
 
 
 def _ends(condition: arith.Expr, var: arith.Var) -> bool:

@@ -41,6 +41,13 @@ def test_any_permutation_that_moves_the_innermost_axis(perm):
     assert barriers_in(split) == 1
 
 
+def test_axes_of_one_element_have_no_loops():
+    transposed = kernel(lambda x: ops.relu(ops.transpose(x, perm=(0, 2, 1))), ((1, 9, 5), "float32"))
+    assert barriers_in(held_to_the_interpreter(transposed, GPU, rule=RULE)) == 1
+    merged = kernel(lambda x: ops.reshape(ops.transpose(x, perm=(0, 2, 1, 3)), shape=(1, 8, 6)), ((1, 6, 2, 4), "float32"))
+    held_to_the_interpreter(merged, GPU)
+
+
 @pytest.mark.parametrize("perm", [(1, 0), (0, 2, 1), (2, 0, 1)])
 def test_any_sizes(perm):
     shape = (N, M) if len(perm) == 2 else (N, 5, M)

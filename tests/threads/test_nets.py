@@ -1,0 +1,22 @@
+"""The conformance suite's models on grids of threads, launch by launch in the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlaid.conformance.nets import NETS
+from inlaid.driver.compile import compile_module
+from inlaid.graph.interp import evaluate
+
+from .grid_target import CLASSES, KIND, Grid
+
+
+@pytest.mark.parametrize("net", NETS, ids=[net.name for net in NETS])
+@pytest.mark.parametrize("kind", CLASSES)
+def test_models(kind, net) -> None:
+    target, inputs = Grid(CLASSES[kind]), net.inputs()
+    found = compile_module(net.module(), [KIND], target.registry(), keep=False).run(inputs)
+    wanted = evaluate(net.build(), list(inputs.values()))
+    for a, b in zip(found.values(), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=1e-3, atol=1e-3 * max(np.abs(b.astype(float)).max(), 1))
