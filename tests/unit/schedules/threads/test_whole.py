@@ -1,0 +1,40 @@
+"""Every operator whose loop program is another one for grids of threads, on the examples of the conformance suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from inlaid import ops
+from inlaid.conformance.corpus import Choices, entry_of
+from inlaid.lowering.claims import rule_for_loops
+from inlaid.plugins import Accept
+from inlaid.types import TensorType
+
+from .held import CLASSES
+from .whole import Threaded
+
+OPERATORS = [operator for operator in ops.OPERATORS if operator.threaded is not None]
+
+
+@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_as_the_reference(operator, able):
+    entry = entry_of(operator)
+    assert entry is not None and operator.threaded is not None
+    accepts = rule_for_loops("any", capabilities=able).predicate
+    assert accepts is not None
+    element = next(name for name in ("float32", "int32", *entry.dtypes) if name in entry.dtypes)
+    taken = 0
+    for number in range(6):
+        for form in entry.example(Choices.pinned(number), element).forms():
+            call = form.function.body
+            if form.kind == "constants" or not isinstance(accepts(call), Accept):
+                continue
+            types = [param.type for param in form.function.params]
+            assert all(isinstance(type_, TensorType) for type_ in types)
+            made = Threaded(operator, able, *((type_.shape, str(type_.dtype)) for type_ in types), **form.example.attrs)
+            if made.program.defines and not any(item.grid for item in made.split.kernels.values()):
+                continue  # known to be empty
+            made.check(form.inputs, tolerance=1e-4)
+            taken += 1
+    assert taken
