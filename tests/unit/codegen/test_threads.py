@@ -54,7 +54,7 @@ program reverse(x: float32[n]) -> (y: float32[n]):
       y[((b * 8) + u)] = s[(7 + (u * -1))]
 """
 REVERSE_TEXT = """\
-kernel reverse_0(far uint8_t *restrict b0, int64_t o0, far uint8_t *restrict b1, int64_t o1, int64_t n) {
+kernel reverse_0(far uint8_t *restrict b0, int64_t o0, far uint8_t *b1, int64_t o1, int64_t n) {
     far const float *x = (far const float *)(b0 + o0);
     far float *y = (far float *)(b1 + o1);
     near float s[8];
