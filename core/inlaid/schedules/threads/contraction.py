@@ -20,7 +20,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.rewrite import Rewriter
 
-MANY = 1024
+MANY = 16
 """Rows or columns of one image, or matrix, that fill tiles well enough by themselves: those of others are a batch."""
 
 
@@ -284,8 +284,7 @@ def is_window(found: Contraction) -> bool:
     return all(axis.var in moving for axis in found.depth)
 
 
-def is_alone(program: ir.LoopProgram, load: ir.Load, value: ir.Expr) -> bool:
-    """Whether a load of a value is the only one of its buffer, but for others of the same place in that value."""
-    own = {node for node in ir.walk_exprs(value) if isinstance(node, ir.Load) and node.indices == load.indices}
+def is_alone(program: ir.LoopProgram, buffer: ir.Buffer) -> bool:
+    """Whether a buffer is read at one place only."""
     bodies = (block.body.value for block in blocks_of(program) if isinstance(block.body, ir.Store))
-    return all(node in own for node in ir.walk_exprs(*bodies) if isinstance(node, ir.Load) and node.buffer is load.buffer)
+    return len({node.indices for node in ir.walk_exprs(*bodies) if isinstance(node, ir.Load) and node.buffer is buffer}) == 1

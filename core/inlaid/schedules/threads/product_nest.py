@@ -78,18 +78,31 @@ def through_shared(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str],
     """Place the sum of a block's tile, and the phases that fetch a step of it."""
     *factors, total = blocks
     s.compute_at(total, outside[-1])
-    steps, _, init = nest_of_sum(s, total, len(outside))
+    steps, depth, init = nest_of_sum(s, total, len(outside))
     for name, (side, value, axes) in zip(factors, _sides(plan), strict=True):
         s.compute_at(name, outside[-1] if steps is None else steps)
         s.set_scope(name, plan.shared)
         _fetch_together(s, plan, name, s.loops(name)[len(outside) + (steps is not None) :], side, value, axes)
+    if depth is not None:
+        for name in factors:
+            _keep_own(s, total, name, depth)
     for name in (*([] if init is None else [init]), total):
         bind_threads(s, name)
         mark_own(s, name)
     if plan.stages > 1 and steps is not None:
         s.software_pipeline(steps, (0, 0, 1))
     for name, (side, value, _) in zip(factors, _sides(plan), strict=True):
-        _widen(s, name, side.size, value.dtype.bytes)
+        _widen(s, name, side.threads * side.lanes, value.dtype.bytes)
+
+
+def _keep_own(s: Schedule, total: str, name: str, depth: Var) -> None:
+    """Load what a thread needs of a shared tile for one place along the depth into registers, by vectors."""
+    fragment = s.cache_read(total, name, "register")
+    s.compute_at(fragment, depth)
+    loops = s.loops(fragment)
+    inner = loops[loops.index(depth) + 1 :]
+    if inner:
+        _unroll_or_vectorize(s, inner, known_extent(loop_extent(s, inner[-1])) or 1)
 
 
 def _fetch_together(
@@ -100,7 +113,7 @@ def _fetch_together(
         return
     tiling = plan.tiling
     along_depth = runs_along(value, plan.found.depth, axes)
-    run, run_axes = (tiling.depth, plan.found.depth) if along_depth else (side.size, axes)
+    run, run_axes = (tiling.depth, plan.found.depth) if along_depth else (side.threads * side.lanes, axes)
     lanes = _vector(value, run_axes, plan.vector_bytes)
     while lanes > 1 and (run % lanes or tiling.depth * side.size % (tiling.threads * lanes)):
         lanes //= 2

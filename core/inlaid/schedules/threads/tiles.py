@@ -1,7 +1,7 @@
 """Sums of products over tiles: the form in which a contraction is scheduled for threads.
 
-    left[b, mo, q, ki, m] = what the left factor is at row mo * M + m and depth q * K + ki; 0 beyond the last
-    right[b, no, q, ki, n] = the same of columns
+    left[b, mo, q, ki, mj, m] = the left factor in the m-th row of run mj of tile mo, at depth q * K + ki; 0 beyond the last
+    right[b, no, q, ki, nj, n] = the same of columns
     acc[b, mo, no, mt, nt, mj, mv, nj, nv] = sum over q, ki of left * right
     out[...] = what follows, where row and column exist
 
@@ -88,7 +88,7 @@ class _Names:
 
 _Groups = Sequence[tuple[tuple[Axis, ...], arith.Expr]]
 """Axes that are counted through together, and a place along them."""
-LEFT, RIGHT = ("b", "mo", "p", "q", "ki", "m"), ("b", "no", "p", "q", "ki", "n")
+LEFT, RIGHT = ("b", "mo", "p", "q", "ki", "mj", "m"), ("b", "no", "p", "q", "ki", "nj", "n")
 SUM = ("p", "b", "mo", "no", "mt", "nt", "mj", "mv", "nj", "nv")
 
 
@@ -148,10 +148,12 @@ class _Tiles:
         self, name: str, value: ir.Expr, axes: tuple[Axis, ...], side: Side, order: tuple[str, ...]
     ) -> tuple[ir.Buffer, ir.Stmt]:
         """A tile of one factor, and the nest that fills it."""
-        outer, inner = order[1], order[-1]
-        extents: dict[str, arith.Expr | int] = {outer: self._count(axes, side), inner: side.size}
+        outer, run, inner = order[1], order[-2], order[-1]
+        extents: dict[str, arith.Expr | int] = {outer: self._count(axes, side), inner: side.threads * side.lanes}
+        if side.runs > 1:
+            extents[run] = side.runs
         names = self._names(**extents)
-        place = names[outer] * side.size + names[inner]
+        place = names[outer] * side.size + (names[run] * (side.threads * side.lanes) + names[inner])
         depth = self._position(names)
         buffer = self._new(name, names.shape(*order), value.dtype)
         where = {**self._batch(names), **coordinates(axes, place), **coordinates(self._found.depth, depth), **self._units}
@@ -160,7 +162,7 @@ class _Tiles:
         padded = _inside((place, extent_of(axes), side.size), (depth, self._depth, self._tiling.depth * self._tiling.parts))
         if padded != ONE:
             element = ir.select(truth(padded), element, ir.const(0, value.dtype))
-        fetched = (*order[:-2], order[-1], order[-2]) if runs_along(value, self._found.depth, axes) else order
+        fetched = (*order[:-3], run, inner, "ki") if runs_along(value, self._found.depth, axes) else order
         return buffer, block_nest(buffer.name, names.pick(*fetched), ir.Store(buffer, names.indices(*order), element))
 
     def _names(self, **extents: arith.Expr | int) -> _Names:
@@ -190,7 +192,7 @@ class _Tiles:
         def load(node: ir.Expr) -> ir.Expr | None:
             if not isinstance(node, ir.Load) or node.buffer not in self._program.inputs:
                 return None
-            if not is_alone(self._program, node, value):
+            if not is_alone(self._program, node.buffer):
                 return None
             buffer, indices = self._merged(node.buffer, node.indices, groups)
             return None if buffer is node.buffer else ir.load(buffer, indices)
@@ -204,7 +206,7 @@ class _Tiles:
         and indices into it."""
         shape, places = list(buffer.shape), list(indices)
         for number, index in reversed(list(enumerate(indices))):
-            group = next((item for item in self._groups if item[0] == index), None)
+            group = next((item for item in self._groups if arith.Analyzer().equal(item[0], index)), None)
             if group is not None and shape[number] == group[1] * group[2]:
                 shape[number : number + 1], places[number : number + 1] = group[1:3], group[3:]
         for axes, position in groups:
@@ -215,7 +217,7 @@ class _Tiles:
                     shape[start : start + len(run)] = [arith.unwrap(extent_of(axes))]
                     places[start : start + len(run)] = [position]
                     break
-        if len(shape) != len(buffer.shape):
+        if tuple(shape) != buffer.shape:
             buffer = self._buffers.setdefault(buffer, ir.Buffer(buffer.name, tuple(shape), buffer.dtype, buffer.scope))
         return buffer, tuple(places)
 
@@ -224,10 +226,12 @@ class _Tiles:
         names = self._of_tile()
         block = self._found.anchor.block
         acc = self._new("acc", names.shape(*SUM), self._found.anchor.buffer.dtype, "register")
-        row, column = _own(names, "m", self._tiling.rows), _own(names, "n", self._tiling.columns)
+        (rows, columns), own = (self._tiling.rows, self._tiling.columns), dict(zip("mn", (left, right), strict=True))
         a, b = (
-            ir.cast(ir.load(buffer, (*names.indices(*order[:-1]), place)), acc.dtype)
-            for buffer, order, place in ((left, LEFT, row), (right, RIGHT, column))
+            ir.cast(
+                ir.load(own[axis], (*names.indices(*order[:-1]), names[f"{axis}t"] * side.lanes + names[f"{axis}v"])), acc.dtype
+            )
+            for axis, order, side in (("m", LEFT, rows), ("n", RIGHT, columns))
         )
         indices = names.indices(*SUM)
         product = b * a if self._found.swapped else a * b
@@ -367,14 +371,16 @@ def _inside(*places: tuple[arith.Expr, arith.Expr, int]) -> arith.Expr:
 
 
 def runs_along(value: ir.Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
-    """Whether neighbours in memory are those along axes, and not along other ones, as far as a factor's loads tell."""
+    """Whether neighbours in memory are those along axes, while other ones do not move along the same dimension, as far as the loads
+    of a factor tell."""
     for node in ir.walk_exprs(value):
         if isinstance(node, ir.Load):
             last = [index for index, dim in zip(node.indices, node.buffer.shape, strict=True) if dim != 1][-1:]
-            for found, answer in ((others, False), (axes, True)):
-                steps = (arith.affine(index, axis.var) for index in last for axis in found)
-                if any(step is not None and step[0] == ONE for step in steps):
-                    return answer
+            if any(axis.var in arith.free_vars(index) for index in last for axis in others):
+                return False
+            steps = (arith.affine(index, axis.var) for index in last for axis in axes)
+            if any(step is not None and step[0] == ONE for step in steps):
+                return True
     return False
 
 
