@@ -94,6 +94,16 @@ def test_volumes_and_lines_need_not_be_known(able):
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+def test_phases_of_a_transposed_convolution_are_interleaved_by_a_second_kernel(able):
+    def body(x, w):
+        phases = ops.reshape(conv((1, 1), (1, 1, 1, 1))(x, w), shape=(1, 2, 2, 4, 6, 6))
+        return ops.reshape(ops.transpose(phases, perm=(0, 3, 4, 1, 5, 2)), shape=(1, 4, 12, 12))
+
+    split = held_to_the_interpreter(kernel(body, ((1, 8, 5, 5), F32), ((16, 8, 2, 2), F32)), able, rule=RULE)
+    assert len(split.kernels) == 2
+
+
+@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 def test_single_pixels_of_any_image(able):
     program = kernel(conv((1, 1), (0,) * 4), ((N, 8, H, W), F32), ((6, 8, 1, 1), F32))
     held_to_the_interpreter(program, able, [{N: 2, H: 3, W: 5}, {N: 1, H: 1, W: 1}], RULE)
