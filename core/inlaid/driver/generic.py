@@ -1,4 +1,7 @@
-"""Kernels that run by the generic schedule although reductions take most of their time: they are many times slower than others."""
+"""Kernels that run by the generic schedule although reductions take most of their time, or on one thread of many.
+
+They are many times slower than others.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 
 from inlaid.errors import ScheduleWarning, dims_setting
 from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor.region import KernelSchedule
 
 MOST = 0.5
@@ -18,16 +22,24 @@ NAMED = 3
 
 
 def generic_kernels(schedules: Sequence[KernelSchedule]) -> tuple[tuple[KernelSchedule, float], ...]:
-    """Kernels by the generic schedule whose predicted time is that of reductions, with their shares of the predicted time of all,
-    the greatest first. What only moves data is left out: the generic schedule suits it."""
+    """Kernels by the generic schedule whose predicted time is that of reductions, and those of which one thread runs loops.
+
+    Each with its share of the predicted time of all, the greatest first. What only moves data is left out: the generic schedule
+    suits it.
+    """
     total = sum(item.seconds for item in schedules)
-    found = [(item, item.seconds / total) for item in schedules if item.reduces and item.rule in ("", GenericRule.name)]
+    found = [(item, item.seconds / total) for item in schedules if _is_slow(item)]
     return tuple(sorted(found, key=lambda pair: -pair[1]))
 
 
+def _is_slow(item: KernelSchedule) -> bool:
+    return item.rule == SerialRule.name or (item.reduces and item.rule in ("", GenericRule.name))
+
+
 def described(item: KernelSchedule, share: float) -> str:
-    """A kernel in words: its operators, their source nodes, and its share of the predicted time."""
-    return f"{', '.join(dict.fromkeys(item.operators))} at {', '.join(item.nodes) or '?'} ({share:.0%})"
+    """A kernel in words: its operators, their source nodes, its share of the predicted time, and whether one thread runs it."""
+    alone = ", on one thread" if item.rule == SerialRule.name else ""
+    return f"{', '.join(dict.fromkeys(item.operators))} at {', '.join(item.nodes) or '?'} ({share:.0%}{alone})"
 
 
 def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:

@@ -23,6 +23,7 @@ from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.default import SHARED_RULES, THREAD_RULES
 from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
+from inlaid.schedules.threads.serial import SerialRule
 from inlaid.schedules.trace import offers_of, unscheduled
 from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
 from inlaid.tensor import ir
@@ -109,10 +110,17 @@ def _schedule(decision: Decision, offer: Offer, program: ir.LoopProgram, capabil
         tuple(operators_of(decision.body)),
         source_nodes(decision.body, decision.body),
         tuple(sorted({str(variable) for arg in decision.args for variable in type_vars(arg.type)})),
-        # The generic schedule reduces one element after the other.
-        predicted_seconds(program, capabilities, vectors=not (reduces and offer.rule in ("", GenericRule.name))),
+        predicted_seconds(program, capabilities, _share(offer.rule, reduces, capabilities)),
         reduces,
     )
+
+
+def _share(rule: str, reduces: bool, capabilities: Capabilities) -> int:
+    """Of how many parts of the arithmetic a rule's schedule uses one: one thread of all, or, where the generic schedule reduces one
+    element after the other, one lane of a vector."""
+    if rule == SerialRule.name and capabilities.threads is not None:
+        return capabilities.threads.resident
+    return max(1, capabilities.vector_bits // 32) if reduces and rule in ("", GenericRule.name) else 1
 
 
 class _Steps:

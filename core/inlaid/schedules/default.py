@@ -22,6 +22,7 @@ from inlaid.schedules.threads.elementwise import ElementwiseRule
 from inlaid.schedules.threads.product import ProductRule
 from inlaid.schedules.threads.reduce import ReduceRule
 from inlaid.schedules.threads.rows import RowsRule as ThreadRowsRule
+from inlaid.schedules.threads.serial import SerialRule
 from inlaid.schedules.threads.tiles import TILE_PRODUCT
 from inlaid.schedules.threads.transpose import TransposeRule as ThreadTransposeRule
 from inlaid.schedules.transpose import TransposeRule
@@ -52,6 +53,7 @@ THREAD_RULES: tuple[ScheduleRule, ...] = (
     ThreadRowsRule(),
     ReduceRule(),
     EachRule(),
+    SerialRule(),
 )
 """Those for grids of blocks of threads."""
 

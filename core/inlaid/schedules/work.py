@@ -20,11 +20,10 @@ def roofline(operations: int, moved: int, capabilities: Capabilities) -> float:
     return max(operations / capabilities.peak, moved / capabilities.bandwidth)
 
 
-def predicted_seconds(program: ir.LoopProgram, capabilities: Capabilities, vectors: bool = True) -> float:
-    """Seconds that an unscheduled kernel takes where its schedule is good; without `vectors` arithmetic takes as many times as long
-    as a vector has float32 lanes."""
-    lanes = 1 if vectors else max(1, capabilities.vector_bits // 32)
-    return roofline(lanes * arith.size_hint(operations(program)), _moved(program), capabilities)
+def predicted_seconds(program: ir.LoopProgram, capabilities: Capabilities, share: int = 1) -> float:
+    """Seconds that an unscheduled kernel takes where its schedule is good, or where it uses one of `share` parts of the arithmetic
+    that there is."""
+    return roofline(share * arith.size_hint(operations(program)), _moved(program), capabilities)
 
 
 def is_bound_by_reductions(program: ir.LoopProgram, capabilities: Capabilities) -> bool:

@@ -44,7 +44,7 @@ def test_work_of_a_product():
     assert predicted_seconds(program, Capabilities((), peak=1e9, bandwidth=1e12)) == pytest.approx(2 * 64**3 / 1e9)
     assert predicted_seconds(program, Capabilities((), peak=1e15, bandwidth=1e9)) == pytest.approx(3 * 4 * 64**2 / 1e9)
     slow = Capabilities((), peak=1e9, bandwidth=1e12, vector_bits=256)
-    assert predicted_seconds(program, slow, vectors=False) == pytest.approx(8 * 2 * 64**3 / 1e9)
+    assert predicted_seconds(program, slow, share=8) == pytest.approx(8 * 2 * 64**3 / 1e9)
     assert is_bound_by_reductions(program, Capabilities((), peak=1e9, bandwidth=1e12))
     assert not is_bound_by_reductions(program, Capabilities((), peak=1e15, bandwidth=1e9))
 

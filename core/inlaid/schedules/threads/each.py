@@ -8,19 +8,23 @@ from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import blocks_of, merge_chains
 from inlaid.schedules.threads.elementwise import bind_vectors, lanes_of
 from inlaid.schedules.threads.grid import bind_flat, is_elementwise, threads_of
+from inlaid.schedules.threads.serial import runs_serially
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
 
 
 class EachRule:
-    """Takes every kernel."""
+    """Takes every kernel whose elements threads can compute by themselves."""
 
     name = "each"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Row-major buffers throughout. A kernel that works out sizes is left to one thread."""
-        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: _schedule(program, context)))
+        """Row-major buffers throughout. Declines kernels of which one thread would run loops."""
+        made = _schedule(program, context)
+        if runs_serially(made.program):
+            return None
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: made))
 
 
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:

@@ -12,9 +12,10 @@ from inlaid.conformance.corpus import Choices, entry_of
 from inlaid.graph.operator import Operator
 from inlaid.lowering.kernel import KernelSource, build, grid_of
 from inlaid.plugins import Capabilities
+from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor import ir
 
-from .held import CLASSES, GPU, held_to_the_interpreter, launches_of
+from .held import CLASSES, GPU, held_to_the_interpreter, launches_of, offer_of
 
 COMPUTED = [operator for operator in ops.OPERATORS if operator.compute is not None and entry_of(operator) is not None]
 SERIAL = {
@@ -50,6 +51,14 @@ def is_serial(program: ir.LoopProgram) -> bool:
     """Whether one thread runs loops of a kernel."""
     threads = any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD for stmt in ir.walk_stmts(program.body))
     return not threads and any(isinstance(stmt, (ir.For, ir.While)) for stmt in ir.walk_stmts(program.body))
+
+
+def test_serial_kernels_are_known_by_their_rule():
+    """Reports name what is left to one thread."""
+    for operator in COMPUTED:
+        for program, _ in examples(operator, GPU):
+            alone = any(is_serial(item.program) for item in launches_of(program, GPU).kernels.values())
+            assert (offer_of(program, GPU)[0] == SerialRule.name) is alone, operator.name
 
 
 def test_few_operators_run_on_one_thread():
