@@ -78,8 +78,9 @@ def side_of(threads: int, own: int, bytes_: int, vector_bytes: int) -> Side:
 
 def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tiling]:
     """The tilings whose sums fit into registers and whose tiles fit into shared memory. Tiles are at most twice as long as what
-    there is to tile."""
+    there is to tile, and powers of two deep, so that elements of a tile are told from one another."""
     depths = (32, 16, 8) if memory.shared else (4,)
+    least = 1 << max(problem.depth - 1, 0).bit_length()
     for count in (threads.block, threads.block // 2, threads.block // 4):
         across = 1
         while 0 < across <= count:
@@ -93,7 +94,7 @@ def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tili
                     if not memory.shared:
                         tiling = _without_runs(tiling)
                     for depth in depths:
-                        found = Tiling(tiling.rows, tiling.columns, min(depth, max(problem.depth, 1)))
+                        found = Tiling(tiling.rows, tiling.columns, min(depth, least))
                         if _fits(found, problem, threads, memory):
                             yield found
             across *= 2

@@ -117,7 +117,7 @@ class _Tiles:
         self._program, self._found, self._tiling = program, found, tiling
         self._rows, self._columns, self._depth = map(extent_of, (found.rows, found.columns, found.depth))
         steps = arith.ceildiv(self._depth, tiling.depth)
-        self._steps = arith.simplify(arith.ceildiv(steps, tiling.parts))
+        self._steps = _single(arith.simplify(arith.ceildiv(steps, tiling.parts)))
         self._buffers: dict[ir.Buffer, ir.Buffer] = {}
         taken = {buffer.name for buffer in program.params}
         self._allocs = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
@@ -176,7 +176,7 @@ class _Tiles:
         return _Names(**own)
 
     def _count(self, axes: tuple[Axis, ...], side: Side) -> arith.Expr:
-        return arith.simplify(arith.ceildiv(extent_of(axes), side.size))
+        return _single(arith.simplify(arith.ceildiv(extent_of(axes), side.size)))
 
     def _position(self, names: _Names) -> arith.Expr:
         """Where along the depth: steps of the parts take turns, so that parts read neighbours at the same time."""
@@ -353,6 +353,12 @@ def _flat_place(
     rows, columns = shape
     row = element // columns
     return (ZERO, row, element % columns) if batch == ONE else (row // rows, row % rows, element % columns)
+
+
+def _single(count: arith.Expr) -> arith.Expr:
+    """A number of tiles; 1 where it is 1 or 0, since what is beyond the last element is zero and is not stored."""
+    most = arith.bounds(count)[1]
+    return ONE if most is not None and most <= 1 else count
 
 
 def _own(names: _Names, axis: str, side: Side) -> arith.Expr:
