@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ DRIVER = (
     "install the driver of the device, or one for processors: pip install pocl-binary-distribution, or Debian's pocl-opencl-icd"
 )
 
+POCL, LINKER = "Portable Computing Language", "ld"
+"""PoCL links kernels by a program, and ends the process where it does not find that."""
 _NO_PLATFORM = -1001
 """CL_PLATFORM_NOT_FOUND_KHR, which older versions of pyopencl have no name for."""
 
@@ -35,6 +38,8 @@ class Found:
 def find_devices() -> tuple[Found, ...]:
     """List the devices of all platforms: GPUs first, then accelerators, then CPUs, each in the order of the loader.
 
+    Those of PoCL are left out where there is no linker.
+
     Raises `TargetError`, with what to install, where pyopencl cannot be imported, no platform is installed, or none has a device.
     """
     try:
@@ -42,8 +47,12 @@ def find_devices() -> tuple[Found, ...]:
     except (ImportError, OSError) as error:
         raise TargetError(f"pyopencl cannot be imported: {error}", remedy=BINDING) from error
     found: list[cl.Device] = []
+    unlinked = False
     try:
         for platform in cl.get_platforms():
+            if platform.name == POCL and shutil.which(LINKER) is None:
+                unlinked = True
+                continue
             try:
                 found += platform.get_devices()
             except cl.Error as error:
@@ -52,6 +61,8 @@ def find_devices() -> tuple[Found, ...]:
     except cl.Error as error:
         reason = "no OpenCL driver is installed" if error.code == _NO_PLATFORM else f"the OpenCL drivers fail: {error}"
         raise TargetError(reason, remedy=DRIVER) from error
+    if not found and unlinked:
+        raise TargetError(f"PoCL needs the linker {LINKER}, which is not on PATH", remedy="install Debian's binutils")
     if not found:
         raise TargetError("no OpenCL platform of this machine has a device", remedy=DRIVER)
     order = (cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU)
