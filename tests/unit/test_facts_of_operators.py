@@ -20,7 +20,7 @@ from inlaid.graph.operator import Attrs, Operator
 CORE = Path(inlaid.__file__).parent
 DEFINED = ("conformance", "frontends", "ops")
 """Packages that name operators: those that define them, give examples of them, and import them from other formats."""
-OF_LOOP_PROGRAMS = ("codegen/c_kernel.py", "schedules/shape.py", "tensor/math/__init__.py")
+OF_LOOP_PROGRAMS = ("codegen/c_expressions.py", "schedules/shape.py", "tensor/math/__init__.py")
 """Files whose collections are of operations of loop programs, which share some names with operators."""
 
 
