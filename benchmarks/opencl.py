@@ -2,7 +2,7 @@
 
     python benchmarks/opencl.py [MODEL ...] [--target opencl] [--tiny] [--seconds 2] [--write docs/benchmarks-opencl.md]
 
-Models are those of benchmarks/zoo, all in float32 and int8 where none is named. Both targets take turns in one process, with as
+Models are those of benchmarks/zoo, all in float32 where none is named. Both targets take turns in one process, with as
 many threads as there are cores; times are medians, copies of inputs and outputs included. A model passes when every operator is in
 a region of the target, and every result is within 1e-3 of the greatest magnitude of that of x86.
 """
@@ -23,7 +23,7 @@ import inlaid
 from inlaid.plugins.registry import default_registry
 from machine import processor
 from quantized import medians
-from zoo import MODELS, feeds, path_of
+from zoo import FLOAT, feeds, path_of
 
 HOST = "x86"
 RELATIVE = 1e-3
@@ -93,7 +93,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="for each target; 0 compares values alone")
     parser.add_argument("--write", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    names = arguments.models or [name for name, entry in MODELS.items() if not arguments.tiny or entry.tiny]
+    names = arguments.models or [name for name, entry in FLOAT.items() if not arguments.tiny or entry.tiny]
     rows = []
     for name in names:
         rows.append(measured(name, arguments.target, arguments.tiny, arguments.seconds))

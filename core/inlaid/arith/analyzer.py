@@ -237,7 +237,7 @@ class Analyzer:
         return self._rejoined(Linear({atom: count for atom, count in terms.items() if count}, constant))
 
     def _rejoined(self, form: Linear) -> Linear:
-        """`x // c * c + x % c` back to `x`, and `x // c % d * c + x % c` to `x % (c * d)`."""
+        """`x // c * c + x % c` back to `x`, and `x // c % d * c + x % c`, or with `x % (c * d) // c`, to `x % (c * d)`."""
         for atom, count in form.terms.items():
             if type(atom) is not FloorMod:
                 continue
@@ -253,14 +253,10 @@ class Analyzer:
                 rest = {key: value for key, value in form.terms.items() if key not in (atom, FloorDiv(base, divisor))}
                 return self._rejoined(Linear(rest, form.constant).plus(self.linear(base), count))
             for other, times in form.terms.items():
-                if (
-                    times == count * divisor.value
-                    and type(other) is FloorMod
-                    and type(other.operands[1]) is Const
-                    and other.operands[0] == FloorDiv(base, divisor)
-                ):
+                modulus = _joint_modulus(other, base, divisor) if times == count * divisor.value else None
+                if modulus is not None:
                     rest = {key: value for key, value in form.terms.items() if key not in (atom, other)}
-                    joined = self._floormod(self.linear(base), constant_form(divisor.value * other.operands[1].value))
+                    joined = self._floormod(self.linear(base), constant_form(modulus))
                     return self._rejoined(Linear(rest, form.constant).plus(joined, count))
         return form
 
@@ -554,6 +550,16 @@ class Analyzer:
             lower if lower is None or isinstance(lower, int) else self.bounds(lower)[0],
             upper if upper is None or isinstance(upper, int) else self.bounds(upper)[1],
         )
+
+
+def _joint_modulus(digit: Expr, base: Expr, divisor: Const) -> int | None:
+    """c * d for the digit of x above x % c, as x // c % d or x % (c * d) // c; None for anything else."""
+    match digit:
+        case FloorMod(operands=(quotient, Const(value=size))) if quotient == FloorDiv(base, divisor):
+            return divisor.value * size
+        case FloorDiv(operands=(FloorMod(operands=(number, Const(value=modulus))), step)) if number == base and step == divisor:
+            return modulus if divisor.value > 0 and modulus % divisor.value == 0 else None
+    return None
 
 
 def _only_multiple(values: Interval, step: int) -> int | None:

@@ -212,3 +212,14 @@ def test_choices_that_a_value_of_a_variable_makes_needless() -> None:
     assert simplify(arith.select(arith.compare("==", X, 1), X * Y, Y)) == Y
     kept = arith.select(arith.compare("==", X, 2), X * Y, Y)
     assert simplify(kept) == kept
+
+
+def test_digits_join_to_a_remainder() -> None:
+    """As quotients of a remainder or as remainders of a quotient."""
+    n = arith.Var("n")
+    whole = arith.simplify((n % 6) * 16)
+    assert arith.simplify((n % 6 // 3) * 48 + (n % 3) * 16) == whole
+    assert arith.simplify((n // 3 % 2) * 48 + (n % 3) * 16) == whole
+    apart = (n % 7 // 3) * 3 + n % 3
+    for value in range(30):
+        assert arith.evaluate(arith.simplify(apart), {n: value}) == arith.evaluate(apart, {n: value})

@@ -87,3 +87,11 @@ def test_digits_of_neighbours_tell_a_number() -> None:
     place = OUTER * 8 + INNER
     indices = [place % 4, place // 84, place % 12 // 4, place // 12 % 7]
     assert determined(OUTER, arith.Const(21), indices, {OUTER: (0, 20), INNER: (0, 7)})
+
+
+def test_digits_of_a_remainder_are_digits_of_the_number() -> None:
+    """As tiles of several threads write them: the last line of a tile tells the lowest digit, the one before that above it."""
+    ranges: arith.Bounds = {OUTER: (0, 11), INNER: (0, 3)}
+    indices = [OUTER // 6 * 4 + INNER, OUTER % 6 // 3 * 4 + INNER, OUTER % 3 * 4 + INNER]
+    assert determined(OUTER, arith.Const(12), indices, ranges)
+    assert not determined(OUTER, arith.Const(12), [*indices[:1], *indices[2:]], ranges)

@@ -80,9 +80,8 @@ class _Told:
             case _:
                 return
         divisor: arith.Expr = arith.ONE
-        while isinstance(base, arith.FloorDiv):
-            base, factor = base.operands
-            divisor = self.analyzer.simplify(divisor * factor)
+        while (outer := self._outside(base, divisor, size)) is not None:
+            base, divisor, size = outer
         while (undivided := self._undivided(base)) is not None:
             base, divisor = undivided[0], self.analyzer.simplify(divisor * undivided[1])
         self.digits.setdefault(base, []).append((divisor, size))
@@ -114,6 +113,21 @@ class _Told:
             if self._proves("<=", 0, rest) and self._proves("<", rest, weight):
                 self.remainders.add((number, weight))
                 self.learn(self.analyzer.simplify(rest))
+
+    def _outside(
+        self, base: arith.Expr, divisor: arith.Expr, size: arith.Expr | None
+    ) -> tuple[arith.Expr, arith.Expr, arith.Expr | None] | None:
+        """A digit of a quotient or a remainder as one of what is divided: `n % 6 // 3` is `n // 3 % 2`."""
+        match base:
+            case arith.FloorDiv(operands=(number, factor)):
+                return number, self.analyzer.simplify(divisor * factor), size
+            case arith.FloorMod(operands=(number, arith.Const(value=modulus))) if isinstance(divisor, arith.Const):
+                room, rest = divmod(modulus, divisor.value)
+                if not rest and (
+                    size is None or (isinstance(size, arith.Const) and (size.value >= room or room % size.value == 0))
+                ):
+                    return number, divisor, arith.Const(room) if size is None else arith.minimum(size, room)
+        return None
 
     def _undivided(self, number: arith.Expr) -> tuple[arith.Expr, int] | None:
         """`n * 16 + i // 2` as what is divided, `n * 32 + i`, and by what; None for what is not such a sum."""
