@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import sys
-import types
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from tests.made_plugin import registry_with
 
 from inlaid import arith
 from inlaid.artifact import Artifact
@@ -46,8 +44,6 @@ class Grid:
 
     def registry(self) -> PluginRegistry:
         """A registry with the target and the reference."""
-        module: Any = types.ModuleType("grid_target_of_a_test")
-        module.PLUGIN_API_VERSION = 2
 
         @hookimpl
         def inlaid_targets():
@@ -65,16 +61,7 @@ class Grid:
         def inlaid_runtime(target):
             return GridRuntime(self)
 
-        for hook in (inlaid_targets, inlaid_op_rules, inlaid_codegen, inlaid_runtime):
-            setattr(module, hook.__name__, hook)
-        sys.modules[module.__name__] = module
-        points = [(KIND, module.__name__), ("reference", "inlaid.reference.plugin")]
-        try:
-            found = PluginRegistry.discover([importlib.metadata.EntryPoint(*point, "inlaid.plugins") for point in points])
-        finally:
-            del sys.modules[module.__name__]
-        assert not found.problems(), found.problems()
-        return found
+        return registry_with(KIND, inlaid_targets, inlaid_op_rules, inlaid_codegen, inlaid_runtime)
 
 
 class GridCodegen(Codegen):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import sys
-import types
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+
+from tests.made_plugin import registry_with
 
 from inlaid import ops
 from inlaid.driver.compile import cut
@@ -34,8 +33,6 @@ def registry_of(
 ) -> PluginRegistry:
     """A registry with the target, which takes all operators, and the reference. `passes`, schedule `rules` and `intrinsics` are its
     own, `form` is how it stores what crosses borders, `facts` are capabilities."""
-    module: Any = types.ModuleType("loop_target_of_a_test")
-    module.PLUGIN_API_VERSION = 2
 
     class Bordered(Codegen):
         def borders(self, region):
@@ -68,16 +65,7 @@ def registry_of(
     def inlaid_codegen(target):
         return Bordered()
 
-    for hook in (inlaid_targets, inlaid_op_rules, inlaid_passes, inlaid_schedules, inlaid_intrinsics, inlaid_codegen):
-        setattr(module, hook.__name__, hook)
-    sys.modules[module.__name__] = module
-    points = [(KIND, module.__name__), ("reference", "inlaid.reference.plugin")]
-    try:
-        found = PluginRegistry.discover([importlib.metadata.EntryPoint(*point, "inlaid.plugins") for point in points])
-    finally:
-        del sys.modules[module.__name__]
-    assert not found.problems(), found.problems()
-    return found
+    return registry_with(KIND, inlaid_targets, inlaid_op_rules, inlaid_passes, inlaid_schedules, inlaid_intrinsics, inlaid_codegen)
 
 
 def lowered(

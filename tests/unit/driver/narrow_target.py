@@ -3,13 +3,11 @@ unscheduled kernels of the calls that its rules accept; what it compiles runs in
 
 from __future__ import annotations
 
-import importlib.metadata
-import sys
-import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.made_plugin import registry_with
 from tests.unit.lowering import oracle
 
 from inlaid.artifact import Artifact
@@ -98,8 +96,6 @@ class Narrow:
 
     def registry(self) -> PluginRegistry:
         """A registry with the target and the reference."""
-        module: Any = types.ModuleType("narrow_target_of_a_test")
-        module.PLUGIN_API_VERSION = 2
 
         @hookimpl
         def inlaid_targets():
@@ -121,16 +117,7 @@ class Narrow:
         def inlaid_runtime(target):
             return Runtime(self)
 
-        for hook in (inlaid_targets, inlaid_op_rules, inlaid_intrinsics, inlaid_codegen, inlaid_runtime):
-            setattr(module, hook.__name__, hook)
-        sys.modules[module.__name__] = module
-        points = [(KIND, module.__name__), ("reference", "inlaid.reference.plugin")]
-        try:
-            found = PluginRegistry.discover([importlib.metadata.EntryPoint(*point, "inlaid.plugins") for point in points])
-        finally:
-            del sys.modules[module.__name__]
-        assert not found.problems(), found.problems()
-        return found
+        return registry_with(KIND, inlaid_targets, inlaid_op_rules, inlaid_intrinsics, inlaid_codegen, inlaid_runtime)
 
 
 class Printer(Codegen):
