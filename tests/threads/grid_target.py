@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from tests.made_plugin import registry_with
+from tests.race_free import check_race_free
 
 from inlaid import arith
 from inlaid.artifact import Artifact
@@ -17,7 +18,6 @@ from inlaid.plugins import Capabilities, Codegen, Level, Loaded, MemoryScope, Ta
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime.host import HostRuntime
 from inlaid.runtime.launches import Launches, Ready
-from inlaid.tensor.analysis.races import check_races
 from inlaid.tensor.interp.to_python import translate
 from inlaid.tensor.region import size_vars
 from inlaid.types import DTYPES
@@ -73,7 +73,7 @@ class GridCodegen(Codegen):
     def compile(self, unit, context):
         region = thread_region(unit, self.target.able.scopes)
         for item in region.kernels:
-            check_races(item.kernel.program, item.kernel.offsets)
+            check_race_free(item.kernel.program, item.kernel.offsets)
         self.target.regions[unit.name] = region
         code, workspace = unit.name.encode(), {"": region.workspace}
         return Artifact(unit.name, FORMAT, 1, code, unit.signature, unit.constants, workspace, unit.aliases)

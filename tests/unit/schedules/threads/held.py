@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tests.race_free import check_race_free
 
 from inlaid import arith
 from inlaid.errors import ScheduleError
@@ -88,7 +89,7 @@ def held_to_the_interpreter(
     for item in split.kernels.values():
         if not program.defines:  # one thread runs those that work out sizes, as they are
             verify(item.program, SEMANTICS)
-        check_races(item.program, item.offsets)
+        check_race_free(item.program, item.offsets)
     cases = [sizes] if isinstance(sizes, Mapping) else list(sizes) or [{}]
     for seed, named in enumerate(cases):
         given = inputs_for(program, named, seed) if arrays is None else list(arrays)
