@@ -186,3 +186,20 @@ def test_sizes_that_data_decides(device):
     for seed in range(4):
         given = np.random.default_rng(seed).uniform(-1, 1, 12).astype(np.float32)
         np.testing.assert_array_equal(result(executable.run({"x": given})).reshape(-1), 2 * np.flatnonzero(given > 0))
+
+
+def test_sizes_without_bounds_are_left_to_others(device):
+    """A shape that an input gives as values: places in the device's memory cannot be planned for it."""
+    import onnx
+
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"]), onnx.helper.make_node("Reshape", ["y", "shape"], ["z"])]
+    given = [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 6])]
+    given.append(onnx.helper.make_tensor_value_info("shape", onnx.TensorProto.INT64, [2]))
+    result_info = onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ["a", "b"])
+    graph = onnx.helper.make_graph(nodes, "g", given, [result_info])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    executable = inlaid.compile(model, targets=["opencl", "x86"], cache=False)
+    assert {region.target.split(":")[0] for region in executable.regions} == {"opencl", "x86"}
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
+    found = result(executable.run({"x": x, "shape": np.array([4, 3])}))
+    np.testing.assert_array_equal(found, np.maximum(x, 0).reshape(4, 3))
