@@ -2,7 +2,7 @@
 
     python benchmarks/opencl_launch.py [--device 0] [--launches 1 10 100] [--rounds 9] [--calls 200]
 
-A region of so many launches of an empty kernel with three buffers is put on an idle queue many times: on the same buffers; on ones
+A region of N launches of an empty kernel with three buffers is put on an idle queue many times: on the same buffers; on ones
 that change, for which arguments are set anew; and to its end, the wait included. Each figure is the median of rounds, each the mean
 of its calls.
 """
@@ -28,7 +28,7 @@ SOURCE = "__kernel void k(__global uchar *a, long p, __global uchar *b, long q, 
 
 
 def region(launches: int) -> Artifact:
-    """A region of so many launches of one kernel."""
+    """A region that launches one kernel `launches` times."""
     places = (Place("input", 0, 0), Place("arena", 0, 0), Place("output", 0, 0))
     steps = tuple(Step(launch=Launch(0, (0, 1, 2), (1,), (1, 1, 1), (1, 1, 1), 0)) for _ in range(launches))
     plan = LaunchPlan(("k",), (False,), places, (Size(0), Size(1)), steps)
