@@ -18,10 +18,10 @@ import numpy as np
 
 from inlaid.artifact import Artifact, KernelInfo, Signature, TensorSpec
 from inlaid.plugins import DeviceTensor
+from inlaid.runtime.launch_code import encode_launches
 from inlaid.runtime.launches import Launch, LaunchPlan, Place, Size, Step
 from inlaid.types import dtype
 from inlaid_opencl.options import FORMAT, FORMAT_VERSION
-from inlaid_opencl.plans import encode_code
 from inlaid_opencl.runtime import OpenCLRuntime
 
 SOURCE = "__kernel void k(__global uchar *a, long p, __global uchar *b, long q, __global uchar *c, long r, long n) {}"
@@ -34,7 +34,7 @@ def region(launches: int) -> Artifact:
     plan = LaunchPlan(("k",), (False,), places, (Size(0), Size(1)), steps)
     spec = (TensorSpec("x", (16,), dtype("float32")),)
     infos = (KernelInfo("k", ()),)
-    return Artifact("region", FORMAT, FORMAT_VERSION, encode_code(plan, SOURCE), Signature(spec, spec), kernels=infos)
+    return Artifact("region", FORMAT, FORMAT_VERSION, encode_launches(plan, SOURCE.encode()), Signature(spec, spec), kernels=infos)
 
 
 def microseconds(call: Callable[[], object], after: Callable[[], object], rounds: int, calls: int) -> float:

@@ -7,10 +7,10 @@ import numpy as np
 from inlaid.arith import SizeVar
 from inlaid.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
 from inlaid.plugins import DeviceTensor
+from inlaid.runtime.launch_code import encode_launches
 from inlaid.runtime.launches import Launch, LaunchPlan, Place, Read, Size, Step
 from inlaid.types import dtype
 from inlaid_opencl.options import FORMAT, FORMAT_VERSION
-from inlaid_opencl.plans import encode_code
 
 N = SizeVar("n")
 K = SizeVar("?k", 0, N)
@@ -25,7 +25,13 @@ def artifact(plan, source, inputs, outputs, dims=(), kernels=1, **more):
     ]
     infos = tuple(KernelInfo(f"kernel{i}", (f"node{i}",)) for i in range(kernels))
     return Artifact(
-        "region", FORMAT, FORMAT_VERSION, encode_code(plan, source), Signature(*specs, tuple(dims)), kernels=infos, **more
+        "region",
+        FORMAT,
+        FORMAT_VERSION,
+        encode_launches(plan, source.encode()),
+        Signature(*specs, tuple(dims)),
+        kernels=infos,
+        **more,
     )
 
 

@@ -2,84 +2,89 @@
 
 import dataclasses
 import json
+import struct
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid.errors import Unsupported
-from inlaid_opencl.plans import decode_code, encode_code
+from inlaid.runtime.launch_code import decode_launches, encode_launches
 
 from .handmade import counted, lookup, scaled
 
+TEXTS = (b"[]", b"[" * 100_000, b"null", b'{"kernels": NaN}')
+BROKEN = (b"", b"\xff", b"\xff" * 8, b"\x02" + bytes(7) + b"{", *(struct.pack("<Q", len(text)) + text for text in TEXTS))
 MADE = {"scaled": scaled(), "lookup": lookup(), "counted": counted(later=True)}
 
 
+def split(code):
+    """The plan, as JSON, and the program of code."""
+    (length,) = struct.unpack_from("<Q", code)
+    return json.loads(code[8 : 8 + length]), code[8 + length :]
+
+
 def damaged(made, change):
-    """The artifact with its code changed, as JSON."""
-    fields = json.loads(made.code)
-    change(fields)
-    return dataclasses.replace(made, code=json.dumps(fields).encode())
+    """The artifact with its plan changed, as JSON."""
+    plan, program = split(made.code)
+    change(plan)
+    text = json.dumps(plan).encode()
+    return dataclasses.replace(made, code=struct.pack("<Q", len(text)) + text + program)
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_code_is_read_as_it_was_written(name):
-    plan, source = decode_code(MADE[name])
-    assert encode_code(plan, source) == MADE[name].code
+    plan, source = decode_launches(MADE[name])
+    assert encode_launches(plan, source) == MADE[name].code
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda code: code.pop("source"), "'source' is missing"),
-        (lambda code: code.update(source=3), "where str is due"),
-        (lambda code: code["plan"].update(kernels=[]), "do not fit the signature"),
-        (lambda code: code["plan"].update(dims=[{"dim": 3}]), "a dimension is no name"),
-        (lambda code: code["plan"]["sizes"].append({"dim": ["size", "other", 0, None]}), "names no dimension"),
-        (lambda code: code["plan"]["sizes"].append({"dim": ["call", "other"]}), "no expression"),
-        (lambda code: code["plan"]["places"][0].update(storage="disk"), "'disk' is no storage"),
-        (lambda code: code["plan"]["places"][0].update(index=1), "places\\[0\\].index: an integer is out of range"),
-        (lambda code: code["plan"]["places"][0].update(offset=-1), "places\\[0\\].offset: an integer is out of range"),
-        (lambda code: code["plan"]["steps"][0]["launch"].update(kernel=1), "launch.kernel"),
-        (lambda code: code["plan"]["steps"][0]["launch"].update(call=2), "launch.call"),
-        (lambda code: code["plan"]["steps"][0]["launch"].update(buffers=[9]), "launch.buffers"),
-        (lambda code: code["plan"]["steps"][0]["launch"].update(grid=[0, 1, 99]), "launch.sizes"),
-        (lambda code: code["plan"]["steps"][0].update(read={"size": 1, "buffer": 0}), "read.size"),
-        (lambda code: code["plan"]["steps"][0].update(read={"size": 0, "buffer": 0}), "several things"),
-        (lambda code: code["plan"]["steps"][0].update(body=code["plan"]["steps"][1:]), "step.variable"),
+        (lambda code: code.update(kernels=[]), "do not fit the signature"),
+        (lambda code: code.update(dims=[{"dim": 3}]), "a dimension is no name"),
+        (lambda code: code["sizes"].append({"dim": ["size", "other", 0, None]}), "names no dimension"),
+        (lambda code: code["sizes"].append({"dim": ["call", "other"]}), "no expression"),
+        (lambda code: code["places"][0].update(storage="disk"), "'disk' is no storage"),
+        (lambda code: code["places"][0].update(index=1), "places\\[0\\].index: an integer is out of range"),
+        (lambda code: code["places"][0].update(offset=-1), "places\\[0\\].offset: an integer is out of range"),
+        (lambda code: code["steps"][0]["launch"].update(kernel=1), "launch.kernel"),
+        (lambda code: code["steps"][0]["launch"].update(call=2), "launch.call"),
+        (lambda code: code["steps"][0]["launch"].update(buffers=[9]), "launch.buffers"),
+        (lambda code: code["steps"][0]["launch"].update(grid=[0, 1, 99]), "launch.sizes"),
+        (lambda code: code["steps"][0].update(read={"size": 1, "buffer": 0}), "read.size"),
+        (lambda code: code["steps"][0].update(read={"size": 0, "buffer": 0}), "several things"),
+        (lambda code: code["steps"][0].update(body=code["steps"][1:]), "step.variable"),
     ],
 )
 def test_damaged_code_is_refused(change, words):
     with pytest.raises(Unsupported, match=f"the code of region is damaged: .*{words}"):
-        decode_code(damaged(MADE["scaled"], change))
+        decode_launches(damaged(MADE["scaled"], change))
 
 
-@pytest.mark.parametrize("code", [b"", b"\xff", b"[]", b"[" * 100_000, b"null", b'{"plan": NaN, "source": ""}'])
+@pytest.mark.parametrize("code", BROKEN)
 def test_code_that_is_none(code):
     with pytest.raises(Unsupported, match="is damaged"):
-        decode_code(dataclasses.replace(MADE["scaled"], code=code))
+        decode_launches(dataclasses.replace(MADE["scaled"], code=code))
 
 
 def test_steps_that_nest_deeply():
     def nest(code):
-        step = code["plan"]["steps"][0]
+        step = code["steps"][0]
         for _ in range(5000):
             step = {"launch": None, "read": None, "variable": 0, "extent": 0, "body": [step]}
-        code["plan"].update(steps=[step], variables=[{"dim": ["size", "host.0", 0, None]}])
+        code.update(steps=[step], variables=[{"dim": ["size", "host.0", 0, None]}])
 
-    text = MADE["scaled"].code
-    fields = json.loads(text)
     import sys
 
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100_000)
     try:
-        nest(fields)
-        code = json.dumps(fields).encode()
+        made = damaged(MADE["scaled"], nest)
     finally:
         sys.setrecursionlimit(limit)
     with pytest.raises(Unsupported, match="is damaged"):
-        decode_code(dataclasses.replace(MADE["scaled"], code=code))
+        decode_launches(made)
 
 
 @settings(max_examples=100, deadline=None)
@@ -92,10 +97,10 @@ def test_random_damage(data):
         code[data.draw(st.integers(0, len(code) - 1))] = data.draw(st.integers(32, 126))
     changed = dataclasses.replace(made, code=bytes(code))
     try:
-        plan, source = decode_code(changed)
+        plan, source = decode_launches(changed)
     except Unsupported:
         return
-    assert isinstance(source, str)
+    assert isinstance(source, bytes)
     for step in plan.steps:
         if step.launch is not None:
             assert all(0 <= number < len(plan.places) for number in step.launch.buffers)

@@ -6,12 +6,12 @@ from inlaid.artifact import Artifact
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.plugins import Codegen, CompileContext
+from inlaid.runtime.launch_code import encode_launches
 from inlaid.tensor.region import RegionProgram, kernel_infos
 from inlaid_opencl.capabilities import capabilities
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.needs import needs_of
 from inlaid_opencl.options import FORMAT, FORMAT_VERSION, OpenCLOptions
-from inlaid_opencl.plans import encode_code
 
 
 class OpenCLCodegen(Codegen):
@@ -32,7 +32,7 @@ class OpenCLCodegen(Codegen):
             symbol=unit.name,
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            code=encode_code(region.reporting([text.reports for text in texts]), source),
+            code=encode_launches(region.reporting([text.reports for text in texts]), source.encode()),
             signature=unit.signature,
             constants=unit.constants,
             workspace={"": region.workspace},

@@ -14,9 +14,10 @@ from inlaid import arith
 from inlaid.arith import SizeVar
 from inlaid.errors import KernelFault
 from inlaid.plugins import DeviceTensor, KernelTime
+from inlaid.runtime.launch_code import all_steps
 from inlaid.runtime.launches import Launches
 from inlaid_opencl.queues import Queue, flat_bytes
-from inlaid_opencl.sessions import Bound, RegionCode, Session, Store, all_steps, stores_of
+from inlaid_opencl.sessions import Bound, RegionCode, Session, Store, stores_of
 
 
 class RegionKernel:

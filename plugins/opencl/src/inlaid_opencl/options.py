@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from inlaid.errors import TargetError
 
-FORMAT, FORMAT_VERSION = "opencl-c", 1
-"""Of artifacts: a plan of launches and OpenCL C source (`inlaid_opencl.plans`)."""
+FORMAT, FORMAT_VERSION = "opencl-c", 2
+"""Of artifacts: a launch plan and OpenCL C source (`inlaid.runtime.launch_code`)."""
 
 NATIVE = "native"
 KINDS = ("cpu", "gpu", "embedded")

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from inlaid.artifact import Artifact
+from inlaid.errors import Unsupported
 from inlaid.plugins import Loaded
 from inlaid.runtime.host import HostRuntime
+from inlaid.runtime.launch_code import decode_launches
 from inlaid_opencl.device import OpenCLDevice, open_device
 from inlaid_opencl.kernels import RegionKernel
 from inlaid_opencl.needs import missing
 from inlaid_opencl.options import FORMAT, FORMAT_VERSION
-from inlaid_opencl.plans import decode_code
 from inlaid_opencl.programs import build
 from inlaid_opencl.sessions import RegionCode
 
@@ -38,8 +39,11 @@ class OpenCLRuntime(HostRuntime):
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
         """The artifact built for the device. Raises `Unsupported` for damaged code, `CompileError` where the driver refuses the
         source, `OutOfMemory` where there is no room for the constants."""
-        plan, source = decode_code(artifact)
-        program = build(source, artifact.symbol, self._device)
+        plan, source = decode_launches(artifact)
+        try:
+            program = build(source.decode(), artifact.symbol, self._device)
+        except UnicodeDecodeError as error:
+            raise Unsupported(f"the code of {artifact.symbol} is damaged: {error}", remedy="compile the model again") from error
         kernel = RegionKernel(RegionCode(artifact, plan, program, self._device), constants)
         return Loaded(launching=kernel, timed_launch=kernel.timed_launch)
 

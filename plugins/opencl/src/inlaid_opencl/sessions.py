@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import le
 
@@ -20,7 +20,8 @@ from inlaid.artifact import Artifact
 from inlaid.errors import KernelFault, Unsupported
 from inlaid.plugins import DeviceTensor
 from inlaid.plugins.blame import some
-from inlaid.runtime.launches import LaunchPlan, Ready, Step
+from inlaid.runtime.launch_code import all_steps
+from inlaid.runtime.launches import LaunchPlan, Ready
 from inlaid_opencl.device import OpenCLDevice
 from inlaid_opencl.queues import Flags, Memory, Queue, sizes_text
 
@@ -162,10 +163,3 @@ def stores_of(
 
     arena = (None, 0, 0) if workspace is None else store(workspace)
     return {"input": [*map(store, inputs)], "output": [*map(store, outputs)], "constant": constants, "arena": [arena]}
-
-
-def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """The steps of a plan, those in bodies included."""
-    for step in steps:
-        yield step
-        yield from all_steps(step.body)

@@ -1,34 +1,50 @@
-"""The code of an artifact: a plan of launches and OpenCL C source, as JSON."""
+"""The code of artifacts for devices with threads: a launch plan and the program that holds its kernels, as bytes."""
 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator, Sequence
 
 from inlaid import arith
 from inlaid.artifact import Artifact
 from inlaid.errors import PackageError, Unsupported
-from inlaid.runtime.codec import decode, encode, expect, expect_fields, expect_int
+from inlaid.runtime.codec import decode, encode, expect_int
 from inlaid.runtime.launches import Launch, LaunchPlan, Step
 
-_FIELDS = ("plan", "source")
+_LENGTH = struct.Struct("<Q")
+"""The head of the code: bytes of the plan, which is JSON. The program follows the plan."""
 
 
-def encode_code(plan: LaunchPlan, source: str) -> bytes:
-    """A plan and the source of its kernels as code: equal bytes for equal ones."""
-    return json.dumps({"plan": encode(plan), "source": source}, separators=(",", ":")).encode()
+def encode_launches(plan: LaunchPlan, program: bytes) -> bytes:
+    """Encode a plan and the program of its kernels, source or binary. Equal arguments give equal bytes."""
+    text = json.dumps(encode(plan), separators=(",", ":")).encode()
+    return b"".join((_LENGTH.pack(len(text)), text, program))
 
 
-def decode_code(artifact: Artifact) -> tuple[LaunchPlan, str]:
-    """The plan and the source of an artifact. Every number in the plan is checked, so that it names something. Raises `Unsupported`
-    for code that is damaged."""
+def decode_launches(artifact: Artifact) -> tuple[LaunchPlan, bytes]:
+    """Decode the plan and the program of an artifact.
+
+    Every number in the plan is checked against what it indexes. Raises `Unsupported` for damaged code.
+    """
+    code = artifact.code
     try:
-        fields = expect_fields(json.loads(artifact.code), _FIELDS, "code")
-        plan = decode(LaunchPlan, fields["plan"], "plan")
+        if len(code) < _LENGTH.size:
+            raise PackageError(f"code: expected at least {_LENGTH.size} bytes, got {len(code)}")
+        (length,) = _LENGTH.unpack_from(code)
+        end = _LENGTH.size + expect_int(length, "code.length", 0, len(code) - _LENGTH.size)
+        plan = decode(LaunchPlan, json.loads(code[_LENGTH.size : end]), "plan")
         _check(plan, artifact)
-        return plan, expect(fields["source"], str, "source")
     except (PackageError, ValueError, RecursionError) as error:
         raise Unsupported(f"the code of {artifact.symbol} is damaged: {error}", remedy="compile the model again") from error
+    return plan, code[end:]
+
+
+def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps of a plan, those in bodies included."""
+    for step in steps:
+        yield step
+        yield from all_steps(step.body)
 
 
 def _check(plan: LaunchPlan, artifact: Artifact) -> None:
