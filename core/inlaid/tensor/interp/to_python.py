@@ -246,6 +246,8 @@ class Emitter:
                 return self.bind(values.constant(value, of)), None
             case ir.Index(index=index):
                 text, flag = self.index(index)
+                if of.kind == "bool" and not self.lanes:
+                    return self.temporary(f"np.bool_({text} != 0)"), flag
                 return self.temporary(f"values.from_index({text}, {self.bind(of)})"), flag
             case ir.Load(buffer=buffer, indices=indices):
                 return self._load(buffer, indices)
@@ -282,10 +284,29 @@ class Emitter:
         if buffer in self.privates:
             return self.privates[buffer], None
         parts = [self.index(index) for index in indices]
-        place = "".join(f"{text}, " for text, _ in parts)
         array = self._array(buffer)
-        name = self.temporary(f"{'gather' if self.lanes else 'element'}({array}, ({place}), {self.bind(buffer.dtype)})")
-        return f"{name}[0]", self._any(f"{name}[1]", *(flag for _, flag in parts))
+        if self.lanes:
+            place = "".join(f"{text}, " for text, _ in parts)
+            name = self.temporary(f"gather({array}, ({place}), {self.bind(buffer.dtype)})")
+            return f"{name}[0]", self._any(f"{name}[1]", *(flag for _, flag in parts))
+        place, inside = self._place(buffer, array, [text for text, _ in parts])
+        value, flag = f"t{next(self._names)}", f"t{next(self._names)}"
+        of = values.carrier(buffer.dtype)
+        self.line(f"if {inside}:")
+        self.line(f"    {flag} = 0")
+        converted = "" if of == buffer.dtype.numpy else f".astype({self.bind(of)})"
+        self.line(f"    {value} = {array}[{place}]{converted}")
+        self.line(f"else: {value}, {flag} = {self.bind(of.type(0))}, {OUT_OF_BOUNDS}")
+        return value, self._any(flag, *(flag for _, flag in parts))
+
+    def _place(self, buffer: ir.Buffer, array: str, indices: Sequence[str]) -> tuple[str, str]:
+        """Names of the indices of an element, as a subscript, and the condition that they lie inside."""
+        names = [text if text.isidentifier() or text.isdecimal() else self.temporary(text) for text in indices]
+        extents = [f"{array}.shape[{axis}]" for axis in range(len(names))]
+        if array == self.buffers[buffer]:
+            extents = [str(extent) for extent in capacity(buffer, self.sizes, self._moving)]
+        inside = " and ".join(f"0 <= {name} < {extent}" for name, extent in zip(names, extents, strict=True))
+        return "".join(f"{name}, " for name in names) or "()", inside or "True"
 
     def _array(self, buffer: ir.Buffer) -> str:
         """The array of a buffer; one whose shape the kernel works out is viewed at its present size."""
@@ -417,7 +438,7 @@ class Emitter:
             self.privates[buffer] = self.temporary(self.bind(values.load(values.poison((), buffer.dtype), buffer.dtype)))
             return
         shape = capacity(buffer, self.sizes, self._moving)
-        self.buffers[buffer] = self.temporary(f"values.poison({shape}, {self.bind(buffer.dtype)})")
+        self.buffers[buffer] = self.temporary(f"{self.bind(values.poison(shape, buffer.dtype))}.copy()")
 
     def _block(self, block: ir.Block) -> None:
         for item, binding in zip(block.iters, block.bindings, strict=True):
@@ -443,10 +464,16 @@ class Emitter:
         if store.buffer in self.privates:
             self.line(f"{self.privates[store.buffer]} = {text}")
             return
-        place = "".join(f"{self.integer(index, what)}, " for index in store.indices)
+        indices = [self.integer(index, what) for index in store.indices]
         array = self._array(store.buffer)
         stored = text if values.carrier(store.buffer.dtype) == store.buffer.dtype.numpy else self._stored(text, store.buffer.dtype)
-        self.line(f"{'scatter' if self.lanes else 'put'}({array}, ({place}), {stored}, {what!r})")
+        if self.lanes:
+            place = "".join(f"{index}, " for index in indices)
+            self.line(f"scatter({array}, ({place}), {stored}, {what!r})")
+            return
+        place, inside = self._place(store.buffer, array, indices)
+        self.line(f"if {inside}: {array}[{place}] = {stored}")
+        self.line(f"else: fail({OUT_OF_BOUNDS}, {what!r} + f', at {{[{place}]}}')")
 
     def _stored(self, text: str, of: DType) -> str:
         return f"values.stored({text}, {self.bind(of)})"
