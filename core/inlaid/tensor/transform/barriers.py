@@ -281,10 +281,14 @@ def _without_needless(program: ir.LoopProgram, offsets: Offsets) -> ir.LoopProgr
     known = set(races.problems())
     dropped: list[ir.Stmt] = []
     barriers = _innermost_first(program.body)
+
     # Loops without barriers are told of more exactly in places: what one removal shows, another may use.
-    while needless := [barrier for barrier in barriers if known.issuperset(races.problems([*dropped, barrier]))]:
-        dropped.append(needless[0])
-        barriers.remove(needless[0])
+    def needless() -> ir.Stmt | None:
+        return next((barrier for barrier in barriers if known.issuperset(races.problems([*dropped, barrier]))), None)
+
+    while (barrier := needless()) is not None:
+        dropped.append(barrier)
+        barriers.remove(barrier)
     for problem in races.problems(dropped):
         if problem.diverges:
             raise failed(program, problem.text, problem.at)
