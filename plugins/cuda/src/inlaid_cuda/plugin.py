@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, RuntimeModule, Target, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, Level, OpRule, Target, TargetSpec, hookimpl
 from inlaid_cuda.options import CudaOptions
 
 if TYPE_CHECKING:
