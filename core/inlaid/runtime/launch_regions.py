@@ -8,6 +8,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import le
 from typing import Any, Generic, TypeVar
 
@@ -50,25 +51,30 @@ class Limits:
 
 
 class Session(ABC, Generic[Bound]):
-    """What one queue needs to run a region: launches by sizes and buffers, and the flags where its kernels report indices."""
+    """What one queue needs to run a region: launches by sizes and buffers, and the flags where its kernels report indices.
 
-    def __init__(self, region: LaunchedRegion[Bound], flags: Flags | None) -> None:
-        self.region, self.flags = region, flags
+    The queue holds it as long as the region lives, which it must not hold itself."""
+
+    flags: Flags | None = None
+
+    def __init__(self) -> None:
         self.bound: dict[tuple[object, ...], tuple[Bound, ...]] = {}
 
     @abstractmethod
-    def bind(self, stores: Stores, ready: Ready) -> Bound:
+    def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
         """A launch with its arguments, within the device's limits."""
 
     def recycle(self, bound: Iterable[Bound]) -> None:
         """Take launches back that are not launched any more. Those that were need not have run."""
 
-    def keep(self, key: tuple[object, ...], stores: Stores, ready: Sequence[Ready]) -> tuple[Bound, ...]:
+    def keep(
+        self, region: LaunchedRegion[Bound], key: tuple[object, ...], stores: Stores, ready: Sequence[Ready]
+    ) -> tuple[Bound, ...]:
         """Bind launches and keep them for a key, in place of the oldest where there are many. Raises `KernelFault`."""
-        self.region.check_sizes(ready)
+        region.check_sizes(ready)
         if len(self.bound) >= KEPT:
             self.recycle(self.bound.pop(next(iter(self.bound))))
-        found = self.bound[key] = tuple(self.bind(stores, each) for each in ready)
+        found = self.bound[key] = tuple(self.bind(region, stores, each) for each in ready)
         return found
 
 
@@ -113,13 +119,9 @@ class LaunchedRegion(ABC, Generic[Bound]):
         size = len(self.artifact.kernels) * stride
         memory = self._device.allocate(size)
         weakref.finalize(owner, self._device.free, memory)
-        flags = Flags(memory, size, stride, self._fault)
+        flags = Flags(memory, size, stride, partial(_fault, self.artifact))
         queue.clear_flags(flags)
         return flags
-
-    def _fault(self, call: int) -> KernelFault:
-        info = self.artifact.kernels[call]
-        return KernelFault(f"region {self.artifact.symbol}: an index is out of range in kernel {info.name}", node=some(info.nodes))
 
     def check_sizes(self, launches: Iterable[Ready]) -> None:
         """Raise `KernelFault` for blocks or grids that are larger than the device's."""
@@ -176,7 +178,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
         if found is None:
             with self._lock:
                 ready = tuple(self._launches.of(dims.tolist(), lambda number, place: 0))
-            found = session.keep(key, self._stores(inputs, outputs, workspace), ready)
+            found = session.keep(self, key, self._stores(inputs, outputs, workspace), ready)
         return found
 
     def _stores(self, inputs: Sequence[DeviceTensor], outputs: Sequence[DeviceTensor], workspace: DeviceTensor | None) -> Stores:
@@ -200,7 +202,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
         try:
             for ready in self._launches.of(dims.tolist(), value):
                 self.check_sizes([ready])
-                used.append(session.bind(stores, ready))
+                used.append(session.bind(self, stores, ready))
                 yield used[-1]
         finally:
             session.recycle(used)
@@ -215,6 +217,11 @@ class LaunchedRegion(ABC, Generic[Bound]):
         bound = size if source.upper is None else arith.evaluate(source.upper, known)
         if not 0 <= size <= bound:
             raise KernelFault(f"region {artifact.symbol} gave {source.name} = {size}, which may be 0 to {bound}")
+
+
+def _fault(artifact: Artifact, call: int) -> KernelFault:
+    info = artifact.kernels[call]
+    return KernelFault(f"region {artifact.symbol}: an index is out of range in kernel {info.name}", node=some(info.nodes))
 
 
 def check_arguments(artifact: Artifact, plan: LaunchPlan, launch: Launch, found: int) -> None:

@@ -19,16 +19,32 @@ class Status(IntEnum):
 
     INVALID_VALUE = 1
     OUT_OF_MEMORY = 2
+    DEINITIALIZED = 4
+    DEVICE_UNAVAILABLE = 46
     NO_DEVICE = 100
+    INVALID_DEVICE = 101
     INVALID_IMAGE = 200
+    INVALID_CONTEXT = 201
     NO_BINARY_FOR_GPU = 209
     ECC_UNCORRECTABLE = 214
+    INVALID_PTX = 218
+    NVLINK_UNCORRECTABLE = 220
     UNSUPPORTED_PTX_VERSION = 222
+    CONTAINED = 226
     INVALID_SOURCE = 300
     NOT_FOUND = 500
     ILLEGAL_ADDRESS = 700
     LAUNCH_OUT_OF_RESOURCES = 701
+    LAUNCH_TIMEOUT = 702
+    CONTEXT_IS_DESTROYED = 709
+    ASSERT = 710
+    HARDWARE_STACK_ERROR = 714
+    ILLEGAL_INSTRUCTION = 715
+    MISALIGNED_ADDRESS = 716
+    INVALID_ADDRESS_SPACE = 717
+    INVALID_PC = 718
     LAUNCH_FAILED = 719
+    UNKNOWN = 999
 
 
 class DriverError(Exception):
@@ -45,7 +61,7 @@ class DeviceFacts:
     """A device of the machine. `architecture` is its compute capability, 90 for 9.0. Sizes are bytes; `block` and `grid` the most
     threads of a block, and blocks of a grid, along x, y and z; `shared` the most shared memory of a block, `default_shared` as much
     of it as needs no opting in. `driver` is the version of CUDA that the driver supports, 13000 for 13.0. `integrated`: host and
-    device share their memory."""
+    device share their memory. `dlpack` is what DLPack calls the type of the device."""
 
     number: int
     name: str
@@ -58,6 +74,7 @@ class DeviceFacts:
     shared: int
     driver: int
     integrated: bool = False
+    dlpack: int = 2
 
 
 @dataclass(frozen=True)

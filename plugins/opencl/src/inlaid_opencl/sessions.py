@@ -59,9 +59,10 @@ class KernelSession(Session[Bound]):
 
     def __init__(self, region: LaunchedRegion[Bound], code: RegionCode, spare: list[list[cl.Kernel]], queue: LaunchQueue) -> None:
         alignment = code.device.alignment
-        super().__init__(region, region.new_flags(self, queue, alignment))
+        super().__init__()
         self._code, self._spare = code, spare
-        flags, count = self.flags, len(code.artifact.kernels)
+        self.flags = flags = region.new_flags(self, queue, alignment)
+        count = len(code.artifact.kernels)
         self._parts = [flags.memory.buffer.get_sub_region(number * alignment, 4) for number in range(count)] if flags else []
 
     def recycle(self, bound: Iterable[Bound]) -> None:
@@ -69,7 +70,7 @@ class KernelSession(Session[Bound]):
         for kernel, _, _, ready in bound:
             self._spare[ready.kernel].append(kernel)
 
-    def bind(self, stores: Stores, ready: Ready) -> Bound:
+    def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
         """A kernel object with the arguments of a launch. Raises `KernelFault` for a buffer outside its storage."""
         code = self._code
         spare = self._spare[ready.kernel]
@@ -77,7 +78,7 @@ class KernelSession(Session[Bound]):
         # What the functions that pyopencl generates for typed arguments call; `set_arg` takes 6 us for a number.
         set_bytes = getattr(kernel, "_set_arg_buf", kernel.set_arg)
         place = 0
-        for memory, offset in self.region.arguments(stores, ready):
+        for memory, offset in region.arguments(stores, ready):
             kernel.set_arg(place, None if memory is None else memory.buffer)
             set_bytes(place + 1, _LONG(offset))
             place += 2

@@ -162,6 +162,9 @@ class HostContext:
     def free_host(self, address: int) -> None:
         _take(self.host_memories, address, "cuMemFreeHost")
 
+    def page_locked(self, address: int) -> bool:
+        return any(first <= address < first + len(data) for first, data in [*self.host_memories.items()])
+
     # --- streams and events -----------------------------------------------------------------------------------------------
 
     def stream(self) -> int:
