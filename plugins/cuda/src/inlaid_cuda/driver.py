@@ -125,8 +125,11 @@ class Context(Protocol):
         """Seconds between two timed events that have come."""
 
     def upload(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy host memory to the device. Pageable memory may change once the call has returned, page-locked memory once the copy is
-        done."""
+        """Copy host memory to the device. Once the call has returned it may change where it is pageable; where it is page-locked,
+        once the copy is done."""
+
+    def page_locked(self, address: int) -> bool:
+        """Whether host memory is page-locked, by whomever."""
 
     def download(self, target: int, source: int, size: int, stream: int) -> None:
         """Copy the device's memory to host memory."""
