@@ -10,6 +10,7 @@ from inlaid.codegen.threads.vectors import Wide, signed
 from inlaid.codegen.threads.wide_memory import WideMemory
 from inlaid.errors import Unsupported
 from inlaid.tensor import ir
+from inlaid.tensor.transform.legalise import carrier
 from inlaid.types import DType, dtype
 
 _BOOL = dtype("bool")
@@ -29,8 +30,8 @@ class WideExpressions(WideMemory):
         if isinstance(expr, ir.Select):
             risky = self.needs_guard(expr.then) or self.needs_guard(expr.otherwise)
             return (expr.condition,) if risky else ir.operands(expr)
-        fused = self._fused(expr)
-        return ir.operands(expr) if fused is None else fused[0]
+        fused, narrow = self._fused(expr), self._narrow(expr)
+        return ir.operands(expr) if fused is None and narrow is None else fused[0] if narrow is None else narrow[:1]
 
     def _fused(self, expr: ir.Expr) -> tuple[tuple[ir.Expr, ir.Expr, ir.Expr], str] | None:
         """The factors and the other operand of a sum of floats with a product, which may be one operation."""
@@ -48,10 +49,11 @@ class WideExpressions(WideMemory):
     def expression(self, expr: ir.Expr) -> Text:
         if isinstance(expr, ir.Load):
             return self.load(expr)
-        if isinstance(expr, ir.Unary) and expr.op in ("popcount", "clz") and self.lane is None:
-            return Text(self.dialect.call(expr.op, (self.value(expr.a).code,), expr.dtype, 0), ATOM)
+        narrow = self._narrow(expr)
+        if narrow is not None:
+            return self._converted(*narrow)
         if self.lane is None:
-            return super().expression(expr)
+            return self._scalar(expr)
         match expr:
             case ir.Index(index=index, dtype=of):
                 if not self.varies(index) and not (self.mask is not None and arith.reads_data(index)):
@@ -66,13 +68,37 @@ class WideExpressions(WideMemory):
         args = ir.operands(expr) if fused is None else fused[0]
         texts = [self.value(arg) for arg in args]
         if not any(isinstance(text, Wide) for text in texts):
-            if isinstance(expr, ir.Unary) and expr.op in ("popcount", "clz"):
-                return Text(self.dialect.call(expr.op, (texts[0].code,), expr.dtype, 0), ATOM)
-            return super().expression(expr)
+            return self._scalar(expr)
         wide = [self._widened(text, arg.dtype) for text, arg in zip(texts, args, strict=True)]
         if fused is not None:
             return self.vectors.fused(fused[1], wide, expr.dtype)
         return self._operation(expr, wide)
+
+    def _scalar(self, expr: ir.Expr) -> Text:
+        """A value that is no vector."""
+        match expr:
+            case ir.Unary(op="popcount" | "clz", a=a):
+                return Text(self.dialect.call(expr.op, (self.value(a).code,), expr.dtype, 0), ATOM)
+            case ir.Bitcast(a=a, dtype=of):
+                return Text(self.dialect.reinterpret(self.value(a).code, of, 0), ATOM)
+        return super().expression(expr)
+
+    def _narrow(self, expr: ir.Expr) -> tuple[ir.Expr, DType, DType] | None:
+        """The operand, source and target type of a conversion from or to a narrow float that the language has (see `legalise`)."""
+        match expr:
+            case ir.Cast(a=ir.Bitcast(a=a, dtype=source), dtype=target) if source.name in self.dialect.converted:
+                return a, source, target
+            case ir.Bitcast(a=ir.Cast(a=a, dtype=target)) if target.name in self.dialect.converted:
+                return a, a.dtype, target
+        return None
+
+    def _converted(self, a: ir.Expr, source: DType, target: DType) -> Text:
+        """A conversion from or to a narrow float, which its carrier stands for."""
+        text = self.value(a)
+        if not isinstance(text, Wide):
+            return Text(self.dialect.convert(text.code, source, target, 0), ATOM)
+        of = target if target.name not in self.dialect.converted else carrier(target)
+        return self.vectors.value(self.dialect.convert(text.code, source, target, self.lanes), of, self.lanes)
 
     def _widened(self, text: Text, of: DType) -> Wide:
         if isinstance(text, Wide):

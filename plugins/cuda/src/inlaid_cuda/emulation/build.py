@@ -22,7 +22,7 @@ STACK_BYTES = 128 << 10
 _FRAME_BYTES = 64 << 10
 """Bytes of a function's frame beyond which a kernel does not compile."""
 _FLAGS = (
-    "-std=c++17",
+    "-std=gnu++17",
     "-O1",
     "-fwrapv",
     "-fno-strict-aliasing",

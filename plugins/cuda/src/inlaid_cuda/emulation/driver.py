@@ -1,7 +1,7 @@
 """A CUDA driver whose one device is the host: memory of the process, and kernels on fibers.
 
-Work runs within the call that puts it on a stream. Memory that is allocated, and shared memory of a block, is filled with ones, which
-are NaN as floats and -1 as integers. As on a device, a kernel that fails makes every later call of the context fail.
+Work runs within the call that puts it on a stream. What is allocated, and the shared memory of a block, begins as bytes of 255: NaN
+as floats, -1 as integers. As on a device, a kernel that fails makes every later call of the context fail.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import mmap
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import le
@@ -326,7 +326,7 @@ def _outside(memory: _Memory) -> str:
     return f"a kernel has written outside an allocation of {memory.size} bytes"
 
 
-def _get(table: dict[int, _T], handle: int, call: str) -> _T:
+def _get(table: Mapping[int, _T], handle: int, call: str) -> _T:
     if handle not in table:
         raise _error(call, Status.INVALID_VALUE, f"nothing has handle {handle}")
     return table[handle]

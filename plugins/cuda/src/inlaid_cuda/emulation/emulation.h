@@ -14,7 +14,6 @@
 //
 // Every live lane of the mask must arrive at the same `warp_gather`; then `multiply` runs once, with the address of each lane's operands
 // (null for lanes outside `members`, the live lanes of the mask).
-#pragma once
 
 #define INLAID_HOST 1
 

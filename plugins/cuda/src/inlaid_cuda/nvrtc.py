@@ -1,0 +1,138 @@
+"""CUDA C++ to cubins by NVRTC, which needs neither a driver nor a device.
+
+The library is loaded by its file: of the package `nvidia-cuda-nvrtc`, of `nvidia-cuda-nvrtc-cu12`, or of a CUDA toolkit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from ctypes.util import find_library
+from dataclasses import dataclass
+from pathlib import Path
+
+from inlaid.cache import Store, caches, digest
+from inlaid.errors import CompileError, TargetError
+
+INSTALL = "pip install nvidia-cuda-nvrtc"
+OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v", "--disable-warnings")
+_FOLDERS = ("cu13", "cuda_nvrtc")
+"""Folders of the package `nvidia` that hold the library: of CUDA 13, of CUDA 12."""
+_LINES = 12
+"""Lines of a log that an error shows."""
+_INVALID_ARCH = 5
+"""NVRTC_ERROR_INVALID_OPTION: an architecture that the library does not know is one."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A cubin and the log of its assembler, which lists registers, shared memory and spills of each kernel."""
+
+    cubin: bytes
+    log: str
+
+
+def _files() -> list[Path]:
+    """Candidate files of the library, the newest CUDA first."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = [] if spec is None else [Path(root) for root in spec.submodule_search_locations or ()]
+    pattern = "bin/**/nvrtc64_*_0.dll" if sys.platform == "win32" else "lib/libnvrtc.so.*"
+    return [file for name in _FOLDERS for root in roots for file in sorted((root / name).glob(pattern)) if "alt" not in file.name]
+
+
+class Nvrtc:
+    """NVRTC, loaded from a file or by the system's loader. Raises `TargetError` where it is not installed."""
+
+    def __init__(self, file: Path | str) -> None:
+        try:
+            self._library = ctypes.CDLL(str(file))
+        except OSError as error:
+            raise TargetError(f"NVRTC does not load: {error}", remedy=INSTALL) from error
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        self.version = f"{major.value}.{minor.value}"
+
+    def architectures(self) -> tuple[str, ...]:
+        """The architectures that this version compiles for, without those of one family or device alone."""
+        count = ctypes.c_int()
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        found = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", found)
+        return tuple(f"sm_{number}" for number in found)
+
+    def compile(self, source: str, name: str, arch: str, options: Sequence[str] = OPTIONS) -> Compiled:
+        """Compile a source for an architecture. Raises `CompileError` with the first lines of the log."""
+        known = self.architectures()
+        if re.sub("[af]$", "", arch) not in known:
+            hint = ": pip install nvidia-cuda-nvrtc-cu12 in its place" if arch == "sm_70" else ""
+            raise CompileError(
+                f"NVRTC {self.version} compiles for {', '.join(known)}, got {arch}",
+                plugin="cuda",
+                remedy=f"choose another architecture (option arch) or install another version of NVRTC{hint}",
+            )
+        program = ctypes.c_void_p()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
+        try:
+            flags = [option.encode() for option in (f"--gpu-architecture={arch}", *options)]
+            failed = self._library.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
+            log = self._bytes("nvrtcGetProgramLogSize", "nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
+            if failed:
+                raise self._refused(name, log or self._reason(failed))
+            return Compiled(self._bytes("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program), log)
+        finally:
+            self._call("nvrtcDestroyProgram", ctypes.byref(program))
+
+    def _refused(self, name: str, log: str) -> CompileError:
+        lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+        more = f"\n... and {len(lines) - _LINES} lines more" if len(lines) > _LINES else ""
+        text = "\n".join(lines[:_LINES])
+        return CompileError(
+            f"NVRTC {self.version} does not compile the kernels of region {name}:\n{text}{more}",
+            plugin="cuda",
+            remedy="install another version of NVRTC, or report the model to the authors of this plugin",
+        )
+
+    def _bytes(self, size: str, get: str, program: ctypes.c_void_p) -> bytes:
+        count = ctypes.c_size_t()
+        self._call(size, program, ctypes.byref(count))
+        found = ctypes.create_string_buffer(count.value)
+        self._call(get, program, found)
+        return found.raw
+
+    def _call(self, name: str, *args: object) -> None:
+        code = getattr(self._library, name)(*args)
+        if code:
+            raise CompileError(f"{name} of NVRTC failed: {self._reason(code)}", plugin="cuda")
+
+    def _reason(self, code: int) -> str:
+        return str(self._library.nvrtcGetErrorString(code).decode())
+
+
+@functools.cache
+def nvrtc() -> Nvrtc:
+    """The NVRTC of this environment. Raises `TargetError` where none is installed."""
+    files = _files()
+    found = files[0] if files else find_library("nvrtc")
+    if found is None:
+        raise TargetError("compiling for target cuda needs NVRTC, which is not installed", remedy=INSTALL)
+    return Nvrtc(found)
+
+
+def compile_cached(source: str, name: str, arch: str, store: Store | None = None) -> Compiled:
+    """Compile a source for an architecture, or take the result of the same version of NVRTC from the cache (`caches().objects`
+    unless given)."""
+    store = caches().objects if store is None else store
+    library = nvrtc()
+    key = digest("cuda cubin", source, arch, library.version, *OPTIONS)
+    kept = store.get(key)
+    if kept is not None:
+        log, _, cubin = kept.partition(b"\0")
+        return Compiled(cubin, log.decode())
+    found = library.compile(source, name, arch)
+    store.put(key, found.log.encode() + b"\0" + found.cubin)
+    return found
