@@ -239,7 +239,7 @@ class DeviceWork:
         One is made when that is met again."""
         device = self.device
         assert isinstance(device, CapturingDevice)
-        key = (steps, id(self.scratch), *[(id(tensor.buffer), tensor.offset) for tensor in tensors])
+        key = (steps, id(self.scratch), *[(tensor.buffer, tensor.offset) for tensor in tensors])
         found = self._recordings.get(key)
         if found is None:
             found = self._recordings[key] = self._new_recording(tensors)
