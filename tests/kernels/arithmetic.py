@@ -21,11 +21,11 @@ NATIVE = ("bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u
 COUNT = 64
 
 
-def kernel(name: str, bodies: dict[str, Callable[..., ir.Expr]], of: str, inputs: int, lanes: int) -> ir.LoopProgram:
+def kernel(name: str, bodies: dict[str, Callable[..., ir.Expr]], of: str, inputs: int, lanes: int, count: int = COUNT) -> ir.LoopProgram:
     """Elements of some outputs, one for each body, of those of inputs."""
-    given = [te.placeholder((COUNT,), of, f"x{number}") for number in range(inputs)]
+    given = [te.placeholder((count,), of, f"x{number}") for number in range(inputs)]
     made = [
-        te.compute((COUNT,), lambda i, body=body: body(*(x[i] for x in given)), f"y{number}")
+        te.compute((count,), lambda i, body=body: body(*(x[i] for x in given)), f"y{number}")
         for number, body in enumerate(bodies.values())
     ]
     schedule = Schedule(lower(made, given, name))
@@ -53,20 +53,20 @@ def operations(of: str) -> dict[str, Callable[..., ir.Expr]]:
     return found
 
 
-def arithmetic(lanes: int) -> Case:
+def arithmetic(lanes: int, count: int = COUNT) -> Case:
     """Every operation and conversion on every type."""
     programs: list[ir.LoopProgram] = []
     arrays: list[Sequence[np.ndarray]] = []
     for of in NATIVE:
-        programs.append(kernel(of, operations(of), of, 3, lanes))
+        programs.append(kernel(of, operations(of), of, 3, lanes, count))
         # Which of two zeros is less is not defined.
         first = elements(of, 1)
         first = np.where(first == 0, first.dtype.type(1), first) if dtype(of).is_float else first
-        arrays.append([first, elements(of, 2), elements(of, 3)])
+        arrays.append([array[:count] for array in (first, elements(of, 2), elements(of, 3))])
     return programs, arrays
 
 
-def narrow_types(lanes: int) -> Case:
+def narrow_types(lanes: int, count: int = COUNT) -> Case:
     """What is kept in carriers: conversions from and to float32 and int8, and sums."""
     programs: list[ir.LoopProgram] = []
     arrays: list[Sequence[np.ndarray]] = []
@@ -88,8 +88,8 @@ def narrow_types(lanes: int) -> Case:
                 else np.random.default_rng(5).integers(-300, 300, COUNT, np.int32)
             )
             narrow = interp.run(kernel("n", to, wide, 1, 1), [given])[0]
-        programs += [kernel(f"to {of}", to, wide, 1, lanes), kernel(f"from {of}", back, of, 1, lanes)]
-        arrays += [[given], [narrow]]
+        programs += [kernel(f"to {of}", to, wide, 1, lanes, count), kernel(f"from {of}", back, of, 1, lanes, count)]
+        arrays += [[given[:count]], [narrow[:count]]]
     return programs, arrays
 
 
