@@ -76,6 +76,10 @@ class DeviceFacts:
     integrated: bool = False
     dlpack: int = 2
 
+    def __str__(self) -> str:
+        architecture = f"sm_{self.architecture}" if self.architecture else "emulated"
+        return f"device {self.number}: {self.name} ({architecture}, {self.memory >> 20} MiB)"
+
 
 @dataclass(frozen=True)
 class FunctionFacts:
