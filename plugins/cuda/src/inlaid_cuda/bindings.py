@@ -101,8 +101,9 @@ def _facts(cuda: Any, number: int) -> DeviceFacts:
 
 
 class SystemContext:
-    """See `inlaid_cuda.driver.Context`. Memory comes from a pool of its own, where the device has pools; it is ordered by `_memory`,
-    a stream that nothing else uses."""
+    """See `inlaid_cuda.driver.Context`.
+
+    Memory comes from a pool of its own, where the device has pools. It is ordered by `_memory`, a stream that nothing else uses."""
 
     def __init__(self, cuda: Any, number: int) -> None:
         self._cuda = cuda

@@ -134,7 +134,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
             found = self.context.allocate_host(size)
         memory = (ctypes.c_uint8 * size).from_address(found)
         weakref.finalize(memory, _free_host, self.context, found)
-        return np.ndarray((size,), np.uint8, memory)
+        return np.ctypeslib.as_array(memory)
 
     # --- queues -----------------------------------------------------------------------------------------------------------
 
