@@ -111,6 +111,7 @@ class SystemContext:
         (device,) = _call(cuda, "cuDeviceGet", number)
         (self._context,) = _call(cuda, "cuDevicePrimaryCtxRetain", device)
         self._streams: dict[int, Any] = {}
+        self._shared: dict[int, int] = {}
         self._memory = self.stream()
         pools = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
         (has_pools,) = _call(cuda, "cuDeviceGetAttribute", pools, device)
@@ -215,8 +216,13 @@ class SystemContext:
     def unload(self, module: int) -> None:
         self._do("cuModuleUnload", module)
 
-    def function(self, module: int, name: str) -> int:
-        return int(self._do("cuModuleGetFunction", module, name.encode())[0])
+    def function(self, module: int, name: str, shared: int = 0) -> int:
+        (function,) = self._do("cuModuleGetFunction", module, name.encode())
+        if shared:
+            kind = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._do("cuFuncSetAttribute", function, kind, shared)
+            self._shared[int(function)] = shared
+        return int(function)
 
     def function_facts(self, function: int) -> FunctionFacts:
         kinds = self._cuda.CUfunction_attribute
@@ -244,7 +250,11 @@ class SystemContext:
         values = (ctypes.c_uint64 * max(len(arguments), 1))(*(argument & (1 << 64) - 1 for argument in arguments))
         first = ctypes.addressof(values)
         pointers = (ctypes.c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
-        return _Prepared((self._cuda.CUfunction(function), *grid, *threads, 0), ctypes.addressof(pointers), (values, pointers))
+        return _Prepared(
+            (self._cuda.CUfunction(function), *grid, *threads, self._shared.get(function, 0)),
+            ctypes.addressof(pointers),
+            (values, pointers),
+        )
 
     def launch(self, launches: Sequence[_Prepared], stream: int) -> None:
         cuda, on = self._cuda, self._streams[stream]

@@ -35,7 +35,7 @@ class CudaCodegen(Codegen):
             symbol=unit.name,
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            code=encode_launches(region.reporting([text.reports for text in texts]), cubin),
+            code=encode_launches(region.reporting([text.reports for text in texts], [text.shared for text in texts]), cubin),
             signature=unit.signature,
             constants=unit.constants,
             workspace={"": region.workspace},
