@@ -28,6 +28,8 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // Blocks run one after another, so that memory of a block is static. Its section, one a kernel, is poisoned before each block.
 #define __shared__ static __attribute__((section(INLAID_SHARED), aligned(16)))
+// An array in dynamic shared memory, all of which begins at one address.
+#define INLAID_LAUNCHED(type, name) type *const name = (type *)emulation::request->shared
 
 #define __syncthreads() emulation::wait(emulation::State::barrier, __LINE__)
 #define __syncwarp(...) emulation::sync_warp(__LINE__, ##__VA_ARGS__)
