@@ -243,7 +243,9 @@ class CudaDialect:
     words = frozenset(_WORDS.split())
     lanes: tuple[int, ...] = _LANES
     helpers: Mapping[str, str] = {
-        f"{name}x{lanes}": f"typedef inlaid_vector<{kind}, {lanes}> {name}x{lanes};" for name, kind in C_TYPES.items() for lanes in _LANES
+        f"{name}x{lanes}": f"typedef inlaid_vector<{kind}, {lanes}> {name}x{lanes};"
+        for name, kind in C_TYPES.items()
+        for lanes in _LANES
     }
     converted = _CONVERTED
     device = ""

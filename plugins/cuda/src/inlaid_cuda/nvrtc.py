@@ -10,30 +10,18 @@ import functools
 import importlib.util
 import re
 import sys
-from collections.abc import Sequence
 from ctypes.util import find_library
-from dataclasses import dataclass
 from pathlib import Path
 
 from inlaid.cache import Store, caches, digest
 from inlaid.errors import CompileError, TargetError
 
 INSTALL = "pip install nvidia-cuda-nvrtc"
-OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v", "--disable-warnings")
+OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--disable-warnings")
 _FOLDERS = ("cu13", "cuda_nvrtc")
 """Folders of the package `nvidia` that hold the library: of CUDA 13, of CUDA 12."""
 _LINES = 12
 """Lines of a log that an error shows."""
-_INVALID_ARCH = 5
-"""NVRTC_ERROR_INVALID_OPTION: an architecture that the library does not know is one."""
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A cubin and the log of its assembler, which lists registers, shared memory and spills of each kernel."""
-
-    cubin: bytes
-    log: str
 
 
 def _files() -> list[Path]:
@@ -65,8 +53,8 @@ class Nvrtc:
         self._call("nvrtcGetSupportedArchs", found)
         return tuple(f"sm_{number}" for number in found)
 
-    def compile(self, source: str, name: str, arch: str, options: Sequence[str] = OPTIONS) -> Compiled:
-        """Compile a source for an architecture. Raises `CompileError` with the first lines of the log."""
+    def compile(self, source: str, name: str, arch: str) -> bytes:
+        """The cubin of a source for an architecture. Raises `CompileError` with the first lines of the log."""
         known = self.architectures()
         if re.sub("[af]$", "", arch) not in known:
             hint = ": pip install nvidia-cuda-nvrtc-cu12 in its place" if arch == "sm_70" else ""
@@ -78,12 +66,12 @@ class Nvrtc:
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
         try:
-            flags = [option.encode() for option in (f"--gpu-architecture={arch}", *options)]
+            flags = [option.encode() for option in (f"--gpu-architecture={arch}", *OPTIONS)]
             failed = self._library.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
-            log = self._bytes("nvrtcGetProgramLogSize", "nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
             if failed:
+                log = self._bytes("nvrtcGetProgramLogSize", "nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
                 raise self._refused(name, log or self._reason(failed))
-            return Compiled(self._bytes("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program), log)
+            return self._bytes("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program)
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
@@ -123,16 +111,15 @@ def nvrtc() -> Nvrtc:
     return Nvrtc(found)
 
 
-def compile_cached(source: str, name: str, arch: str, store: Store | None = None) -> Compiled:
-    """Compile a source for an architecture, or take the result of the same version of NVRTC from the cache (`caches().objects`
-    unless given)."""
+def compile_cached(source: str, name: str, arch: str, store: Store | None = None) -> bytes:
+    """The cubin of a source for an architecture: from the cache (`caches().objects` unless given) where this version of NVRTC made
+    it before."""
     store = caches().objects if store is None else store
     library = nvrtc()
     key = digest("cuda cubin", source, arch, library.version, *OPTIONS)
     kept = store.get(key)
     if kept is not None:
-        log, _, cubin = kept.partition(b"\0")
-        return Compiled(cubin, log.decode())
-    found = library.compile(source, name, arch)
-    store.put(key, found.log.encode() + b"\0" + found.cubin)
-    return found
+        return kept
+    cubin = library.compile(source, name, arch)
+    store.put(key, cubin)
+    return cubin
