@@ -88,6 +88,7 @@ class HostDriver:
             shared=_SHARED,
             driver=13000,
             integrated=True,
+            dlpack=1,  # memory of the host
         )
 
     def devices(self) -> Sequence[DeviceFacts]:

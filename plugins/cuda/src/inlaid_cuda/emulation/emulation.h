@@ -444,11 +444,6 @@ static int run_grid(Launch *launch, void (*function)(void *), void *argument_of,
     return 0;
 }
 
-// --- what kernels see besides ------------------------------------------------------------------------------------------------
-
-// Dynamic shared memory of the launch, aligned to 1024 bytes.
-inline unsigned char *dynamic_shared_memory() { return request->shared; }
-
 // --- kernels as functions of an array of addresses of arguments ---------------------------------------------------------------
 
 template <int... I> struct Numbers {};
