@@ -58,7 +58,7 @@ def test_sizes_beyond_the_device(device, queue, loaded):
     assert caught.value.node == "node0" and "option arch" in str(caught.value)
 
 
-@pytest.mark.parametrize("source", ["__shared__ float a[60000]; a[n] = n;", ""])
+@pytest.mark.parametrize("source", ["__shared__ volatile float a[60000]; a[n] = n;", ""])
 def test_shared_memory_beyond_the_device(device, loaded, source):
     shared = () if source else (240000,)
     with pytest.raises(Unsupported, match="kernel k needs 240000 bytes of shared memory, a block of .* has 232448"):
@@ -66,6 +66,7 @@ def test_shared_memory_beyond_the_device(device, loaded, source):
 
 
 def test_a_launch_that_allocates_shared_memory(device, queue, loaded):
-    source = "KERNEL k(long n) { INLAID_LAUNCHED(float, a); a[19999] = n; if (a[19999] != n) *(int *)0 = 1; }"
-    launch(loaded(CUDA.single(source, threads=(32, 1, 1), shared=(80000,))), queue)
+    source = "KERNEL k(long n) { INLAID_LAUNCHED(float, a); a[19999] = n; if (a[19999] != n) __builtin_trap(); }"
+    kernel = loaded(CUDA.single(source, threads=(32, 1, 1), shared=(80000,)))
+    launch(kernel, queue)
     device.synchronise(device.event(queue))
