@@ -1,35 +1,36 @@
-"""Every operator and conversion on every element type, scalar and in lanes, bit for bit what the interpreter computes."""
+"""Arithmetic on every element type, scalar and in lanes, as CUDA kernels on the host."""
 
 from __future__ import annotations
 
 import pytest
-from tests.kernels.arithmetic import arithmetic, check_functions, narrow_types
+from tests.threads.arithmetic import LANES, check_arithmetic, check_functions, check_narrow_types
+from tests.threads.lanes import check_lanes
+from tests.unit.tensor.strategies import NARROW, NATIVE
 
-from .emulated import Compiled, check
+from .host import EveryOrder, check
 
-LANES = [1, 8]
 pytestmark = pytest.mark.usefixtures("host_compiler")
 
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_arithmetic(lanes):
-    check(*arithmetic(lanes), arch=None)
+    check_arithmetic(check, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_narrow_types(lanes):
-    check(*narrow_types(lanes), arch=None)
-
-
-@pytest.mark.parametrize("lanes", LANES)
-def test_nvrtc_compiles_every_operation(lanes):
-    """Of as many elements as lanes, since loops are unrolled. Only sm_80 and later convert bfloat16."""
-    check(*arithmetic(lanes, lanes))
-    for arch in ("sm_75", "sm_90a"):
-        check(*narrow_types(lanes, lanes), arch=arch)
+    check_narrow_types(check, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("of", ["float32", "float64"])
 def test_functions(of, lanes):
-    check_functions(of, lanes, lambda region: Compiled(region).run)
+    check_functions(EveryOrder, of, lanes)
+
+
+def test_lanes():
+    check_lanes(check, NATIVE, examples=6, count=10)
+
+
+def test_lanes_of_narrow_types():
+    check_lanes(check, (*NARROW, "float32", "bool", "int32", "int64"), examples=2, count=6)

@@ -203,7 +203,7 @@ def test_parameters_and_facts(machine):
     module = context.load(kernel("__shared__ double a[5]; y[0] = n + a[0];", "double *y, long n", threads=64).encode())
     facts = context.function_facts(function := context.function(module, "k"))
     assert (facts.threads, facts.shared, facts.parameters) == (64, 40, 2)
-    with pytest.raises(DriverError, match="CUDA_ERROR_NOT_FOUND .the module has no kernel other"):
+    with pytest.raises(DriverError, match=r"CUDA_ERROR_NOT_FOUND \(the module has no kernel other"):
         context.function(module, "other")
     for grid, threads, arguments in (((1, 1, 1), (65, 1, 1), [1, 2]), ((1, 1, 1), (1, 1, 1), [1]), ((0, 1, 1), (1, 1, 1), [1, 2])):
         with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):

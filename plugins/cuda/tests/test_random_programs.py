@@ -1,51 +1,28 @@
-"""Random programs as CUDA kernels: NVRTC compiles them, and the host runs them."""
+"""Random programs of every kind of statement as CUDA kernels on the host, threads of a block in every order."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from tests.kernels.random_programs import OTHER, phases, schedules, statements, vectorised
-from tests.kernels.regions import SCOPES
+from tests.threads.random_programs import check_phases, check_schedules, check_statements
 from tests.unit.tensor import fork_join
-from tests.unit.tensor.strategies import NARROW
 
-from .emulated import check
+from .host import check
 
-SLOW = list(HealthCheck)
 pytestmark = pytest.mark.usefixtures("host_compiler")
 
 
 def test_threads_share_memory():
     found = [fork_join.inputs_of(name) for name in fork_join.NAMED]
-    compiled = check([program for program, *_ in found], [inputs for _, inputs, *_ in found])
-    assert "__syncthreads()" in compiled.source and "__shared__ float sa[32]" in compiled.source
+    check([program for program, *_ in found], [inputs for _, inputs, *_ in found])
 
 
-@settings(deadline=None, max_examples=2, suppress_health_check=SLOW)
-@given(phases())
-def test_phases(case):
-    check(*case)
+def test_phases():
+    check_phases(check)
 
 
-@settings(deadline=None, max_examples=2, suppress_health_check=SLOW)
-@given(statements())
-def test_statements(case):
-    check(*case, (*SCOPES, OTHER))
+def test_statements():
+    check_statements(check)
 
 
-@settings(deadline=None, max_examples=2, suppress_health_check=SLOW)
-@given(schedules())
-def test_schedules(case):
-    check(*case)
-
-
-@settings(deadline=None, max_examples=4, suppress_health_check=SLOW)
-@given(vectorised())
-def test_lanes(case):
-    check(*case)
-
-
-@settings(deadline=None, max_examples=2, suppress_health_check=SLOW)
-@given(vectorised(6, (*NARROW, "float32", "bool", "int32", "int64")))
-def test_lanes_of_narrow_types(case):
-    check(*case)
+def test_schedules():
+    check_schedules(check)

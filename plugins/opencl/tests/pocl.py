@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
-from tests.kernels.regions import SCOPES, compare, region_of
+from tests.threads.printed import SCOPES, Printed, check_printed
 
-from inlaid import arith
-from inlaid.arith import SizeVar
-from inlaid.codegen.launch_plan import thread_region
-from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
-from inlaid.runtime.launches import Launches
+from inlaid.codegen.threads.kernel import thread_source
 from inlaid.tensor import ir
 from inlaid.tensor.region import RegionProgram
 from inlaid.types import MemoryScope
@@ -33,24 +30,20 @@ class Compiled:
     """The kernels of a region, built for the first device."""
 
     def __init__(self, region: RegionProgram, scopes: Sequence[MemoryScope] = SCOPES) -> None:
-        self.region = region
-        self.threads = thread_region(region, scopes)
-        texts = [print_thread_kernel(kernel, DIALECT) for kernel in self.threads.kernels]
-        self.source = thread_source(texts, DIALECT)
-        self.reports = [text.reports for text in texts]
+        self.printed = Printed(region, DIALECT, scopes)
+        self.source = thread_source(self.printed.texts, DIALECT)
         self.context = cl.Context([device()])
         self.queue = cl.CommandQueue(self.context)
         built = cl.Program(self.context, self.source).build(options=["-cl-std=CL1.2", "-w"])
-        self.kernels = [getattr(built, kernel.name) for kernel in self.threads.kernels]
+        self.kernels = [getattr(built, name) for name in self.printed.names]
 
     def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
         """Run the region on its inputs; whether an index was out of range."""
+        printed = self.printed
         memory = {"input": list(map(self._of, arrays)), "output": list(map(self._of, outputs))}
-        memory["constant"] = list(map(self._of, self.region.constants.values()))
-        dims = self._dims(arrays)
-        bounds = {SizeVar(dim.name): size for dim, size in zip(self.region.signature.dims, dims, strict=True)}
-        room = arith.evaluate(arith.wrap(self.threads.workspace), bounds)
-        arena = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(room, 1))
+        memory["constant"] = list(map(self._of, printed.region.constants.values()))
+        dims = printed.dims(arrays)
+        arena = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, printed.arena_bytes(dims))
         report = self._of(np.zeros(1, np.int32))
 
         def read(number: int, place: tuple[str, int, int]) -> int:
@@ -58,12 +51,12 @@ class Compiled:
             cl.enqueue_copy(self.queue, found, arena, src_offset=place[2])
             return int(found[0])
 
-        for ready in Launches(self.threads.plan).of(dims, read):
+        for ready in printed.launches.of(dims, read):
             args: list[object] = []
             for storage, index, offset in ready.places:
                 args += [arena if storage == "arena" else memory[storage][index], np.int64(offset)]
             args += [np.int64(scalar) for scalar in ready.scalars]
-            args += [report] * self.reports[ready.kernel]
+            args += [report] * printed.reports[ready.kernel]
             grid = tuple(blocks * threads for blocks, threads in zip(ready.grid, ready.threads, strict=True))
             self.kernels[ready.kernel](self.queue, grid, ready.threads, *args)
         for array, held in zip(outputs, memory["output"], strict=True):
@@ -72,11 +65,6 @@ class Compiled:
         found = np.zeros(1, np.int32)
         cl.enqueue_copy(self.queue, found, report)
         return bool(found[0])
-
-    def _dims(self, arrays: Sequence[np.ndarray]) -> list[int]:
-        """The values of the signature's dimensions, of those that the region works out 0."""
-        specs = self.region.signature.dims
-        return [0 if dim.input is None else arrays[dim.input].shape[dim.axis] for dim in specs]
 
     def _of(self, array: np.ndarray) -> object:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
@@ -88,8 +76,6 @@ def check(
     programs: Sequence[ir.LoopProgram],
     arrays: Sequence[Sequence[np.ndarray]],
     scopes: Sequence[MemoryScope] = SCOPES,
-) -> Compiled:
-    """The kernels give what the interpreter gives, bit for bit but for NaNs."""
-    compiled = Compiled(region_of(programs), scopes)
-    compare(programs, arrays, compiled.run)
-    return compiled
+) -> None:
+    """The kernels give what the interpreter gives."""
+    check_printed(partial(Compiled, scopes=scopes), programs, arrays)

@@ -112,8 +112,9 @@ PROGRAMS = (symbolic, elementwise, stencil, row_sums, matmul, convolution, argma
 # --- schedules --------------------------------------------------------------------------------------------------------
 
 
-def one_step(schedule: Schedule, draw: st.DrawFn) -> None:
+def one_step(schedule: Schedule, data: st.DataObject) -> None:
     """Apply a primitive at random, to places at random."""
+    draw = data.draw
     block = draw(st.sampled_from(schedule.blocks))
     loops = schedule.loops(block)
     buffers = sorted(
@@ -182,7 +183,7 @@ def test_random_schedule_keeps_the_answer(make: Callable[[int, str], ir.LoopProg
     program = make(size, data.draw(st.sampled_from(["int32", "float32"])))
     schedule = Schedule(program)
     for _ in range(data.draw(st.integers(1, 8))):
-        one_step(schedule, data.draw)
+        one_step(schedule, data)
     expected = answers(program, size)
     again = replay(program, str(schedule.trace))
     assert str(again.trace) == str(schedule.trace)

@@ -11,7 +11,7 @@ from inlaid.tensor.region import RegionProgram, kernel_infos
 from inlaid_cuda.capabilities import architecture, capabilities
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.nvrtc import compile_cached
-from inlaid_cuda.options import FORMAT, FORMAT_VERSION, CudaOptions
+from inlaid_cuda.options import FORMAT, FORMAT_VERSION, HOST, CudaOptions
 
 
 class CudaCodegen(Codegen):
@@ -30,12 +30,14 @@ class CudaCodegen(Codegen):
             context.report("print", number, len(region.kernels))
             texts.append(print_thread_kernel(kernel, DIALECT))
         arch = architecture(self.options)
-        cubin = compile_cached(thread_source(texts, DIALECT), unit.name, arch)
+        source = thread_source(texts, DIALECT)
+        # The host's compiler runs where the artifact is loaded.
+        program = source.encode() if arch == HOST else compile_cached(source, unit.name, arch)
         return Artifact(
             symbol=unit.name,
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            code=encode_launches(region.reporting([text.reports for text in texts]), cubin),
+            code=encode_launches(region.reporting([text.reports for text in texts], [text.shared for text in texts]), program),
             signature=unit.signature,
             constants=unit.constants,
             workspace={"": region.workspace},

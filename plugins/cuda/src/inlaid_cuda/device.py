@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import threading
@@ -17,8 +18,10 @@ from inlaid.plugins import CapturingDevice, DeviceTensor, MemoryFacts
 from inlaid.runtime.arrays import address
 from inlaid.runtime.dlpack import export_capsule, import_capsule
 from inlaid.runtime.driver_devices import DriverDevice
+from inlaid_cuda.bindings import SystemDriver
 from inlaid_cuda.driver import Context, Driver, DriverError, Status
 from inlaid_cuda.faults import RESTART, translated
+from inlaid_cuda.options import HOST, CudaOptions
 from inlaid_cuda.queues import Event, Memory, Queue, Recording
 
 MEMORY = "INLAID_CUDA_MEMORY"
@@ -54,7 +57,7 @@ class Devices:
             if found is None:
                 known = self.driver.devices()
                 if not 0 <= number < len(known):
-                    listed = "; ".join(f"device {facts.number}: {facts.name}" for facts in known)
+                    listed = "; ".join(map(str, known))
                     raise TargetError(
                         f"cuda device number must be 0 to {len(known) - 1}, got {number}", remedy=f"choose from {listed}"
                     )
@@ -65,6 +68,16 @@ class Devices:
                     raise translated(error, name, "opening the device") from error
                 found = self._opened[number] = CudaDevice(context, name)
             return found
+
+
+@functools.cache
+def devices_of(options: CudaOptions) -> Devices:
+    """The devices of a target: those of this machine, or its processor in their place."""
+    if options.arch == HOST:
+        from inlaid_cuda.emulation.driver import HostDriver
+
+        return Devices(HostDriver())
+    return Devices(SystemDriver())
 
 
 class CudaDevice(DriverDevice, CapturingDevice):
@@ -121,7 +134,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
             found = self.context.allocate_host(size)
         memory = (ctypes.c_uint8 * size).from_address(found)
         weakref.finalize(memory, _free_host, self.context, found)
-        return np.ndarray((size,), np.uint8, memory)
+        return np.ctypeslib.as_array(memory)
 
     # --- queues -----------------------------------------------------------------------------------------------------------
 

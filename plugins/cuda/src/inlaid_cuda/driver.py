@@ -76,6 +76,10 @@ class DeviceFacts:
     integrated: bool = False
     dlpack: int = 2
 
+    def __str__(self) -> str:
+        architecture = f"sm_{self.architecture}" if self.architecture else "emulated"
+        return f"device {self.number}: {self.name} ({architecture}, {self.memory >> 20} MiB)"
+
 
 @dataclass(frozen=True)
 class FunctionFacts:
@@ -163,8 +167,8 @@ class Context(Protocol):
     def unload(self, module: int) -> None:
         """Give a module back, with its functions."""
 
-    def function(self, module: int, name: str) -> int:
-        """A function of a module."""
+    def function(self, module: int, name: str, shared: int = 0) -> int:
+        """A function of a module, whose launches allocate so many bytes of shared memory beside those that it declares."""
 
     def function_facts(self, function: int) -> FunctionFacts:
         """What a function needs and allows."""

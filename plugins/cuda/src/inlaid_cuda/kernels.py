@@ -44,24 +44,24 @@ class Functions:
         with device.doing(f"loading region {symbol}"):
             module = context.load(program)
             weakref.finalize(self, _unload, context, module)
-            self.handles = [self._function(context, module, name, symbol) for name in plan.kernels]
+            shared = plan.shared or (0,) * len(plan.kernels)
+            named = [*zip(plan.kernels, shared, strict=True)]
+            for name, size in named:
+                _check_shared(device, name, size)
+            self.handles = [self._function(context, module, name, size, symbol) for name, size in named]
             self.facts: list[FunctionFacts] = [context.function_facts(handle) for handle in self.handles]
         for step in all_steps(plan.steps):
             if step.launch is not None:
                 facts = self.facts[step.launch.kernel]
                 if facts.parameters is not None:
                     check_arguments(artifact, plan, step.launch, facts.parameters)
-        for name, facts in zip(plan.kernels, self.facts, strict=True):
-            if facts.shared > device.facts.shared:
-                raise Unsupported(
-                    f"kernel {name} needs {facts.shared} bytes of shared memory, {device.name} has {device.facts.shared}",
-                    remedy=RECOMPILE,
-                )
+        for (name, launched), facts in zip(named, self.facts, strict=True):
+            _check_shared(device, name, facts.shared + launched)
 
     @staticmethod
-    def _function(context: Context, module: int, name: str, symbol: str) -> int:
+    def _function(context: Context, module: int, name: str, shared: int, symbol: str) -> int:
         try:
-            return context.function(module, name)
+            return context.function(module, name, shared)
         except DriverError as error:
             if error.status == Status.NOT_FOUND:
                 raise Unsupported(
@@ -181,6 +181,15 @@ class RegionKernel(LaunchedRegion[Bound]):
                 self.cuda.context.synchronise(queue.stream)
 
         return read
+
+
+def _check_shared(device: CudaDevice, name: str, size: int) -> None:
+    """Raise `Unsupported` for a kernel that needs more bytes of shared memory than a block of the device has."""
+    if size > device.facts.shared:
+        raise Unsupported(
+            f"kernel {name} needs {size} bytes of shared memory, a block of {device.name} has {device.facts.shared}",
+            remedy=RECOMPILE,
+        )
 
 
 class _Instant:

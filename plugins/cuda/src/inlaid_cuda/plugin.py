@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid.plugins import Capabilities, Level, OpRule, Target, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
 from inlaid_cuda.options import CudaOptions
 
 if TYPE_CHECKING:
     from inlaid_cuda.codegen import CudaCodegen
+    from inlaid_cuda.runtime import CudaRuntime
 
 PLUGIN_API_VERSION = 2
 
@@ -48,3 +49,24 @@ def inlaid_codegen(target: Target) -> CudaCodegen:
     from inlaid_cuda.codegen import CudaCodegen
 
     return CudaCodegen(target.options)
+
+
+@hookimpl
+def inlaid_runtime(target: Target, device: int) -> CudaRuntime:
+    """The runtime module of a device. Raises `TargetError` where this machine has no driver or no device of that number."""
+    from inlaid_cuda.device import devices_of
+    from inlaid_cuda.runtime import CudaRuntime
+
+    return CudaRuntime(devices_of(target.options), device)
+
+
+@hookimpl
+def inlaid_probe(target: Target) -> DeviceStatus:
+    """The devices of this machine, with their numbers; else what to install."""
+    from inlaid.errors import InlaidError
+    from inlaid_cuda.device import devices_of
+
+    try:
+        return DeviceStatus(True, "; ".join(map(str, devices_of(target.options).driver.devices())))
+    except InlaidError as error:
+        return DeviceStatus(False, str(error))

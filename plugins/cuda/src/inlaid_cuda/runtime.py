@@ -30,8 +30,10 @@ class CudaRuntime(HostRuntime):
         return super().check(replace(artifact, requires=())) or missing(artifact.requires, self._device.facts)
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
-        """The artifact on the device. Raises `Unsupported` for damaged code and for code of another architecture, `OutOfMemory` where
-        there is no room for the constants."""
+        """The artifact on the device.
+
+        Raises `Unsupported` for damaged code and for code of another architecture, `OutOfMemory` where there is no room for the
+        constants."""
         plan, program = decode_launches(artifact)
         kernel = RegionKernel(self._device, artifact, plan, program, constants)
         return Loaded(launching=kernel, timed_launch=kernel.timed_launch)

@@ -57,6 +57,7 @@ class _Memory:
 class _Function:
     name: str
     kernel: Kernel
+    shared: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,7 @@ class HostDriver:
             shared=_SHARED,
             driver=13000,
             integrated=True,
+            dlpack=1,  # memory of the host
         )
 
     def devices(self) -> Sequence[DeviceFacts]:
@@ -241,13 +243,13 @@ class HostContext:
             del self.functions[handle]
         _ctypes.dlclose(library._handle)
 
-    def function(self, module: int, name: str) -> int:
+    def function(self, module: int, name: str, shared: int = 0) -> int:
         library = _get(self.modules, module, "cuModuleGetFunction")
         try:
             kernel = Kernel.in_dll(library, f"inlaid_kernel_{name}")
         except ValueError as error:
             raise _error("cuModuleGetFunction", Status.NOT_FOUND, f"the module has no kernel {name}") from error
-        return self._add(self.functions, (module, _Function(name, kernel)))
+        return self._add(self.functions, (module, _Function(name, kernel, shared)))
 
     def function_facts(self, function: int) -> FunctionFacts:
         kernel = _get(self.functions, function, "cuFuncGetAttribute")[1].kernel
@@ -288,10 +290,12 @@ class HostContext:
                 Status.INVALID_VALUE,
                 f"kernel {name} has {kernel.arguments} parameters, got {len(launch.values)} arguments",
             )
+        shared = launch.function.shared
+        data = (ctypes.c_char * (shared + 1024))()
+        first = -(-ctypes.addressof(data) // 1024) * 1024
+        stacks = ctypes.addressof(self._stacks)
         with self._lock:
-            request = Launch(
-                launch.grid, launch.threads, self._order, 0, self._seed, None, ctypes.addressof(self._stacks), STACK_BYTES
-            )
+            request = Launch(launch.grid, launch.threads, self._order, shared, self._seed, first, stacks, STACK_BYTES)
             failed = kernel.launch(request, launch.pointers)
         if failed:
             raise self._fail("cuLaunchKernel", Status.LAUNCH_FAILED, f"kernel {name}: {request.message.decode()}")

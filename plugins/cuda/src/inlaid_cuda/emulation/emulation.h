@@ -28,6 +28,8 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 // Blocks run one after another, so that memory of a block is static. Its section, one a kernel, is poisoned before each block.
 #define __shared__ static __attribute__((section(INLAID_SHARED), aligned(16)))
+// An array in dynamic shared memory, all of which begins at one address.
+#define INLAID_LAUNCHED(type, name) type *const name = (type *)emulation::request->shared
 
 #define __syncthreads() emulation::wait(emulation::State::barrier, __LINE__)
 #define __syncwarp(...) emulation::sync_warp(__LINE__, ##__VA_ARGS__)
@@ -441,11 +443,6 @@ static int run_grid(Launch *launch, void (*function)(void *), void *argument_of,
     }
     return 0;
 }
-
-// --- what kernels see besides ------------------------------------------------------------------------------------------------
-
-// Dynamic shared memory of the launch, aligned to 1024 bytes.
-inline unsigned char *dynamic_shared_memory() { return request->shared; }
 
 // --- kernels as functions of an array of addresses of arguments ---------------------------------------------------------------
 

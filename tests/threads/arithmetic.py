@@ -1,12 +1,10 @@
-"""Programs of every operator and conversion on every element type, scalar and in lanes."""
+"""Every operator and conversion on every element type, scalar and in lanes, for printers of kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-from tests.kernels.random_programs import Case
-from tests.kernels.regions import Run, region_of
 from tests.unit.codegen.test_c_region import OPERATIONS, elements
 from tests.unit.tensor.strategies import NARROW
 
@@ -17,15 +15,19 @@ from inlaid.tensor.region import RegionProgram
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import dtype
 
+from .printed import Check, Compiled, region_of
+
 NATIVE = ("bool", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 COUNT = 64
+LANES = [1, 8]
+"""Lanes of loops."""
 
 
-def kernel(name: str, bodies: dict[str, Callable[..., ir.Expr]], of: str, inputs: int, lanes: int, count: int = COUNT) -> ir.LoopProgram:
+def kernel(name: str, bodies: dict[str, Callable[..., ir.Expr]], of: str, inputs: int, lanes: int) -> ir.LoopProgram:
     """Elements of some outputs, one for each body, of those of inputs."""
-    given = [te.placeholder((count,), of, f"x{number}") for number in range(inputs)]
+    given = [te.placeholder((COUNT,), of, f"x{number}") for number in range(inputs)]
     made = [
-        te.compute((count,), lambda i, body=body: body(*(x[i] for x in given)), f"y{number}")
+        te.compute((COUNT,), lambda i, body=body: body(*(x[i] for x in given)), f"y{number}")
         for number, body in enumerate(bodies.values())
     ]
     schedule = Schedule(lower(made, given, name))
@@ -53,23 +55,21 @@ def operations(of: str) -> dict[str, Callable[..., ir.Expr]]:
     return found
 
 
-def arithmetic(lanes: int, count: int = COUNT) -> Case:
-    """Every operation and conversion on every type."""
-    programs: list[ir.LoopProgram] = []
-    arrays: list[Sequence[np.ndarray]] = []
+def check_arithmetic(check: Check, lanes: int) -> None:
+    """Operators and conversions, bit for bit."""
+    programs, arrays = [], []
     for of in NATIVE:
-        programs.append(kernel(of, operations(of), of, 3, lanes, count))
+        programs.append(kernel(of, operations(of), of, 3, lanes))
         # Which of two zeros is less is not defined.
         first = elements(of, 1)
         first = np.where(first == 0, first.dtype.type(1), first) if dtype(of).is_float else first
-        arrays.append([array[:count] for array in (first, elements(of, 2), elements(of, 3))])
-    return programs, arrays
+        arrays.append([first, elements(of, 2), elements(of, 3)])
+    check(programs, arrays)
 
 
-def narrow_types(lanes: int, count: int = COUNT) -> Case:
+def check_narrow_types(check: Check, lanes: int) -> None:
     """What is kept in carriers: conversions from and to float32 and int8, and sums."""
-    programs: list[ir.LoopProgram] = []
-    arrays: list[Sequence[np.ndarray]] = []
+    programs, arrays = [], []
     for of in (*NARROW, "float8e4m3fnuz", "float8e5m2fnuz", "float8e8m0"):
         wide = "float32" if dtype(of).is_float else "int32"
         to = {"to": lambda x, of=of: te.cast(x, of)}
@@ -88,12 +88,12 @@ def narrow_types(lanes: int, count: int = COUNT) -> Case:
                 else np.random.default_rng(5).integers(-300, 300, COUNT, np.int32)
             )
             narrow = interp.run(kernel("n", to, wide, 1, 1), [given])[0]
-        programs += [kernel(f"to {of}", to, wide, 1, lanes, count), kernel(f"from {of}", back, of, 1, lanes, count)]
-        arrays += [[given[:count]], [narrow[:count]]]
-    return programs, arrays
+        programs += [kernel(f"to {of}", to, wide, 1, lanes), kernel(f"from {of}", back, of, 1, lanes)]
+        arrays += [[given], [narrow]]
+    check(programs, arrays)
 
 
-def check_functions(of: str, lanes: int, compiled: Callable[[RegionProgram], Run]) -> None:
+def check_functions(compiled: Callable[[RegionProgram], Compiled], of: str, lanes: int) -> None:
     """Mathematical functions are the core's arithmetic: as exact as there, special values included."""
     found = [name for name in ir.MATH if name not in ("scalb", "atan2", "pow")]
     bodies = {name: lambda x, y, name=name: ir.math(name, x) for name in found}
@@ -102,7 +102,7 @@ def check_functions(of: str, lanes: int, compiled: Callable[[RegionProgram], Run
     given = [elements(of, 6), elements(of, 7)]
     expected = interp.run(program, given)
     results = [np.zeros_like(array) for array in expected]
-    assert not compiled(region_of([program]))(given, results)
+    assert not compiled(region_of([program])).run(given, results)
     for name, result, wanted in zip(bodies, results, expected, strict=True):
         finite = np.isfinite(wanted)
         np.testing.assert_array_equal(np.where(finite, 0, result), np.where(finite, 0, wanted), err_msg=name)

@@ -1,0 +1,77 @@
+"""What vectorised loops do, lane by lane: gathers, masks, checked indices, buffers of each lane's own."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.unit.tensor.strategies import _Programs, array
+
+from inlaid import arith
+from inlaid.tensor import ir, te
+from inlaid.types import dtype
+
+from .printed import Check
+
+ROWS = 2
+
+
+def vectorised(draw: st.DrawFn, number: int, dtypes: tuple[str, ...]) -> tuple[ir.LoopProgram, list[np.ndarray]]:
+    """A program of vectorised loops, each of one or two stores, and its inputs."""
+    made = _Programs(draw, dtypes)
+    made.buffers = [made.buffer() for _ in range(3)]
+    inputs = (*made.buffers, ir.Buffer("sized", (made.size,), dtype("int32")))
+    outputs, nests = [], []
+    for place in range(draw(st.integers(1, 2))):
+        lanes = draw(st.sampled_from([2, 3, 4, 7, 8, 16, 19]))
+        row, lane = arith.Var("row"), arith.Var("lane")
+        out = ir.Buffer(f"out{place}", (ROWS, lanes), dtype(draw(st.sampled_from(dtypes))))
+        made.scope = [(row, ROWS), (lane, lanes), (arith.floormod(lane, 3), min(lanes, 3))]
+        nests.append(
+            ir.For(row, arith.Const(ROWS), ir.For(lane, arith.Const(lanes), body(made, out, (row, lane)), ir.ForKind.VECTORIZED))
+        )
+        outputs.append(out)
+    program = ir.LoopProgram(f"lanes{number}", inputs, tuple(outputs), ir.Seq(tuple(nests)))
+    return program, [*(array(draw, item.shape, item.dtype.name) for item in made.buffers), np.zeros(2, np.int32)]
+
+
+def body(made: _Programs, out: ir.Buffer, places: tuple[arith.Expr, ...]) -> ir.Stmt:
+    """Store every element, in some way."""
+    draw, of = made.draw, out.dtype.name
+    match draw(st.sampled_from(["plain", "if", "let", "own", "loop"])):
+        case "if":
+            first = ir.Store(out, places, made.value(of, 2))
+            otherwise = ir.Store(out, places, made.value(of, 1)) if draw(st.booleans()) else None
+            second = ir.If(made.value("bool", 2), ir.Store(out, places, made.value(of, 2)), otherwise)
+            return ir.Seq((first, second))
+        case "let":
+            var = arith.Var("at")
+            value = ir.minimum(ir.maximum(made.value("int32", 2), te.const(0, "int32")), te.const(2, "int32"))
+            made.scope.append((var, 3))
+            return ir.Let(
+                var, value, ir.Store(out, places, made.value(of, 3)), draw(st.sampled_from([None, (arith.ZERO, arith.Const(2))]))
+            )
+        case "own":
+            own = ir.Buffer("own", (3,), out.dtype)
+            fill = [ir.Store(own, (arith.Const(place),), made.value(of, 2)) for place in range(3)]
+            value = ir.binary("max", own[made.index(3)], made.value(of, 1)) if of != "bool" else own[made.index(3)]
+            return ir.Alloc(own, ir.Seq((*fill, ir.Store(out, places, value))))
+        case "loop":
+            var = arith.Var("k")
+            first = ir.Store(out, places, made.value(of, 1))
+            made.scope.append((var, 3))
+            again = ir.select(made.value("bool", 1), ir.load(out, places), made.value(of, 2))
+            return ir.Seq((first, ir.For(var, arith.Const(3), ir.Store(out, places, again))))
+    return ir.Store(out, places, made.value(of, 4))
+
+
+def check_lanes(check: Check, dtypes: tuple[str, ...], examples: int, count: int) -> None:
+    """`examples` times `count` programs on elements of some types."""
+
+    @settings(deadline=None, max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def run(data):
+        pairs = [vectorised(data.draw, number, dtypes) for number in range(count)]
+        check([program for program, _ in pairs], [arrays for _, arrays in pairs])
+
+    run()
