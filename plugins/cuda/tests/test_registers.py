@@ -12,7 +12,7 @@ from cuda_code import compiled
 from zoo import path_of
 
 MODELS = Path(__file__).parents[4] / "shared" / "models"
-TINY = ("mobilenet_v2", "bert_base", "gpt2_prefill", "gpt2_step", "lstm")
+TINY = ("mobilenet_v2", "bert_base", "gpt2_step", "lstm")
 TRAINED = ("kws_ref_model_float32", "pretrainedResnet", "vww_96_int8")
 ARCHITECTURES = ["sm_80", "sm_90a"]
 
