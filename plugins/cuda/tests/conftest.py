@@ -68,6 +68,6 @@ def nvrtc():
     from inlaid_cuda.nvrtc import nvrtc
 
     try:
-        return nvrtc()
+        return nvrtc("sm_80")
     except TargetError as error:
         pytest.skip(str(error))

@@ -74,7 +74,9 @@ def test_damaged_cubins(data):
     """Cut off, or a byte changed: an error of this package's, or an answer."""
     whole = cubin(KERNELS)
     place = data.draw(st.integers(0, len(whole) - 1))
-    changed = data.draw(st.sampled_from([whole[:place], whole[:place] + bytes([data.draw(st.integers(0, 255))]) + whole[place + 1 :]]))
+    changed = data.draw(
+        st.sampled_from([whole[:place], whole[:place] + bytes([data.draw(st.integers(0, 255))]) + whole[place + 1 :]])
+    )
     try:
         resources(changed)
     except CompileError as error:

@@ -56,7 +56,7 @@ def test_errors_have_the_first_lines_of_the_log(nvrtc):
 
 def test_the_cache(nvrtc, monkeypatch):
     store = MemoryStore()
-    monkeypatch.setattr(module, "nvrtc", lambda: nvrtc)
+    monkeypatch.setattr(module, "nvrtc", lambda arch: nvrtc)
     first = compile_cached(KERNEL, "region", "sm_80", store)
     with monkeypatch.context() as patch:
         patch.setattr(module.Nvrtc, "compile", None)
@@ -72,15 +72,30 @@ def test_not_installed(monkeypatch):
     monkeypatch.setattr(module, "_files", lambda: [])
     monkeypatch.setattr(module, "find_library", lambda name: None)
     with pytest.raises(TargetError, match="NVRTC, which is not installed.*pip install nvidia-cuda-nvrtc"):
-        module.nvrtc.__wrapped__()
+        module.nvrtc.__wrapped__("sm_80")
     with pytest.raises(TargetError, match="NVRTC does not load: .*pip install nvidia-cuda-nvrtc"):
         module.Nvrtc("/nowhere/libnvrtc.so")
+
+
+def test_the_newest_version_that_knows_an_architecture(monkeypatch):
+    class Version:
+        def __init__(self, file):
+            self.file = file
+
+        def compiles_for(self, arch):
+            return arch in self.file
+
+    monkeypatch.setattr(module, "_files", lambda: ["sm_80 sm_100", "sm_70 sm_80"])
+    monkeypatch.setattr(module, "find_library", lambda name: None)
+    monkeypatch.setattr(module, "_loaded", Version)
+    for arch, file in (("sm_70", "sm_70 sm_80"), ("sm_80", "sm_80 sm_100"), ("sm_90", "sm_80 sm_100")):
+        assert module.nvrtc.__wrapped__(arch).file == file
 
 
 NO_DRIVER = """
 import sys
 from inlaid_cuda.nvrtc import nvrtc
-nvrtc().compile('extern "C" __global__ void k() {}', "region", "sm_80")
+nvrtc("sm_80").compile('extern "C" __global__ void k() {}', "region", "sm_80")
 print([name for name in sys.modules if name.split(".")[0] == "cuda"])
 """
 

@@ -60,7 +60,7 @@ def test_native_is_what_device_0_runs(machine, number, arch):
 
 
 def test_surroundings(monkeypatch):
-    def missing():
+    def missing(arch):
         raise TargetError("compiling for target cuda needs NVRTC")
 
     assert surroundings(CudaOptions("host")) == "host"

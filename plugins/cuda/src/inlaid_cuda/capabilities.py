@@ -103,6 +103,6 @@ def surroundings(options: CudaOptions) -> str:
     if arch == HOST:
         return HOST
     try:
-        return f"{arch} NVRTC {nvrtc().version}"
+        return f"{arch} NVRTC {nvrtc(arch).version}"
     except TargetError:
         return arch
