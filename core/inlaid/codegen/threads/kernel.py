@@ -242,6 +242,7 @@ class _ThreadKernel(WideExpressions):
         if not isinstance(size, int):
             raise Unsupported(f"local buffer {buffer.name} of shape {buffer.shape} has no constant size")
         self.spaces[buffer] = ""
+        self.named.pop(buffer, None)  # that of a copy of the statements, which peeling, unrolling or `cut_lanes` made
         if self.lane is not None:
             self.private.add(buffer)
             size *= self.lanes
@@ -251,7 +252,6 @@ class _ThreadKernel(WideExpressions):
 
     def _declare_names(self, buffer: ir.Buffer, name: str) -> bool:
         """Declare the elements of a buffer as named values; False where their indices are not constant."""
-        self.named.pop(buffer, None)  # that of a copy of the statements, which unrolling made
         width, end = width_of(buffer, self.bodies[buffer], self.dialect.lanes)
         if not width or (end > MOST_NAMES and buffer.scope != "register"):
             return False
