@@ -59,3 +59,15 @@ def loaded(device):
 
     runtime = CudaRuntime(devices_of(CudaOptions(HOST)), 0)
     return lambda made: runtime.load(made, made.constants)
+
+
+@pytest.fixture
+def nvrtc():
+    """NVRTC. Skips the test where it is not installed."""
+    from inlaid.errors import TargetError
+    from inlaid_cuda.nvrtc import nvrtc
+
+    try:
+        return nvrtc("sm_80")
+    except TargetError as error:
+        pytest.skip(str(error))
