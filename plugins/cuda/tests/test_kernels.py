@@ -70,3 +70,9 @@ def test_a_launch_that_allocates_shared_memory(device, queue, loaded):
     kernel = loaded(CUDA.single(source, threads=(32, 1, 1), shared=(80000,)))
     launch(kernel, queue)
     device.synchronise(device.event(queue))
+
+
+@pytest.mark.parametrize("shared", [(1, 2), (-1,)])
+def test_damaged_bytes_of_shared_memory(loaded, shared):
+    with pytest.raises(Unsupported, match=r"plan.shared: expected bytes for each kernel"):
+        loaded(CUDA.single(shared=shared))
