@@ -196,6 +196,23 @@ class Exported:
         return self.array.__dlpack__(stream=stream)
 
 
+def test_donated_memory_that_another_input_reads_is_copied(device, queue):
+    object.__setattr__(device.facts, "dlpack", CUDA[0])
+    a, b = (ir.var(name, TensorType((4,), "float32")) for name in "ab")
+    at, values = ir.constant(np.array([[2]])), ir.constant(np.array([9], np.float32))
+    module = ir.Module({"main": ir.function([a, b], ir.tuple_([ops.scatter_nd(a, at, values), ops.tanh(b)]))})
+    executable = inlaid.compile(module, targets=["cuda:arch=host"], cache=False, donate=["a"])
+    target = put(device, queue, [1, 2, 3, 4])
+    device.synchronise(device.event(queue))
+    for _ in range(3):
+        given = [Producer(target.buffer.address, (4,), CUDA) for _ in "ab"]
+        updated, found = executable.run(dict(zip("ab", given, strict=True))).values()
+        assert updated.tolist() == [1, 2, 9, 4]
+        np.testing.assert_allclose(found, np.tanh([1, 2, 3, 4]), rtol=1e-6)
+    np.testing.assert_array_equal(read(device, queue, target), [1, 2, 3, 4])
+    device.free(target.buffer)
+
+
 def test_tensors_that_cannot_be_read_where_they_lie(device, queue, executable):
     target = put(device, queue, [1, 2, 3, 4])
     device.synchronise(device.event(queue))
