@@ -26,7 +26,12 @@ R cuDeviceGetName(char *name, int size, int device) { snprintf(name, size, "Fake
 R cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = 1 << 30; return 0; }
 R cuDeviceGetAttribute(int *value, int kind, int device) { *value = kind == 75 ? 8 : kind == 76 ? 6 : kind == 115 ? 1 : kind == 18 ? 0 : kind; return 0; }
 R cuDevicePrimaryCtxRetain(H *context, int device) { return NEW(context), 0; }
-R cuCtxSetCurrent(H context) { return 0; }
+static H stack[9] = {"another"};
+static int top;
+R cuCtxGetCurrent(H *context) { return *context = stack[top], 0; }
+R cuCtxPushCurrent_v2(H context) { return stack[++top] = context, 0; }
+R cuCtxPopCurrent_v2(H *context) { return *context = stack[top--], 0; }
+static R inside(const char *name) { if (!top) SAY("%s outside of the context", name); return 0; }
 R cuMemGetInfo_v2(size_t *bytes, size_t *total) { *bytes = 5, *total = 1 << 30; return 0; }
 R cuMemPoolCreate(H *pool, const int *wanted) { SAY("pool %d %d %d", wanted[0], wanted[2], wanted[3]); return NEW(pool), 0; }
 R cuMemPoolSetAttribute(H pool, int kind, void *value) { SAY("pool keeps %d %llu", kind, *(P *)value); return 0; }
@@ -36,7 +41,7 @@ R cuMemFreeAsync(P address, H stream) { free((void *)address); return 0; }
 R cuMemHostAlloc(void **address, size_t size, unsigned flags) { *address = aligned_alloc(64, (size + 63) / 64 * 64); return 0; }
 R cuMemFreeHost(void *address) { free(address); return 0; }
 R cuPointerGetAttribute(void *value, int kind, P address) { if (address < 4096) return INVALID_VALUE; *(int *)value = 1; return 0; }
-R cuStreamCreate(H *stream, unsigned flags) { SAY("stream %u", flags); return NEW(stream), 0; }
+R cuStreamCreate(H *stream, unsigned flags) { inside("stream"); SAY("stream %u", flags); return NEW(stream), 0; }
 R cuStreamDestroy_v2(H stream) { free(stream); return 0; }
 R cuStreamSynchronize(H stream) { CALL(cuStreamSynchronize); return 0; }
 R cuStreamWaitEvent(H stream, H event, unsigned flags) { SAY("wait"); return 0; }
@@ -67,6 +72,7 @@ static R run(const struct Node *node) {
 }
 R cuLaunchKernel(H f, unsigned a, unsigned b, unsigned c, unsigned x, unsigned y, unsigned z, unsigned shared, H stream, void **arguments, void **extra) {
     CALL(cuLaunchKernel);
+    inside("launch");
     struct Node node = {f, {a, b, c}, {x, y, z}, shared, arguments};
     return extra ? INVALID_VALUE : run(&node);
 }
@@ -83,6 +89,7 @@ R cuGraphInstantiateWithFlags(struct Graph **made, struct Graph *graph, P flags)
 R cuGraphDestroy(H graph) { SAY("graph gone"); free(graph); return 0; }
 R cuGraphExecDestroy(H graph) { free(graph); return 0; }
 R cuGraphLaunch(struct Graph *graph, H stream) {
+    inside("graph");
     for (int i = 0; i < graph->count; i++) {
         void *arguments[3];
         for (int j = 0; j < 3; j++) arguments[j] = &graph->kept[i].values[j];

@@ -77,6 +77,9 @@ context.free(memory)
 context.trim()
 context.free_host(context.allocate_host(100))
 context.destroy_stream(stream)
+from cuda.bindings import driver as cuda
+import ctypes
+print(ctypes.string_at(int(cuda.cuCtxGetCurrent()[1])))  # what was current before, and is so for others
 """
     assert run(library, script) == [
         "stream 1",  # of memory, and that of the script: neither waits for the default stream
@@ -96,6 +99,7 @@ context.destroy_stream(stream)
         "0.25 False True",
         "unload",
         "trim 0",
+        "b'another'",
     ]
 
 

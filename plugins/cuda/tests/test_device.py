@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+from tests.threads.handmade import check_uploads, device_bytes, read
 
 import inlaid
 from inlaid import ops
@@ -18,40 +19,17 @@ from inlaid_cuda.emulation.driver import HostDriver
 
 from .late import LateDriver
 
-BYTES = np.dtype(np.uint8)
-
-
-def tensor(device, size):
-    return DeviceTensor(device.allocate(size), 0, (size,), BYTES)
-
-
-def read(device, queue, source):
-    found = np.zeros(source.shape, source.dtype)
-    device.download(source, found, queue)
-    device.synchronise(device.event(queue))
-    return found
-
 
 @pytest.mark.usefixtures("tidy")
 @pytest.mark.parametrize("size", [1, 1000, 1 << 20])
 @pytest.mark.parametrize("pinned", [False, True])
 def test_an_array_may_change_once_it_is_uploaded(device, queue, size, pinned):
-    target, copies = tensor(device, size), [tensor(device, size) for _ in range(5)]
-    given = device.pinned(size) if pinned else np.empty(size, np.uint8)
-    for turn, copied in enumerate(copies):  # from the second on, the queue is busy
-        given[:] = turn
-        device.upload(given, target, queue)
-        given[:] = 99
-        device.copy(target, copied, queue)
-    for turn, copied in enumerate(copies):
-        assert (read(device, queue, copied) == turn).all()
-        device.free(copied.buffer)
-    device.free(target.buffer)
+    check_uploads(device, queue, device.pinned(size) if pinned else np.empty(size, np.uint8))
 
 
 @pytest.mark.usefixtures("tidy")
 def test_queues_are_ordered_by_events(device, queue):
-    other, target = device.queue(), tensor(device, 100)
+    other, target = device.queue(), device_bytes(device, 100)
     for turn in range(20):
         device.upload(np.full(100, turn, np.uint8), target, queue)
         device.wait(other, device.event(queue))
