@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from inlaid import arith
 from inlaid.arith import Dim, SizeVar
@@ -37,10 +37,10 @@ class ThreadRegion:
     plan: LaunchPlan
     workspace: Dim
 
-    def reporting(self, reports: Sequence[bool]) -> LaunchPlan:
-        """The plan once it is known which kernels report bad indices."""
-        plan = self.plan
-        return LaunchPlan(plan.kernels, tuple(reports), plan.places, plan.sizes, plan.steps, plan.dims, plan.variables)
+    def reporting(self, reports: Sequence[bool], shared: Sequence[int] = ()) -> LaunchPlan:
+        """The plan once it is known which kernels report bad indices, and the bytes of shared memory that their launches
+        allocate."""
+        return replace(self.plan, reports=tuple(reports), shared=tuple(shared) if any(shared) else ())
 
 
 def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:

@@ -21,7 +21,8 @@ Opaque = Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceTensor:
-    """A row-major tensor in a device's memory, at byte `offset`, a multiple of 64, of a buffer. `dtype` is that of its elements."""
+    """A row-major tensor in a device's memory, at byte `offset`, a multiple of 64, of a buffer. `dtype` is that of its elements.
+    Buffers are hashable; equal ones are the same memory."""
 
     buffer: Opaque
     offset: int

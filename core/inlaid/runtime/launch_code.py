@@ -57,6 +57,8 @@ def _check(plan: LaunchPlan, artifact: Artifact) -> None:
     }
     if len(plan.reports) != len(plan.kernels) or len(plan.dims) != len(signature.dims):
         raise PackageError("plan: kernels, reports and dims do not fit the signature")
+    if plan.shared and (len(plan.shared) != len(plan.kernels) or min(plan.shared) < 0):
+        raise PackageError("plan.shared: expected bytes for each kernel")
     variables = [size.dim for size in (*plan.dims, *plan.variables)]
     if not all(isinstance(dim, arith.SizeVar) for dim in variables):
         raise PackageError("plan: a dimension is no name")

@@ -69,7 +69,7 @@ class Size:
 class LaunchPlan:
     """A region. `kernels` are the names of functions; `reports` tells which of them take a pointer to an int32 behind all other
     arguments, to which they write 1 where an index is out of range. `dims` are the dimensions of the signature, `variables` those
-    of host loops."""
+    of host loops. `shared` are the bytes of shared memory that launches of the kernels allocate, nothing for none."""
 
     kernels: tuple[str, ...]
     reports: tuple[bool, ...]
@@ -78,6 +78,7 @@ class LaunchPlan:
     steps: tuple[Step, ...]
     dims: tuple[Size, ...] = ()
     variables: tuple[Size, ...] = ()
+    shared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

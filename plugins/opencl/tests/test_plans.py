@@ -7,15 +7,14 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.threads.handmade import OPENCL
 
 from inlaid.errors import Unsupported
 from inlaid.runtime.launch_code import decode_launches, encode_launches
 
-from .handmade import counted, lookup, scaled
-
 TEXTS = (b"[]", b"[" * 100_000, b"null", b'{"kernels": NaN}')
 BROKEN = (b"", b"\xff", b"\xff" * 8, b"\x02" + bytes(7) + b"{", *(struct.pack("<Q", len(text)) + text for text in TEXTS))
-MADE = {"scaled": scaled(), "lookup": lookup(), "counted": counted(later=True)}
+MADE = {"scaled": OPENCL.scaled(), "lookup": OPENCL.lookup(), "counted": OPENCL.counted(later=True)}
 
 
 def split(code):

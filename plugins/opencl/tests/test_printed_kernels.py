@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.threads.printed import SCOPES, region_of
 
 from inlaid import ops
 from inlaid.arith import SizeVar
@@ -19,7 +20,7 @@ from inlaid.tensor.transform.launches import split_launches
 from inlaid.types import TensorType
 from inlaid_opencl.dialect import DIALECT
 
-from .pocl import SCOPES, Compiled, check, region_of
+from .pocl import Compiled, check
 
 AXPY = """
 program axpy(a: float32[], x: float32[n], y: float32[n]) -> (z: float32[n]):

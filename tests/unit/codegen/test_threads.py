@@ -13,6 +13,7 @@ from inlaid.errors import Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.parse import parse
 from inlaid.tensor.transform.launches import Kernel, split_launches
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import DType, MemoryScope
 
 SCOPES = (MemoryScope("shared", "block", 32 << 10, 16), MemoryScope("local", "thread", 1024))
@@ -25,15 +26,19 @@ class Toy:
     prelude = "// toy\n"
     words = frozenset(("kernel",))
     lanes: tuple[int, ...] = ()
-    converted: frozenset[str] = frozenset()
     helpers: ClassVar = {"used": "// used\n", "unused": "// unused\n"}
+    converted: frozenset[str] = frozenset()
     device, shared, barrier = "far", "near", "used()"
+    static_shared = 1 << 10
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
         return f"kernel {name}"
 
     def position(self, thread: str) -> str:
         return thread
+
+    def shared_array(self, kind: str, name: str, count: int) -> str:
+        return f"near {kind} {name}[{count}];"
 
     def vector(self, of: DType, lanes: int) -> str:
         raise AssertionError("no vectors")
@@ -44,7 +49,7 @@ class Toy:
     def shuffle(self, value: str, lane: str, width: int) -> str:
         return f"shuffle({value}, {lane}, {width})"
 
-    decode = encode = any = all = splat = elements = lane = convert = reinterpret = load = store = vector
+    any = all = splat = elements = lane = choose = convert = decode = encode = reinterpret = load = store = vector
 
 
 REVERSE = """
@@ -83,6 +88,13 @@ def test_a_kernel_with_shared_memory():
     ((name, kernel),) = split_launches(parse(REVERSE), SCOPES).kernels.items()
     source = thread_source([print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())], Toy())
     assert source == f"// toy\n\n// used\n\n{REVERSE_TEXT}"
+
+
+def test_shared_memory_that_a_launch_allocates():
+    ((name, kernel),) = split_launches(parse(REVERSE.replace("float32[8]", "float32[300]")), SCOPES).kernels.items()
+    found = print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())
+    assert found.shared == 1200 and "near int64_t arena[0];" in found.text
+    assert "near float *s = (near float *)((near uint8_t *)arena + 0);" in found.text
 
 
 def test_indices_have_32_bits_where_these_hold_them():
@@ -169,3 +181,41 @@ TREE_TEXT = """\
 def test_registers_of_a_subgroup_are_shuffled():
     text = printed(TREE)[0]
     assert text[text.index("    const int32_t threadIdx_y") :] == TREE_TEXT
+
+
+def test_a_buffer_of_lanes_that_a_scalar_copy_of_the_loop_had_by_name():
+    class Lanes(Toy):
+        lanes = (4,)
+
+        def vector(self, of: DType, lanes: int) -> str:
+            return f"{of}x{lanes}"
+
+        def lane(self, value: str, number: int, lanes: int) -> str:
+            return f"{value}.{number}"
+
+        def elements(self, values: Sequence[str], of: DType) -> str:
+            return f"[{', '.join(values)}]"
+
+        def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+            return f"load({pointer})"
+
+        def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+            return f"store({pointer}, {value})"
+
+    program = parse("""
+program twice(x: float32[10]) -> (y: float32[10]):
+  for b in 1, thread, "blockIdx.x":
+    for lane in 5, vectorized:
+      alloc own: float32[1]
+      own[0] = x[lane]
+      y[lane] = own[0]
+    for lane in 5, vectorized:
+      alloc other: float32[1]
+      other[0] = x[(lane + 5)]
+      y[(lane + 5)] = other[0]
+""")
+    first, second = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
+    program = Rewriter(buffers={second: first}).program(program)
+    ((name, kernel),) = split_launches(program, SCOPES).kernels.items()
+    text = print_thread_kernel(ThreadKernel(name, kernel, 0), Lanes()).text
+    assert text.count("float own[4];") + text.count("float own_1[4];") + text.count("float own_2[4];") == 2

@@ -19,7 +19,8 @@ class ThreadDialect(Protocol):
 
     converted: narrow floats, by name, that the language converts from and to float32, exactly and to nearest even. words: what no
     variable may be called. helpers: definitions by name, for `source` to print where a kernel uses the name.
-    device, shared: what qualifies a pointer to memory of the device, and memory that the threads of a block share.
+    device, shared: qualifiers of a pointer to memory of the device, and to memory that the threads of a block share.
+    static_shared: bytes of shared memory that a kernel may declare; more is allocated at its launch.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ThreadDialect(Protocol):
     helpers: Mapping[str, str]
     device: str
     shared: str
+    static_shared: int
     barrier: str
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
@@ -37,6 +39,9 @@ class ThreadDialect(Protocol):
 
     def position(self, thread: str) -> str:
         """The number of a thread or block along an axis such as "threadIdx.x"."""
+
+    def shared_array(self, kind: str, name: str, count: int) -> str:
+        """The declaration of an array that the threads of a block share, `count` 0 for memory allocated at the launch."""
 
     def vector(self, of: DType, lanes: int) -> str:
         """The type of vectors of an element type; of bool, that of a lane in memory."""
@@ -56,8 +61,11 @@ class ThreadDialect(Protocol):
     def elements(self, values: Sequence[str], of: DType) -> str:
         """A vector of scalars."""
 
-    def lane(self, value: str, number: int) -> str:
+    def lane(self, value: str, number: int, lanes: int) -> str:
         """A lane of a vector, which can be assigned to."""
+
+    def choose(self, mask: str, a: str, b: str) -> str:
+        """The lanes of `a` where a mask is set, of `b` elsewhere."""
 
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
         """A conversion as of a C cast, lane by lane; a mask keeps its meaning."""
@@ -70,14 +78,14 @@ class ThreadDialect(Protocol):
         """The unsigned integer that carries a float32 value as a narrow float."""
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
-        """The bits of a vector as another of as many bits."""
+        """The bits of a scalar (`lanes` 0) or vector as another type of as many bits."""
 
     def shuffle(self, value: str, lane: str, width: int) -> str:
         """The scalar `value` of another thread. `lane`, modulo `width`, a power of two, is the number of that thread in the aligned
         group of `width` threads of a subgroup. All threads of the block reach it. Printed only where the target has `shuffles`."""
 
-    def load(self, pointer: str, space: str, of: DType, lanes: int) -> str:
-        """A vector from memory qualified by `space`, aligned as an element is."""
+    def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+        """A vector from memory qualified by `space`, at a multiple of `aligned` bytes."""
 
-    def store(self, value: str, pointer: str, space: str, of: DType, lanes: int) -> str:
+    def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
         """The expression that stores a vector so."""

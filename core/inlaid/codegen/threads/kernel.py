@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from inlaid.codegen.threads.lanes import cut_lanes
 from inlaid.codegen.threads.narrow_floats import as_functions
 from inlaid.codegen.threads.registers import MOST_NAMES, Names, width_of
 from inlaid.codegen.threads.shared import declarations, shared_by_threads, with_own_names
-from inlaid.codegen.threads.vectors import Wide
+from inlaid.codegen.threads.vectors import VECTOR_BYTES, Wide
 from inlaid.codegen.threads.wide import WideExpressions
 from inlaid.errors import CompileError, Unsupported
 from inlaid.tensor import ir
@@ -32,11 +33,12 @@ from inlaid.tensor.transform.legalise import legalise
 @dataclass(frozen=True)
 class ThreadKernelText:
     """A kernel. `reports`: its last parameter is a pointer to an int32, to which it writes 1 where an index is out of range.
-    `index` is the type of its indices."""
+    `index` is the type of its indices. `shared`: bytes of shared memory that its launch allocates."""
 
     text: str
     reports: bool
     index: str
+    shared: int = 0
 
 
 def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadKernelText:
@@ -87,21 +89,21 @@ class _ThreadKernel(WideExpressions):
         self.shared = shared_by_threads(program, offsets)
         for buffer in self.shared:
             self.buffers[buffer] = self.unique(buffer.name)
-            self.spaces[buffer] = dialect.shared
+            self.spaces[buffer], self.bases[buffer] = dialect.shared, math.gcd(self.shared[buffer], VECTOR_BYTES)
 
     def print(self) -> ThreadKernelText:
         """The text of the kernel."""
-        program, device = self.program, self.dialect.device
+        program, device = self.program, f"{self.dialect.device} ".lstrip()
         inputs = program.inputs[: len(program.inputs) - self.kernel.scalars]
         params = []
         for number, buffer in enumerate((*inputs, *program.outputs)):
             base, offset = self.unique(f"b{number}"), self.unique(f"o{number}")
             # Compilers take what is restricted for a thread's own, and move accesses to it across barriers.
             alone = "" if self.waits and number >= len(inputs) else "restrict "
-            params += [f"{device} uint8_t *{alone}{base}", f"int64_t {offset}"]
-            kind = f"{device} {'const ' if number < len(inputs) else ''}{c_type(buffer.dtype)} *"
+            params += [f"{device}uint8_t *{alone}{base}", f"int64_t {offset}"]
+            kind = f"{device}{'const ' if number < len(inputs) else ''}{c_type(buffer.dtype)} *"
             self.buffers[buffer] = self.unique(buffer.name)
-            self.spaces[buffer] = device
+            self.spaces[buffer], self.bases[buffer] = self.dialect.device, VECTOR_BYTES
             self.line(f"{kind}{self.buffers[buffer]} = ({kind.strip()})({base} + {offset});")
         for buffer in program.inputs[len(inputs) :]:
             self.buffers[buffer] = self.unique(buffer.name)
@@ -113,14 +115,15 @@ class _ThreadKernel(WideExpressions):
             params.append(f"int64_t {name}")
             self.names[size] = name if self.index_type == "int64_t" else f"({self.index_type}){name}"
         names = {buffer: self.buffers[buffer] for buffer in self.shared}
-        for line in declarations(self.shared, names, self.unique("arena"), self.dialect.shared):
+        lines, launched = declarations(self.shared, names, self.unique("arena"), self.dialect)
+        for line in lines:
             self.line(line)
         self.statement(program.body)
         if self.reports:
-            params.append(f"{device} int32_t *{self.report_name}")
+            params.append(f"{device}int32_t *{self.report_name}")
         head = spread(self.dialect.head(self.kernel.name, self._threads()), params or ["void"], " {", WIDTH)
         body = "\n".join(self.lines)
-        return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type)
+        return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type, launched)
 
     def _threads(self) -> tuple[int, int, int] | None:
         """The threads of a block, where they are known."""
@@ -233,13 +236,14 @@ class _ThreadKernel(WideExpressions):
     # --- local memory ---
 
     def alloc(self, buffer: ir.Buffer) -> None:
-        if self.spaces.get(buffer) == self.dialect.shared:
+        if buffer in self.shared:
             return  # declared at the head of the kernel
         name = self.buffers[buffer] = self.unique(buffer.name)
         kind, size = c_type(buffer.dtype), arith.product(buffer.shape)
         if not isinstance(size, int):
             raise Unsupported(f"local buffer {buffer.name} of shape {buffer.shape} has no constant size")
         self.spaces[buffer] = ""
+        self.named.pop(buffer, None)  # that of a copy of the statements, which peeling, unrolling or `cut_lanes` made
         if self.lane is not None:
             self.private.add(buffer)
             size *= self.lanes
@@ -249,7 +253,6 @@ class _ThreadKernel(WideExpressions):
 
     def _declare_names(self, buffer: ir.Buffer, name: str) -> bool:
         """Declare the elements of a buffer as named values; False where their indices are not constant."""
-        self.named.pop(buffer, None)  # that of a copy of the statements, which unrolling made
         width, end = width_of(buffer, self.bodies[buffer], self.dialect.lanes)
         if not width or (end > MOST_NAMES and buffer.scope != "register"):
             return False

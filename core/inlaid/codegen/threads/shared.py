@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from inlaid import arith
 from inlaid.codegen.c import c_type
+from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.errors import Unsupported
 from inlaid.names import unique
 from inlaid.tensor import ir
@@ -35,16 +36,26 @@ def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[str, int]) -> di
     return found
 
 
-def declarations(shared: Mapping[ir.Buffer, int], names: Mapping[ir.Buffer, str], arena: str, qualifier: str) -> list[str]:
-    """The declarations of shared buffers, at the head of a kernel: arrays, or where their bytes overlap, pointers into one."""
+def declarations(
+    shared: Mapping[ir.Buffer, int], names: Mapping[ir.Buffer, str], arena: str, dialect: ThreadDialect
+) -> tuple[list[str], int]:
+    """Declare shared buffers at the head of a kernel: arrays, or where their bytes overlap, pointers into one.
+
+    Returns the lines, and the bytes that the launch allocates: all, where they are more than a kernel may declare.
+    """
     spans = sorted((at, at + _bytes(buffer)) for buffer, at in shared.items())
-    if all(one[1] <= two[0] for one, two in itertools.pairwise(spans)):
-        return [f"{qualifier} {c_type(buffer.dtype)} {names[buffer]}[{_bytes(buffer) // buffer.dtype.bytes}];" for buffer in shared]
-    lines = [f"{qualifier} int64_t {arena}[{-(-max(end for _, end in spans) // _WORD)}];"]
+    total = max((end for _, end in spans), default=0)
+    if total <= dialect.static_shared and all(one[1] <= two[0] for one, two in itertools.pairwise(spans)):
+        return [
+            dialect.shared_array(c_type(buffer.dtype), names[buffer], _bytes(buffer) // buffer.dtype.bytes) for buffer in shared
+        ], 0
+    launched = total if total > dialect.static_shared else 0
+    lines = [dialect.shared_array("int64_t", arena, 0 if launched else -(-total // _WORD))]
+    space = f"{dialect.shared} ".lstrip()
     for buffer, at in shared.items():
-        kind = f"{qualifier} {c_type(buffer.dtype)} *"
-        lines.append(f"{kind}{names[buffer]} = ({kind})(({qualifier} uint8_t *){arena} + {at});")
-    return lines
+        kind = f"{space}{c_type(buffer.dtype)} *"
+        lines.append(f"{kind}{names[buffer]} = ({kind})(({space}uint8_t *){arena} + {at});")
+    return lines, launched
 
 
 def _bytes(buffer: ir.Buffer) -> int:

@@ -24,6 +24,8 @@ _OF_BOOLS = {
     "le": "~{a} | {b}",
 }
 _BOOL = dtype("bool")
+VECTOR_BYTES = 16
+"""Bytes that one instruction loads or stores at most, and that buffers start at multiples of."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,8 @@ class Vectors:
         if of is _BOOL:
             bits = min(a.mask, b.mask)
             one, two, flag = (self.as_wide(item, bits) for item in (a, b, flag))
-            return self.mask(f"{flag.code} ? {one.code} : {two.code}", bits, flag.lanes)
-        return self.value(f"{self.as_wide(flag, of.bits).code} ? {a.code} : {b.code}", of, flag.lanes)
+            return self.mask(self.dialect.choose(flag.code, one.code, two.code), bits, flag.lanes)
+        return self.value(self.dialect.choose(self.as_wide(flag, of.bits).code, a.code, b.code), of, flag.lanes)
 
     def both(self, a: Wide, b: Wide) -> Wide:
         """The lanes that are set in both of two masks."""
@@ -153,42 +155,42 @@ class Vectors:
         """min or max; of floats NaN if either is."""
         if a.number:
             a, b = b, a
-        symbol = "<" if op == "min" else ">"
+        symbol, choose = "<" if op == "min" else ">", self.dialect.choose
         if not of.is_float:
-            return self.value(f"{a.code} {symbol} {b.code} ? {a.code} : {b.code}", of, a.lanes)
+            return self.value(choose(f"{a.code} {symbol} {b.code}", a.code, b.code), of, a.lanes)
         if b.number:
-            return self.value(f"{b.code} {symbol} {a.code} ? {b.code} : {a.code}", of, a.lanes)
-        return self.value(f"(({a.code} {symbol} {b.code}) | ({a.code} != {a.code})) ? {a.code} : {b.code}", of, a.lanes)
+            return self.value(choose(f"{b.code} {symbol} {a.code}", b.code, a.code), of, a.lanes)
+        return self.value(choose(f"(({a.code} {symbol} {b.code}) | ({a.code} != {a.code}))", a.code, b.code), of, a.lanes)
 
     def _divide(self, op: str, a: Wide, b: Wide, of: DType, divides: bool) -> Wide:
-        lanes, symbol = a.lanes, "/" if op == "div" else "%"
+        lanes, symbol, choose = a.lanes, "/" if op == "div" else "%", self.dialect.choose
         if divides:
             return self.value(f"{a.code} {symbol} {b.code}", of, lanes)
         zero, one = self.number(0, of, lanes), self.number(1, of, lanes)
         none = self.mask(f"{b.code} == {zero}", of.bits, lanes)
         if of.kind == "uint":
-            ratio = self.value(f"{a.code} {symbol} ({none.code} ? {one} : {b.code})", of, lanes)
-            return self.value(f"{none.code} ? {zero} : {ratio.code}", of, lanes)
+            ratio = self.value(f"{a.code} {symbol} ({choose(none.code, one, b.code)})", of, lanes)
+            return self.value(choose(none.code, zero, ratio.code), of, lanes)
         negates = self.mask(f"{b.code} == {self.number(-1, of, lanes)}", of.bits, lanes)
-        ratio = self.value(f"{a.code} {symbol} (({none.code} | {negates.code}) ? {one} : {b.code})", of, lanes)
+        ratio = self.value(f"{a.code} {symbol} ({choose(f'({none.code} | {negates.code})', one, b.code)})", of, lanes)
         if op == "mod":
             return ratio
-        signed_ratio = self.value(f"{negates.code} ? {self.unary('neg', a, of).code} : {ratio.code}", of, lanes)
-        return self.value(f"{none.code} ? {zero} : {signed_ratio.code}", of, lanes)
+        signed_ratio = self.value(choose(negates.code, self.unary("neg", a, of).code, ratio.code), of, lanes)
+        return self.value(choose(none.code, zero, signed_ratio.code), of, lanes)
 
     def _shift(self, op: str, a: Wide, b: Wide, of: DType, inside: bool) -> Wide:
         lanes, symbol = a.lanes, "<<" if op == "shl" else ">>"
         if not inside:
             fits = self.mask(f"{self._bits(b, of)} < {self.number(of.bits, unsigned(of.bits), lanes)}", of.bits, lanes)
             beyond = self.number(of.bits - 1 if op == "shr" and of.kind == "int" else 0, of, lanes)
-            b = self.value(f"{fits.code} ? {b.code} : {beyond}", of, lanes)
+            b = self.value(self.dialect.choose(fits.code, b.code, beyond), of, lanes)
         if op == "shl" and of.kind == "int":
             shifted = self.value(self._wrapping(f"{self._bits(a, of)} << {self._bits(b, of)}", of, lanes), of, lanes)
         else:
             shifted = self.value(f"{a.code} {symbol} {b.code}", of, lanes)
         if inside or (op == "shr" and of.kind == "int"):
             return shifted
-        return self.value(f"{fits.code} ? {shifted.code} : {self.number(0, of, lanes)}", of, lanes)
+        return self.value(self.dialect.choose(fits.code, shifted.code, self.number(0, of, lanes)), of, lanes)
 
     def fused(self, form: str, args: Sequence[Wide], of: DType) -> Wide:
         """A sum with a product, a * b + c in some `form`, that may be rounded once."""
@@ -221,7 +223,7 @@ class Vectors:
                 return self.value(self._magnitude(a, of), of, lanes)
             case "abs" if of.kind == "int":
                 negated = self.unary("neg", a, of)
-                return self.value(f"{a.code} < {self.number(0, of, lanes)} ? {negated.code} : {a.code}", of, lanes)
+                return self.value(self.dialect.choose(f"{a.code} < {self.number(0, of, lanes)}", negated.code, a.code), of, lanes)
             case "popcount" | "clz":
                 return self.value(self.dialect.call(op, (a.code,), of, lanes), of, lanes)
         return self.value(self.dialect.call(op, (a.code,), of, lanes), of, lanes) if of.is_float else a
@@ -251,17 +253,17 @@ class Vectors:
 
     def _saturated(self, a: Wide, source: DType, target: DType) -> Wide:
         """A float as an integer; NaN as 0."""
-        lanes, (low, high) = a.lanes, target.limits
+        lanes, (low, high), choose = a.lanes, target.limits, self.dialect.choose
         if target.kind == "int":
-            a = self.value(f"{a.code} == {a.code} ? {a.code} : {self.number(0.0, source, lanes)}", source, lanes)
+            a = self.value(choose(f"{a.code} == {a.code}", a.code, self.number(0.0, source, lanes)), source, lanes)
         bottom = self.number(float(low), source, lanes)
-        a = self.value(f"{a.code} > {bottom} ? {a.code} : {bottom}", source, lanes)
+        a = self.value(choose(f"{a.code} > {bottom}", a.code, bottom), source, lanes)
         if target.bits < 32:
             top = self.number(float(high), source, lanes)
-            a = self.value(f"{a.code} < {top} ? {a.code} : {top}", source, lanes)
+            a = self.value(choose(f"{a.code} < {top}", a.code, top), source, lanes)
             return self._converted(self._converted(a, source, signed(32)), signed(32), target)
         inside = self.mask(f"{a.code} < {self.number(float(high + 1), source, lanes)}", source.bits, lanes)
-        a = self.value(f"{inside.code} ? {a.code} : {bottom}", source, lanes)
+        a = self.value(choose(inside.code, a.code, bottom), source, lanes)
         whole = self._converted(a, source, target)
         flag = self.as_wide(inside, target.bits)
-        return self.value(f"{flag.code} ? {whole.code} : {self.number(int(high), target, lanes)}", target, lanes)
+        return self.value(choose(flag.code, whole.code, self.number(int(high), target, lanes)), target, lanes)

@@ -51,12 +51,10 @@ class WideExpressions(WideMemory):
     def expression(self, expr: ir.Expr) -> Text:
         if isinstance(expr, ir.Load):
             return self.load(expr)
-        if isinstance(expr, ir.Unary) and expr.op in ("popcount", "clz") and self.lane is None:
-            return Text(self.dialect.call(expr.op, (self.value(expr.a).code,), expr.dtype, 0), ATOM)
         if isinstance(expr, ir.CallIntrinsic):
             return self._shuffle(expr) if expr.name == SHUFFLE else self._converted(expr)
         if self.lane is None:
-            return super().expression(expr)
+            return self._scalar(expr)
         match expr:
             case ir.Index(index=index, dtype=of):
                 if not self.varies(index) and not (self.mask is not None and arith.reads_data(index)):
@@ -71,13 +69,20 @@ class WideExpressions(WideMemory):
         args = ir.operands(expr) if fused is None else fused[0]
         texts = [self.value(arg) for arg in args]
         if not any(isinstance(text, Wide) for text in texts):
-            if isinstance(expr, ir.Unary) and expr.op in ("popcount", "clz"):
-                return Text(self.dialect.call(expr.op, (texts[0].code,), expr.dtype, 0), ATOM)
-            return super().expression(expr)
+            return self._scalar(expr)
         wide = [self._widened(text, arg.dtype) for text, arg in zip(texts, args, strict=True)]
         if fused is not None:
             return self.vectors.fused(fused[1], wide, expr.dtype)
         return self._operation(expr, wide)
+
+    def _scalar(self, expr: ir.Expr) -> Text:
+        """A value that is no vector."""
+        match expr:
+            case ir.Unary(op="popcount" | "clz", a=a):
+                return Text(self.dialect.call(expr.op, (self.value(a).code,), expr.dtype, 0), ATOM)
+            case ir.Bitcast(a=a, dtype=of):
+                return Text(self.dialect.reinterpret(self.value(a).code, of, 0), ATOM)
+        return super().expression(expr)
 
     def _converted(self, expr: ir.CallIntrinsic) -> Text:
         """A conversion of a narrow float."""

@@ -72,15 +72,15 @@ class WideIndices(Statements):
             if node == self.lane:
                 return str(place)
             if node in self.wide_names:
-                return self.dialect.lane(self.wide_names[node].code, place)
+                return self.dialect.lane(self.wide_names[node].code, place, self.lanes)
             if not self.varies(node):
                 return self.leaf(node)
             if isinstance(node, arith.Opaque):
-                return self.dialect.lane(self._checked(node).code, place)
+                return self.dialect.lane(self._checked(node).code, place, self.lanes)
             if isinstance(node, (arith.And, arith.Or)) and arith.reads_data(node.operands[1]):
-                return f"-{self.dialect.lane(self.condition(node).code, place)}"
+                return f"-{self.dialect.lane(self.condition(node).code, place, self.lanes)}"
             if isinstance(node, arith.Select) and any(map(arith.reads_data, node.operands[1:])):
-                return self.dialect.lane(self.wide_index(node).code, place)
+                return self.dialect.lane(self.wide_index(node).code, place, self.lanes)
             return None
 
         if self.lane is not None and not arith.reads_data(expr):
@@ -146,8 +146,8 @@ class WideIndices(Statements):
         if of.bits > to.bits or (of.bits == to.bits and of is not to):
             low, high = (self.vectors.number(int(limit), of, self.lanes) for limit in to.limits)
             if of.kind == "int":
-                value = self.vectors.value(f"{value.code} < {low} ? {low} : {value.code}", of, self.lanes)
-            value = self.vectors.value(f"{value.code} > {high} ? {high} : {value.code}", of, self.lanes)
+                value = self.vectors.value(self.dialect.choose(f"{value.code} < {low}", low, value.code), of, self.lanes)
+            value = self.vectors.value(self.dialect.choose(f"{value.code} > {high}", high, value.code), of, self.lanes)
         return value if of is to else self.vectors.convert(value, of, to)
 
     def check_lanes(self, value: Wide, low: arith.Dim, high: arith.Dim) -> Wide:
@@ -161,7 +161,7 @@ class WideIndices(Statements):
     def leaf(self, expr: arith.Expr) -> str | None:
         # Under a mask a check counts in lanes, of which all have the same index here.
         if self.mask is not None and isinstance(expr, arith.Opaque) and expr not in self.names:
-            return self.dialect.lane(self._checked(expr).code, 0)
+            return self.dialect.lane(self._checked(expr).code, 0, self.lanes)
         return super().leaf(expr)
 
     # --- masks ---

@@ -5,6 +5,8 @@ Consecutive elements are one vector; others are read and written one by one, as 
 
 from __future__ import annotations
 
+import math
+
 from inlaid import arith
 from inlaid.codegen.c import c_type
 from inlaid.codegen.c_expressions import is_name
@@ -23,11 +25,13 @@ _MOST_RISKS = 16
 
 
 class WideMemory(WideIndices):
-    """Prints accesses to buffers: `spaces` are the qualifiers of pointers, `named` the buffers of named values."""
+    """Prints accesses to buffers: `spaces` are the qualifiers of pointers, `bases` the alignment in bytes of buffers in memory,
+    `named` the buffers of named values."""
 
     def __init__(self, program: ir.LoopProgram, dialect: ThreadDialect, index: str, ranges: Ranges) -> None:
         super().__init__(program, dialect, index, ranges)
         self.spaces: dict[ir.Buffer, str] = {}
+        self.bases: dict[ir.Buffer, int] = {}
         self.named: dict[ir.Buffer, Names] = {}
         self._risks_of: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
 
@@ -58,7 +62,7 @@ class WideMemory(WideIndices):
             flat = arith.simplify(arith.substitute(flat, {self.lane: arith.Const(lane)}))
         assert isinstance(flat, arith.Const), f"{buffer}[{flat!r}] has a name"
         name, part = self.named[buffer].at(flat.value)
-        return name if self.named[buffer].width == 1 else self.dialect.lane(name, part)
+        return name if self.named[buffer].width == 1 else self.dialect.lane(name, part, self.named[buffer].width)
 
     def _pointer(self, buffer: ir.Buffer, base: arith.Expr) -> str:
         index = self.index(base)
@@ -93,7 +97,7 @@ class WideMemory(WideIndices):
         parts = self._elements(buffer, flat, shape)
         if guard is None:
             return self.vectors.loaded(self.dialect.elements(parts, of), of, self.lanes)
-        guarded = [f"{self.dialect.lane(guard.code, place)} ? {part} : 0" for place, part in enumerate(parts)]
+        guarded = [f"{self.dialect.lane(guard.code, place, self.lanes)} ? {part} : 0" for place, part in enumerate(parts)]
         if shape is None or not consecutive:
             return self.vectors.loaded(self.dialect.elements(guarded, of), of, self.lanes)
         name = self.fresh("v")
@@ -104,7 +108,17 @@ class WideMemory(WideIndices):
         return self.vectors.loaded(name, of, self.lanes)
 
     def _load_run(self, buffer: ir.Buffer, base: arith.Expr) -> str:
-        return self.dialect.load(self._pointer(buffer, base), self.spaces[buffer], buffer.dtype, self.lanes)
+        aligned = self._aligned(buffer, base)
+        return self.dialect.load(self._pointer(buffer, base), self.spaces[buffer], buffer.dtype, self.lanes, aligned)
+
+    def _aligned(self, buffer: ir.Buffer, base: arith.Expr) -> int:
+        """Bytes, a power of two up to 16, that the address of an element is a multiple of. Buffers of the device start at multiples
+        of `ALIGNMENT`, shared ones where `places` puts them; arrays of a thread are aligned as their elements are."""
+        if buffer not in self.bases:
+            return buffer.dtype.bytes
+        form = self.ranges.indices.linear(base)
+        step = math.gcd(form.constant, *form.terms.values()) * buffer.dtype.bytes
+        return math.gcd(step, self.bases[buffer])
 
     def store_lanes(self, stmt: ir.Store) -> None:
         """Store an element for each lane."""
@@ -122,9 +136,10 @@ class WideMemory(WideIndices):
         stored = value.code
         if of is _BOOL:
             stored = self.name_code(self.dialect.vector(of, self.lanes), self.vectors.stored(value, of))
-        lanes = [self.dialect.lane(stored, place) for place in range(self.lanes)]
+        lanes = [self.dialect.lane(stored, place, self.lanes) for place in range(self.lanes)]
         if shape is not None and shape[1] == 1 and buffer not in self.named:
-            run = self.dialect.store(stored, self._pointer(buffer, shape[0]), self.spaces[buffer], of, self.lanes)
+            aligned = self._aligned(buffer, shape[0])
+            run = self.dialect.store(stored, self._pointer(buffer, shape[0]), self.spaces[buffer], of, self.lanes, aligned)
             if self.mask is None:
                 self.line(f"{run};")
                 return
@@ -137,7 +152,7 @@ class WideMemory(WideIndices):
 
     def _store_parts(self, targets: list[str], lanes: list[str]) -> None:
         for place, (target, part) in enumerate(zip(targets, lanes, strict=True)):
-            guard = "" if self.mask is None else f"if ({self.dialect.lane(self.mask.code, place)}) "
+            guard = "" if self.mask is None else f"if ({self.dialect.lane(self.mask.code, place, self.lanes)}) "
             self.line(f"{guard}{target} = {part};")
 
     # --- what must not be evaluated where it is not chosen ---

@@ -156,6 +156,7 @@ class OpenCLDialect:
     helpers: Mapping[str, str] = {**_helpers(), "inlaid_shuffle": _SHUFFLE}
     device = "__global"
     shared = "__local"
+    static_shared = 1 << 30
     barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
@@ -166,8 +167,11 @@ class OpenCLDialect:
         group, axis = thread.split(".")
         return f"{_GROUPS[group]}({'xyz'.index(axis)})"
 
+    def shared_array(self, kind: str, name: str, count: int) -> str:
+        return f"__local {kind} {name}[{count}];"
+
     def vector(self, of: DType, lanes: int) -> str:
-        return f"{_TYPES[of.name]}{lanes}"
+        return f"{_TYPES[of.name]}{lanes or ''}"
 
     def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
         name = {"round": "rint"}.get(function, function)
@@ -176,7 +180,7 @@ class OpenCLDialect:
         if not lanes:
             return f"{name}{'f' * (name in ('sqrt', 'fmod') and of.bits == 32)}({', '.join(args)})"
         # PoCL may call functions that were compiled for another processor, which take wide vectors elsewhere.
-        return self.elements([self.call(name, [self.lane(arg, place) for arg in args], of, 0) for place in range(lanes)], of)
+        return self.elements([self.call(name, [self.lane(arg, place, lanes) for arg in args], of, 0) for place in range(lanes)], of)
 
     def any(self, mask: str, lanes: int) -> str:
         whole, _ = _WHOLE[min(lanes, 8)]
@@ -194,8 +198,11 @@ class OpenCLDialect:
     def elements(self, values: Sequence[str], of: DType) -> str:
         return f"({self.vector(of, len(values))})({', '.join(values)})"
 
-    def lane(self, value: str, number: int) -> str:
+    def lane(self, value: str, number: int, lanes: int) -> str:
         return f"{value}.s{number:x}"
+
+    def choose(self, mask: str, a: str, b: str) -> str:
+        return f"{mask} ? {a} : {b}"
 
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
         return f"inlaid_convert({self.vector(to, lanes)}, {value})"
@@ -212,10 +219,10 @@ class OpenCLDialect:
     def shuffle(self, value: str, lane: str, width: int) -> str:
         return f"inlaid_shuffle({value}, {lane}, {width})"
 
-    def load(self, pointer: str, space: str, of: DType, lanes: int) -> str:
+    def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
         return f"inlaid_load_{self.vector(of, lanes)}({space}, {pointer})"
 
-    def store(self, value: str, pointer: str, space: str, of: DType, lanes: int) -> str:
+    def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
         return f"inlaid_store_{self.vector(of, lanes)}({space}, {pointer}, {value})"
 
 

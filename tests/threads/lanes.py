@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.tensor.strategies import NARROW, NATIVE, _Programs, array
+from tests.unit.tensor.strategies import _Programs, array
 
 from inlaid import arith
 from inlaid.tensor import ir, te
 from inlaid.types import dtype
 
-from .pocl import check
+from .printed import Check
 
 ROWS = 2
 
@@ -65,15 +65,13 @@ def body(made: _Programs, out: ir.Buffer, places: tuple[arith.Expr, ...]) -> ir.
     return ir.Store(out, places, made.value(of, 4))
 
 
-@settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_lanes(data):
-    pairs = [vectorised(data.draw, number, NATIVE) for number in range(10)]
-    check([program for program, _ in pairs], [arrays for _, arrays in pairs])
+def check_lanes(check: Check, dtypes: tuple[str, ...], examples: int, count: int) -> None:
+    """`examples` times `count` programs on elements of some types."""
 
+    @settings(deadline=None, max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def run(data):
+        pairs = [vectorised(data.draw, number, dtypes) for number in range(count)]
+        check([program for program, _ in pairs], [arrays for _, arrays in pairs])
 
-@settings(deadline=None, max_examples=2, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_lanes_of_narrow_types(data):
-    pairs = [vectorised(data.draw, number, NARROW + ("float32", "bool", "int32", "int64")) for number in range(6)]
-    check([program for program, _ in pairs], [arrays for _, arrays in pairs])
+    run()

@@ -1,0 +1,249 @@
+"""Loaded regions of devices with threads: the launches of a run, bound to its buffers and kept for runs on the same ones."""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import le
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.artifact import Artifact
+from inlaid.errors import KernelFault, Unsupported
+from inlaid.plugins.blame import some
+from inlaid.plugins.device import Device, DeviceTensor, Opaque
+from inlaid.plugins.runtime_module import KernelTime
+from inlaid.runtime.launch_code import all_steps
+from inlaid.runtime.launch_queues import Flags, LaunchQueue
+from inlaid.runtime.launches import Launch, Launches, LaunchPlan, Ready
+
+Bound = TypeVar("Bound")
+"""A launch with its arguments, in a device's own form."""
+Stores = Mapping[str, Sequence[tuple[Opaque, int, int]]]
+"""Of each storage of a plan: the buffer (None where there are no bytes), the byte at which the storage begins, and its bytes."""
+Reader = Callable[[Opaque, int, np.ndarray[Any, Any], bool], None]
+"""Copies bytes of a buffer, from one byte on, to an array: at once where the last argument says so, else in the queue's order."""
+
+KEPT = 4
+"""Sets of sizes and buffers for which a queue keeps the launches of a region."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device takes: `threads` of a block, `block` threads and `grid` blocks along axes. `device` names it, `of_block` and
+    `of_thread` are its words for them; `remedy` says how to compile for it."""
+
+    device: str
+    threads: int
+    block: tuple[int, ...]
+    grid: tuple[int, ...]
+    of_block: str
+    of_thread: str
+    remedy: str
+
+
+class Session(ABC, Generic[Bound]):
+    """What one queue needs to run a region: launches by sizes and buffers, and the flags where its kernels report indices.
+
+    The queue holds it as long as the region lives, which it must not hold itself."""
+
+    flags: Flags | None = None
+
+    def __init__(self) -> None:
+        self.bound: dict[tuple[object, ...], tuple[Bound, ...]] = {}
+
+    @abstractmethod
+    def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
+        """A launch with its arguments, within the device's limits."""
+
+    def recycle(self, bound: Iterable[Bound]) -> None:
+        """Take launches back that are not launched any more. Those that were need not have run."""
+
+    def keep(
+        self, region: LaunchedRegion[Bound], key: tuple[object, ...], stores: Stores, ready: Sequence[Ready]
+    ) -> tuple[Bound, ...]:
+        """Bind launches and keep them for a key, in place of the oldest where there are many. Raises `KernelFault`."""
+        region.check_sizes(ready)
+        if len(self.bound) >= KEPT:
+            self.recycle(self.bound.pop(next(iter(self.bound))))
+        found = self.bound[key] = tuple(self.bind(region, stores, each) for each in ready)
+        return found
+
+
+class LaunchedRegion(ABC, Generic[Bound]):
+    """A region on a device, with its constants there as long as it lives. Raises `OutOfMemory` where there is no room for them."""
+
+    def __init__(
+        self, artifact: Artifact, plan: LaunchPlan, device: Device, constants: Iterable[np.ndarray[Any, Any]], limits: Limits
+    ) -> None:
+        self.artifact, self.plan = artifact, plan
+        self._device, self._limits = device, limits
+        self._launches = Launches(plan)
+        self._lock = threading.Lock()
+        sizes = [step.read.size for step in all_steps(plan.steps) if step.read is not None]
+        used = {name for size in plan.sizes for name in arith.free_vars(arith.wrap(size.dim))}
+        self.reads = bool(sizes)
+        self._awaited = {number for number in sizes if arith.wrap(plan.dims[number].dim) in used}
+        self._constants: list[tuple[Opaque, int, int]] = []
+        self._upload(constants)
+
+    def _upload(self, constants: Iterable[np.ndarray[Any, Any]]) -> None:
+        device, queue = self._device, self._device.queue()
+        try:
+            for array in constants:
+                memory = device.allocate(array.nbytes) if array.nbytes else None
+                if memory is not None:
+                    weakref.finalize(self, device.free, memory)
+                    device.upload(array, DeviceTensor(memory, 0, array.shape, array.dtype), queue)
+                self._constants.append((memory, 0, array.nbytes))
+            device.synchronise(device.event(queue))
+        finally:
+            device.release(queue)
+
+    @abstractmethod
+    def new_session(self, queue: LaunchQueue) -> Session[Bound]:
+        """What a queue that runs the region for the first time needs."""
+
+    def new_flags(self, owner: object, queue: LaunchQueue, stride: int) -> Flags | None:
+        """Flags at 0 that live as long as their owner; None where no kernel of the region reports."""
+        if not any(self.plan.reports):
+            return None
+        size = len(self.artifact.kernels) * stride
+        memory = self._device.allocate(size)
+        weakref.finalize(owner, self._device.free, memory)
+        flags = Flags(memory, size, stride, partial(_fault, self.artifact))
+        queue.clear_flags(flags)
+        return flags
+
+    def check_sizes(self, launches: Iterable[Ready]) -> None:
+        """Raise `KernelFault` for blocks or grids that are larger than the device's."""
+        limits = self._limits
+        for ready in launches:
+            large = not all(map(le, ready.grid, limits.grid))
+            if not large and math.prod(ready.threads) <= limits.threads and all(map(le, ready.threads, limits.block)):
+                continue
+            info = self.artifact.kernels[ready.call]
+            what, most = f"a {limits.of_block}", f"{limits.threads} {limits.of_thread}s, {sizes_text(limits.block)} along its axes"
+            found, remedy = ready.threads, limits.remedy
+            if large:
+                what, most = "a grid", f"{sizes_text(limits.grid)} {limits.of_block}s"
+                found, remedy = ready.grid, "give smaller inputs"
+            raise KernelFault(
+                f"{what} of {limits.device} must have at most {most}, got {sizes_text(found)} for kernel {info.name}",
+                node=some(info.nodes),
+                remedy=remedy,
+            )
+
+    def arguments(self, stores: Stores, ready: Ready) -> Iterator[tuple[Opaque, int]]:
+        """The buffer and byte of each of a launch's places. Raises `KernelFault` for one outside its storage."""
+        for storage, index, offset in ready.places:
+            memory, begin, size = stores[storage][index]
+            if not 0 <= offset <= size:
+                raise KernelFault(f"region {self.artifact.symbol}: a buffer begins at byte {offset} of {size} in its {storage}")
+            yield memory, begin + offset
+
+    def session(self, queue: LaunchQueue) -> Session[Bound]:
+        """What a queue needs to run the region, whose flags it checks from now on."""
+        session: Session[Bound] | None = queue.sessions.get(self)
+        if session is None:
+            session = queue.sessions[self] = self.new_session(queue)
+        if session.flags is not None:
+            queue.reports(session.flags)
+        return session
+
+    def bound(
+        self,
+        inputs: Sequence[DeviceTensor],
+        outputs: Sequence[DeviceTensor],
+        workspace: DeviceTensor | None,
+        dims: np.ndarray[Any, Any],
+        session: Session[Bound],
+        read: Reader,
+    ) -> Iterable[Bound]:
+        """The launches of a run, with their arguments. Where the region works out sizes, each is made when those before it are on
+        the queue; only a size that later launches need is waited for."""
+        if self.reads:
+            return self._bound_late(session, self._stores(inputs, outputs, workspace), dims, read)
+        tensors = (*inputs, *outputs) if workspace is None else (*inputs, *outputs, workspace)
+        key = (*dims.tolist(), *[(tensor.buffer, tensor.offset) for tensor in tensors])
+        found = session.bound.get(key)
+        if found is None:
+            with self._lock:
+                ready = tuple(self._launches.of(dims.tolist(), lambda number, place: 0))
+            found = session.keep(self, key, self._stores(inputs, outputs, workspace), ready)
+        return found
+
+    def _stores(self, inputs: Sequence[DeviceTensor], outputs: Sequence[DeviceTensor], workspace: DeviceTensor | None) -> Stores:
+        def store(tensor: DeviceTensor) -> tuple[Opaque, int, int]:
+            return tensor.buffer, tensor.offset, math.prod(tensor.shape) * tensor.dtype.itemsize
+
+        arena = (None, 0, 0) if workspace is None else store(workspace)
+        return {"input": [*map(store, inputs)], "output": [*map(store, outputs)], "constant": self._constants, "arena": [arena]}
+
+    def _bound_late(self, session: Session[Bound], stores: Stores, dims: np.ndarray[Any, Any], read: Reader) -> Iterator[Bound]:
+        def value(number: int, place: tuple[str, int, int]) -> int:
+            memory, begin, _ = stores[place[0]][place[1]]
+            awaited = number in self._awaited
+            read(memory, begin + place[2], dims[number : number + 1].view(np.uint8), awaited)
+            if not awaited:
+                return 0
+            self._check_size(number, dims)
+            return int(dims[number])
+
+        used: list[Bound] = []
+        try:
+            for ready in self._launches.of(dims.tolist(), value):
+                self.check_sizes([ready])
+                used.append(session.bind(self, stores, ready))
+                yield used[-1]
+        finally:
+            session.recycle(used)
+
+    def _check_size(self, number: int, dims: np.ndarray[Any, Any]) -> None:
+        """Raise `KernelFault` for a size beyond the bound that buffers are made for."""
+        artifact, size = self.artifact, int(dims[number])
+        source = artifact.signature.dims[number]
+        known: dict[arith.Expr, int] = {
+            SizeVar(other.name): value for other, value in zip(artifact.signature.dims, dims.tolist(), strict=True)
+        }
+        bound = size if source.upper is None else arith.evaluate(source.upper, known)
+        if not 0 <= size <= bound:
+            raise KernelFault(f"region {artifact.symbol} gave {source.name} = {size}, which may be 0 to {bound}")
+
+
+def _fault(artifact: Artifact, call: int) -> KernelFault:
+    info = artifact.kernels[call]
+    return KernelFault(f"region {artifact.symbol}: an index is out of range in kernel {info.name}", node=some(info.nodes))
+
+
+def check_arguments(artifact: Artifact, plan: LaunchPlan, launch: Launch, found: int) -> None:
+    """Raise `Unsupported` where a function takes another number of arguments than a launch gives it."""
+    given = 2 * len(launch.buffers) + len(launch.scalars) + plan.reports[launch.kernel]
+    if found != given:
+        raise Unsupported(
+            f"the code of {artifact.symbol} is damaged: kernel {plan.kernels[launch.kernel]} takes {found} arguments, "
+            f"and the plan gives {given}"
+        )
+
+
+def times_of_calls(spans: Iterable[tuple[int, float, float]]) -> Sequence[KernelTime]:
+    """When each call of a region ran, from the start of its first launch to the end of its last: from call, start and end of each
+    launch, in seconds."""
+    found: dict[int, tuple[float, float]] = {}
+    for call, start, end in spans:
+        found[call] = found[call][0] if call in found else start, end
+    first = min((start for start, _ in found.values()), default=0.0)
+    return [KernelTime(call, start - first, end - start) for call, (start, end) in found.items()]
+
+
+def sizes_text(sizes: Sequence[int]) -> str:
+    """Extents in words: 4 x 8 x 1."""
+    return " x ".join(map(str, sizes))

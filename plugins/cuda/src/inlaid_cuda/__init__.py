@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: loop programs to CUDA C, on grids of threads."""

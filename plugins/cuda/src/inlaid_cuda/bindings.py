@@ -1,0 +1,302 @@
+"""The CUDA driver of the machine, by cuda-bindings of version 12.8 or later. Importing this module imports nothing of it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from inlaid.errors import TargetError
+from inlaid_cuda.driver import DeviceFacts, DriverError, FunctionFacts, Status
+
+BINDING = "pip install cuda-bindings"
+DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"
+_KEPT = 8
+"""One part in so many of a device's memory is kept for later allocations when it is free."""
+
+
+_Found = TypeVar("_Found")
+
+
+class _Prepared(NamedTuple):
+    """The arguments of `cuLaunchKernel` before the stream and behind it, and what the pointer behind it points to."""
+
+    head: tuple[Any, ...]
+    parameters: int
+    held: tuple[object, object]
+
+
+class SystemDriver:
+    """See `inlaid_cuda.driver.Driver`."""
+
+    def devices(self) -> Sequence[DeviceFacts]:
+        """The devices in the driver's order."""
+        cuda = _loaded()
+        (count,) = _call(cuda, "cuDeviceGetCount")
+        return tuple(_facts(cuda, number) for number in range(count))
+
+    def open(self, number: int) -> SystemContext:
+        """The device's primary context, which other libraries of the process use too."""
+        return SystemContext(_loaded(), number)
+
+
+@functools.cache
+def _loaded() -> Any:
+    """The bindings, with the driver started. Raises `TargetError`."""
+    try:
+        from cuda.bindings import driver as cuda
+    except (ImportError, OSError) as error:
+        raise TargetError(f"cuda-bindings cannot be imported: {error}", remedy=BINDING) from error
+    try:
+        _call(cuda, "cuInit", 0)
+        (count,) = _call(cuda, "cuDeviceGetCount")
+    except DriverError as error:
+        if error.status == Status.NO_DEVICE:
+            raise TargetError("the CUDA driver finds no device", remedy=DRIVER) from error
+        raise TargetError(f"the CUDA driver does not start: {error}", remedy=DRIVER) from error
+    except (RuntimeError, OSError) as error:
+        raise TargetError("no CUDA driver is installed", remedy=DRIVER) from error
+    if not count:
+        raise TargetError("the CUDA driver finds no device", remedy=DRIVER)
+    return cuda
+
+
+def _call(cuda: Any, name: str, *arguments: Any) -> tuple[Any, ...]:
+    """What a function of the driver returns beside its status. Raises `DriverError`."""
+    status, *found = getattr(cuda, name)(*arguments)
+    if status:
+        raise _error(cuda, name, status)
+    return tuple(found)
+
+
+def _error(cuda: Any, name: str, status: Any) -> DriverError:
+    texts = [text for _, text in (cuda.cuGetErrorName(status), cuda.cuGetErrorString(status))]
+    title, description = (text.decode(errors="replace") if isinstance(text, bytes) else "" for text in texts)
+    return DriverError(name, int(status), f"{title or f'error {int(status)}'} ({description})")
+
+
+def _facts(cuda: Any, number: int) -> DeviceFacts:
+    (device,) = _call(cuda, "cuDeviceGet", number)
+    kinds = cuda.CUdevice_attribute
+
+    def attribute(name: str) -> int:
+        return int(_call(cuda, "cuDeviceGetAttribute", getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"), device)[0])
+
+    def axes(name: str) -> tuple[int, int, int]:
+        return attribute(f"{name}_X"), attribute(f"{name}_Y"), attribute(f"{name}_Z")
+
+    (name,) = _call(cuda, "cuDeviceGetName", 256, device)
+    return DeviceFacts(
+        number=number,
+        name=name.split(b"\0")[0].decode(errors="replace"),
+        architecture=10 * attribute("COMPUTE_CAPABILITY_MAJOR") + attribute("COMPUTE_CAPABILITY_MINOR"),
+        memory=int(_call(cuda, "cuDeviceTotalMem", device)[0]),
+        threads=attribute("MAX_THREADS_PER_BLOCK"),
+        block=axes("MAX_BLOCK_DIM"),
+        grid=axes("MAX_GRID_DIM"),
+        default_shared=attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+        shared=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        driver=int(_call(cuda, "cuDriverGetVersion")[0]),
+        integrated=bool(attribute("INTEGRATED")),
+    )
+
+
+class SystemContext:
+    """See `inlaid_cuda.driver.Context`.
+
+    Memory comes from a pool of its own, where the device has pools. It is ordered by `_memory`, a stream that nothing else uses."""
+
+    def __init__(self, cuda: Any, number: int) -> None:
+        self._cuda = cuda
+        self.facts = _facts(cuda, number)
+        (device,) = _call(cuda, "cuDeviceGet", number)
+        (self._context,) = _call(cuda, "cuDevicePrimaryCtxRetain", device)
+        self._streams: dict[int, Any] = {}
+        self._shared: dict[int, int] = {}
+        self._memory = self.stream()
+        pools = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
+        (has_pools,) = _call(cuda, "cuDeviceGetAttribute", pools, device)
+        self._pool = self._new_pool() if has_pools else None
+
+    def _new_pool(self) -> Any:
+        cuda = self._cuda
+        wanted = cuda.CUmemPoolProps()
+        wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        wanted.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        wanted.location.id = self.facts.number
+        (pool,) = self._do("cuMemPoolCreate", wanted)
+        threshold = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        self._do("cuMemPoolSetAttribute", pool, threshold, cuda.cuuint64_t(self.facts.memory // _KEPT))
+        return pool
+
+    def _do(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        """Call a function of the driver in the context."""
+        return self._inside(lambda: _call(self._cuda, name, *arguments))
+
+    def _inside(self, call: Callable[[], _Found]) -> _Found:
+        """Call something while the context is current in this thread. What other libraries have made current is so again later,
+        since they take it for the device that the user chose."""
+        (current,) = _call(self._cuda, "cuCtxGetCurrent")
+        if int(current) == int(self._context):
+            return call()
+        _call(self._cuda, "cuCtxPushCurrent", self._context)
+        try:
+            return call()
+        finally:
+            self._cuda.cuCtxPopCurrent()
+
+    def memory(self) -> tuple[int, int]:
+        free, total = self._do("cuMemGetInfo")
+        return int(free), int(total)
+
+    def allocate(self, size: int) -> int:
+        if self._pool is None:
+            return int(self._do("cuMemAlloc", size)[0])
+        (address,) = self._do("cuMemAllocFromPoolAsync", size, self._pool, self._memory)
+        self.synchronise(self._memory)
+        return int(address)
+
+    def free(self, address: int) -> None:
+        if self._pool is None:
+            self._do("cuMemFree", address)
+        else:
+            self._do("cuMemFreeAsync", address, self._memory)
+
+    def trim(self) -> None:
+        if self._pool is not None:
+            self.synchronise(self._memory)
+            self._do("cuMemPoolTrimTo", self._pool, 0)
+
+    def allocate_host(self, size: int) -> int:
+        return int(self._do("cuMemHostAlloc", size, 0)[0])
+
+    def free_host(self, address: int) -> None:
+        self._do("cuMemFreeHost", address)
+
+    def page_locked(self, address: int) -> bool:
+        kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        with contextlib.suppress(DriverError):  # the driver does not know pageable memory
+            (found,) = self._do("cuPointerGetAttribute", kind, address)
+            return int(found) == int(self._cuda.CUmemorytype.CU_MEMORYTYPE_HOST)
+        return False
+
+    def stream(self) -> int:
+        (stream,) = self._do("cuStreamCreate", self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self._streams[int(stream)] = stream
+        return int(stream)
+
+    def destroy_stream(self, stream: int) -> None:
+        self._do("cuStreamDestroy", self._streams.pop(stream))
+
+    def synchronise(self, stream: int) -> None:
+        self._do("cuStreamSynchronize", self._streams[stream])
+
+    def event(self, timed: bool = False) -> int:
+        flags = self._cuda.CUevent_flags
+        return int(self._do("cuEventCreate", flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING)[0])
+
+    def destroy_event(self, event: int) -> None:
+        self._do("cuEventDestroy", event)
+
+    def record(self, event: int, stream: int) -> None:
+        self._do("cuEventRecord", event, self._streams[stream])
+
+    def await_event(self, stream: int, event: int) -> None:
+        self._do("cuStreamWaitEvent", self._streams[stream], event, 0)
+
+    def synchronise_event(self, event: int) -> None:
+        self._do("cuEventSynchronize", event)
+
+    def elapsed(self, start: int, end: int) -> float:
+        return float(self._do("cuEventElapsedTime", start, end)[0]) * 1e-3
+
+    def upload(self, target: int, source: int, size: int, stream: int) -> None:
+        self._do("cuMemcpyHtoDAsync", target, source, size, self._streams[stream])
+
+    def download(self, target: int, source: int, size: int, stream: int) -> None:
+        self._do("cuMemcpyDtoHAsync", target, source, size, self._streams[stream])
+
+    def copy(self, target: int, source: int, size: int, stream: int) -> None:
+        self._do("cuMemcpyDtoDAsync", target, source, size, self._streams[stream])
+
+    def clear(self, target: int, size: int, stream: int) -> None:
+        self._do("cuMemsetD8Async", target, 0, size, self._streams[stream])
+
+    def load(self, program: bytes) -> int:
+        return int(self._do("cuModuleLoadData", program)[0])
+
+    def unload(self, module: int) -> None:
+        self._do("cuModuleUnload", module)
+
+    def function(self, module: int, name: str, shared: int = 0) -> int:
+        (function,) = self._do("cuModuleGetFunction", module, name.encode())
+        if shared:
+            kind = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._do("cuFuncSetAttribute", function, kind, shared)
+            self._shared[int(function)] = shared
+        return int(function)
+
+    def function_facts(self, function: int) -> FunctionFacts:
+        kinds = self._cuda.CUfunction_attribute
+        (threads,) = self._do("cuFuncGetAttribute", kinds.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function)
+        (shared,) = self._do("cuFuncGetAttribute", kinds.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)
+        return FunctionFacts(int(threads), int(shared), self._parameters(function))
+
+    def _parameters(self, function: int) -> int | None:
+        """How many parameters a function has; None where the driver, of a version before 12.4, cannot tell."""
+        count = 0
+        try:
+            while True:
+                self._do("cuFuncGetParamInfo", function, count)
+                count += 1
+        except DriverError as error:
+            if error.status != Status.INVALID_VALUE:
+                raise
+            return count
+        except RuntimeError:  # the driver has no such function
+            return None
+
+    def prepare(
+        self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int]
+    ) -> _Prepared:
+        values = (ctypes.c_uint64 * max(len(arguments), 1))(*(argument & (1 << 64) - 1 for argument in arguments))
+        first = ctypes.addressof(values)
+        pointers = (ctypes.c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
+        return _Prepared(
+            (self._cuda.CUfunction(function), *grid, *threads, self._shared.get(function, 0)),
+            ctypes.addressof(pointers),
+            (values, pointers),
+        )
+
+    def launch(self, launches: Sequence[_Prepared], stream: int) -> None:
+        self._inside(lambda: self._launch(launches, self._streams[stream]))
+
+    def _launch(self, launches: Sequence[_Prepared], stream: Any) -> None:
+        launch = self._cuda.cuLaunchKernel
+        for head, parameters, _ in launches:
+            (status,) = launch(*head, stream, parameters, 0)
+            if status:
+                raise _error(self._cuda, "cuLaunchKernel", status)
+
+    def graph(self, launches: Sequence[_Prepared]) -> int:
+        cuda = self._cuda
+        (graph,) = self._do("cuGraphCreate", 0)
+        try:
+            before: list[Any] = []
+            for head, parameters, _ in launches:
+                node = cuda.CUDA_KERNEL_NODE_PARAMS()
+                node.func, node.gridDimX, node.gridDimY, node.gridDimZ, *block, node.sharedMemBytes = head
+                node.blockDimX, node.blockDimY, node.blockDimZ = block
+                node.kernelParams = parameters
+                before = [*self._do("cuGraphAddKernelNode", graph, before, len(before), node)]
+            return int(self._do("cuGraphInstantiate", graph, 0)[0])
+        finally:
+            self._do("cuGraphDestroy", graph)
+
+    def launch_graph(self, graph: int, stream: int) -> None:
+        self._do("cuGraphLaunch", graph, self._streams[stream])
+
+    def destroy_graph(self, graph: int) -> None:
+        self._do("cuGraphExecDestroy", graph)

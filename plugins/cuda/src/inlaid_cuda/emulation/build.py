@@ -1,0 +1,144 @@
+"""CUDA source as a shared library of the host: each kernel by its launch function, as `emulation.h` exports it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from inlaid.cache import Store, digest
+from inlaid.errors import CompileError, TargetError
+
+COMPILERS = ("c++", "g++", "clang++")
+"""The names under which C++ compilers are looked for, in order."""
+INSTALL = "apt-get install g++"
+STACK_BYTES = 128 << 10
+"""Bytes of a thread's stack."""
+_FRAME_BYTES = 64 << 10
+"""Bytes of a function's frame beyond which a kernel does not compile."""
+_FLAGS = (
+    "-std=gnu++17",
+    "-O1",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-asynchronous-unwind-tables",
+    f"-Werror=frame-larger-than={_FRAME_BYTES}",
+    "-shared",
+    "-fPIC",
+    "-Wl,-z,noexecstack",
+)
+_HEADER = Path(__file__).with_name("emulation.h")
+_KERNEL = re.compile(r'^extern "C" __global__ void\s+(?:__launch_bounds__\((\d+)[^)]*\)\s+)?(\w+)\(', re.MULTILINE)
+MOST_THREADS = 1024
+
+
+class Launch(ctypes.Structure):
+    """`emulation::Launch`."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("order", ctypes.c_uint),
+        ("shared_bytes", ctypes.c_uint),
+        ("seed", ctypes.c_ulong),
+        ("shared", ctypes.c_void_p),
+        ("stacks", ctypes.c_void_p),
+        ("stack_bytes", ctypes.c_ulong),
+        ("message", ctypes.c_char * 256),
+    )
+
+
+class Kernel(ctypes.Structure):
+    """`emulation::Kernel`."""
+
+    _fields_ = (
+        ("launch", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Launch), ctypes.POINTER(ctypes.c_void_p))),
+        ("first", ctypes.c_void_p),
+        ("last", ctypes.c_void_p),
+        ("arguments", ctypes.c_int),
+        ("threads", ctypes.c_int),
+    )
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of static shared memory."""
+        return (self.last or 0) - (self.first or 0)
+
+
+@functools.cache
+def find_compiler() -> str | None:
+    """The path of the machine's C++ compiler, None where there is none, or where it does not make ELF files."""
+    return next(filter(None, map(shutil.which, COMPILERS)), None) if platform.system() == "Linux" else None
+
+
+def host_source(source: str) -> str:
+    """The source as the host's compiler takes it: the section of each kernel's shared memory is named, and kernels are exported."""
+    parts, end = ["#line 1\n"], 0
+    exports = []
+    for found in _KERNEL.finditer(source):
+        threads, name = found.groups()
+        line = source.count("\n", 0, found.start()) + 1
+        parts += [source[end : found.start()], f'#undef INLAID_SHARED\n#define INLAID_SHARED "shared_{name}"\n#line {line}\n']
+        end = found.start()
+        exports.append(f"INLAID_EXPORT({name}, {threads or MOST_THREADS})\n")
+    return "".join([_HEADER.read_text(), *parts, source[end:], "\n", *exports])
+
+
+def compile_source(source: str, store: Store) -> bytes:
+    """Compile CUDA source to a shared library, or take it from `store`.
+
+    Raises `TargetError` where there is no C++ compiler, `CompileError` where it refuses the source.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        raise TargetError(
+            f"target cuda:arch=host needs Linux and a C++ compiler, found none of {', '.join(COMPILERS)}", remedy=INSTALL
+        )
+    text, flags = host_source(source), (*_FLAGS, *_processor_flags())
+    key = digest("cuda-host", text, _version(compiler), *flags)
+    library = store.get(key)
+    if library is None:
+        library = _compile(compiler, flags, text)
+        store.put(key, library)
+    return library
+
+
+def load_library(library: bytes) -> ctypes.CDLL:
+    """Load a shared library from a file of its own, which no other process can write to and which is gone once it is loaded."""
+    with tempfile.TemporaryDirectory(prefix="inlaid-cuda-") as folder:
+        path = Path(folder) / "kernels.so"
+        path.write_bytes(library)
+        return ctypes.CDLL(str(path))
+
+
+def _compile(compiler: str, flags: tuple[str, ...], text: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="inlaid-cuda-") as folder:
+        made = Path(folder) / "kernels.so"
+        command = [compiler, *flags, "-x", "c++", "-", "-o", str(made), "-lm"]
+        done = subprocess.run(command, input=text, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CompileError(f"{compiler} failed: {done.stderr.strip()[:2000]}")
+        return made.read_bytes()
+
+
+@functools.cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+@functools.cache
+def _processor_flags() -> tuple[str, ...]:
+    """Multiply-adds as instructions, where the processor has them: as a call of the C library they take several times as long."""
+    try:
+        return ("-mfma",) if " fma " in Path("/proc/cpuinfo").read_text() else ()
+    except OSError:
+        return ()

@@ -1,0 +1,214 @@
+"""Loaded regions: functions of a module, launches with packed arguments, and what puts them on queues."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inlaid.artifact import Artifact
+from inlaid.errors import KernelFault, Unsupported
+from inlaid.plugins import DeviceTensor, KernelTime
+from inlaid.plugins.blame import some
+from inlaid.runtime.arrays import address
+from inlaid.runtime.launch_code import all_steps
+from inlaid.runtime.launch_queues import LaunchQueue
+from inlaid.runtime.launch_regions import LaunchedRegion, Limits, Session, Stores, check_arguments, sizes_text, times_of_calls
+from inlaid.runtime.launches import LaunchPlan, Ready
+from inlaid_cuda.device import CudaDevice
+from inlaid_cuda.driver import Context, DriverError, FunctionFacts, Prepared, Status
+from inlaid_cuda.faults import RECOMPILE
+from inlaid_cuda.queues import Memory, Queue
+
+_FLAG = 4
+"""Bytes of a flag."""
+
+
+class Bound(NamedTuple):
+    """A launch with its arguments, and the number of its call."""
+
+    prepared: Prepared
+    call: int
+
+
+class Functions:
+    """The functions of a region's module, which is unloaded with this object. Raises `Unsupported` where the module is damaged, for
+    another architecture, or does not fit the plan."""
+
+    def __init__(self, device: CudaDevice, artifact: Artifact, plan: LaunchPlan, program: bytes) -> None:
+        context, symbol = device.context, artifact.symbol
+        with device.doing(f"loading region {symbol}"):
+            module = context.load(program)
+            weakref.finalize(self, _unload, context, module)
+            shared = plan.shared or (0,) * len(plan.kernels)
+            named = [*zip(plan.kernels, shared, strict=True)]
+            for name, size in named:
+                _check_shared(device, name, size)
+            self.handles = [self._function(context, module, name, size, symbol) for name, size in named]
+            self.facts: list[FunctionFacts] = [context.function_facts(handle) for handle in self.handles]
+        for step in all_steps(plan.steps):
+            if step.launch is not None:
+                facts = self.facts[step.launch.kernel]
+                if facts.parameters is not None:
+                    check_arguments(artifact, plan, step.launch, facts.parameters)
+        for (name, launched), facts in zip(named, self.facts, strict=True):
+            _check_shared(device, name, facts.shared + launched)
+
+    @staticmethod
+    def _function(context: Context, module: int, name: str, shared: int, symbol: str) -> int:
+        try:
+            return context.function(module, name, shared)
+        except DriverError as error:
+            if error.status == Status.NOT_FOUND:
+                raise Unsupported(
+                    f"the code of {symbol} is damaged: it has no kernel {name}", remedy="compile the model again"
+                ) from error
+            raise
+
+
+class PreparedSession(Session[Bound]):
+    """The prepared launches of a region on one queue."""
+
+    def __init__(self, region: RegionKernel, queue: LaunchQueue) -> None:
+        super().__init__()
+        self._device, self._functions = region.cuda, region.functions
+        self.flags = region.new_flags(self, queue, _FLAG)
+
+    def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
+        """A launch with its arguments. Raises `KernelFault` for a buffer outside its storage, and for more threads than the
+        function's registers allow."""
+        most = self._functions.facts[ready.kernel].threads
+        if math.prod(ready.threads) > most:
+            info = region.artifact.kernels[ready.call]
+            raise KernelFault(
+                f"a block of kernel {info.name} must have at most {most} threads, got {sizes_text(ready.threads)}",
+                node=some(info.nodes),
+                remedy=RECOMPILE,
+            )
+        arguments: list[int] = []
+        for memory, offset in region.arguments(stores, ready):
+            arguments += (0 if memory is None else memory.address, offset)
+        arguments += ready.scalars
+        if region.plan.reports[ready.kernel]:
+            assert self.flags is not None
+            arguments.append(self.flags.memory.address + ready.call * _FLAG)
+        function = self._functions.handles[ready.kernel]
+        return Bound(self._device.context.prepare(function, ready.grid, ready.threads, arguments), ready.call)
+
+
+class RegionKernel(LaunchedRegion[Bound]):
+    """A region on a device (see `inlaid.plugins.DeviceKernel`), with its constants there as long as it lives. Raises `Unsupported`
+    where the program does not fit the plan, `OutOfMemory` where there is no room for the constants."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        artifact: Artifact,
+        plan: LaunchPlan,
+        program: bytes,
+        constants: Mapping[str, np.ndarray[Any, Any]],
+    ) -> None:
+        facts = device.facts
+        limits = Limits(device.name, facts.threads, facts.block, facts.grid, "block", "thread", RECOMPILE)
+        self.cuda, self.functions = device, Functions(device, artifact, plan, program)
+        super().__init__(artifact, plan, device, constants.values(), limits)
+
+    def new_session(self, queue: LaunchQueue) -> PreparedSession:
+        """Launches on a queue."""
+        return PreparedSession(self, queue)
+
+    def launch(
+        self,
+        inputs: Sequence[DeviceTensor],
+        outputs: Sequence[DeviceTensor],
+        workspace: DeviceTensor | None,
+        dims: np.ndarray[Any, Any],
+        queue: Queue,
+    ) -> None:
+        """Put the region on a queue, or record it there. Waits for the queue only where later launches need a size that the region
+        works out: such a region is not recorded."""
+        recording = queue.recording
+        if recording is not None and self.reads:
+            recording.refused = True
+            return
+        context, stream = self.cuda.context, queue.stream
+        with self.cuda.doing(f"launching region {self.artifact.symbol}"):
+            session = self.session(queue)
+            found = self.bound(inputs, outputs, workspace, dims, session, self._reader(queue))
+            if recording is not None:
+                recording.add([bound.prepared for bound in found], session.flags, (self, session))
+                return
+            queue.put()
+            if self.reads:
+                for bound in found:
+                    context.launch((bound.prepared,), stream)
+            else:
+                context.launch([bound.prepared for bound in found], stream)
+
+    def timed_launch(
+        self,
+        inputs: Sequence[DeviceTensor],
+        outputs: Sequence[DeviceTensor],
+        workspace: DeviceTensor | None,
+        dims: np.ndarray[Any, Any],
+        queue: Queue,
+    ) -> Callable[[], Sequence[KernelTime]]:
+        """Put the region on a queue, with an event before and after each launch."""
+        context, stream = self.cuda.context, queue.stream
+        times: list[tuple[int, _Instant, _Instant]] = []
+        with self.cuda.doing(f"launching region {self.artifact.symbol}"):
+            session = self.session(queue)
+            queue.put()
+            for bound in self.bound(inputs, outputs, workspace, dims, session, self._reader(queue)):
+                start = _Instant(context, stream)
+                context.launch((bound.prepared,), stream)
+                times.append((bound.call, start, _Instant(context, stream)))
+        return lambda: self._times(times)
+
+    def _times(self, times: Sequence[tuple[int, _Instant, _Instant]]) -> Sequence[KernelTime]:
+        with self.cuda.doing("timing kernels"):
+            return times_of_calls((call, start - times[0][1], end - times[0][1]) for call, start, end in times)
+
+    def _reader(self, queue: Queue) -> Callable[[Memory, int, np.ndarray[Any, Any], bool], None]:
+        def read(memory: Memory, offset: int, target: np.ndarray[Any, Any], now: bool) -> None:
+            self.cuda.context.download(address(target), memory.address + offset, target.nbytes, queue.stream)
+            queue.put()
+            if now:
+                self.cuda.context.synchronise(queue.stream)
+
+        return read
+
+
+def _check_shared(device: CudaDevice, name: str, size: int) -> None:
+    """Raise `Unsupported` for a kernel that needs more bytes of shared memory than a block of the device has."""
+    if size > device.facts.shared:
+        raise Unsupported(
+            f"kernel {name} needs {size} bytes of shared memory, a block of {device.name} has {device.facts.shared}",
+            remedy=RECOMPILE,
+        )
+
+
+class _Instant:
+    """A time on a stream."""
+
+    def __init__(self, context: Context, stream: int) -> None:
+        self._context, self._event = context, context.event(timed=True)
+        weakref.finalize(self, _destroy_event, context, self._event)
+        context.record(self._event, stream)
+
+    def __sub__(self, earlier: _Instant) -> float:
+        return self._context.elapsed(earlier._event, self._event)
+
+
+def _unload(context: Context, module: int) -> None:
+    with contextlib.suppress(DriverError):
+        context.unload(module)
+
+
+def _destroy_event(context: Context, event: int) -> None:
+    with contextlib.suppress(DriverError):
+        context.destroy_event(event)

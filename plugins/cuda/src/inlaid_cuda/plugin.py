@@ -1,0 +1,72 @@
+"""The CUDA plugin: what it provides, cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
+from inlaid_cuda.options import CudaOptions
+
+if TYPE_CHECKING:
+    from inlaid_cuda.codegen import CudaCodegen
+    from inlaid_cuda.runtime import CudaRuntime
+
+PLUGIN_API_VERSION = 2
+
+
+def _capabilities(options: CudaOptions) -> Capabilities:
+    from inlaid_cuda.capabilities import capabilities
+
+    return capabilities(options)
+
+
+def _surroundings(options: CudaOptions) -> str:
+    from inlaid_cuda.capabilities import surroundings
+
+    return surroundings(options)
+
+
+@hookimpl
+def inlaid_targets() -> Sequence[TargetSpec]:
+    """cuda."""
+    return [TargetSpec("cuda", "NVIDIA GPUs", _capabilities, Level.LOOP, CudaOptions, _surroundings)]
+
+
+@hookimpl
+def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
+    """Every operator that has a tensor-level meaning, on tensors of bounded sizes."""
+    if target.kind != "cuda":
+        return ()
+    from inlaid.lowering.claims import rule_for_loops, unbounded
+
+    return (rule_for_loops("cuda", unbounded, _capabilities(target.options)),)
+
+
+@hookimpl
+def inlaid_codegen(target: Target) -> CudaCodegen:
+    """The code generator, which needs neither driver nor device."""
+    from inlaid_cuda.codegen import CudaCodegen
+
+    return CudaCodegen(target.options)
+
+
+@hookimpl
+def inlaid_runtime(target: Target, device: int) -> CudaRuntime:
+    """The runtime module of a device. Raises `TargetError` where this machine has no driver or no device of that number."""
+    from inlaid_cuda.device import devices_of
+    from inlaid_cuda.runtime import CudaRuntime
+
+    return CudaRuntime(devices_of(target.options), device)
+
+
+@hookimpl
+def inlaid_probe(target: Target) -> DeviceStatus:
+    """The devices of this machine, with their numbers; else what to install."""
+    from inlaid.errors import InlaidError
+    from inlaid_cuda.device import devices_of
+
+    try:
+        return DeviceStatus(True, "; ".join(map(str, devices_of(target.options).driver.devices())))
+    except InlaidError as error:
+        return DeviceStatus(False, str(error))

@@ -1,0 +1,93 @@
+"""Streams of a device, events on them, and recordings of launches as CUDA graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from inlaid.runtime.arrays import address
+from inlaid.runtime.launch_queues import Flags, LaunchQueue
+from inlaid_cuda.driver import Context, DriverError, Prepared
+
+
+class Memory:
+    """Memory of a device. What begins at the same address is the same memory, so what was bound to it once fits again."""
+
+    __slots__ = ("__weakref__", "address", "size")
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address, self.size = address, size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Memory) and other.address == self.address
+
+    def __hash__(self) -> int:
+        return self.address
+
+
+class Event:
+    """All that was on a queue up to number `sequence`. The driver's event is used again once nobody holds this one."""
+
+    __slots__ = ("_spare", "handle", "queue", "sequence")
+
+    def __init__(self, queue: Queue, handle: int, spare: list[int]) -> None:
+        self.queue, self.sequence = queue, queue.sequence
+        self.handle, self._spare = handle, spare
+
+    def __del__(self) -> None:
+        self._spare.append(self.handle)
+
+
+class Recording:
+    """Launches that are recorded instead of run: `graph` once they are complete. It holds what they use, by region. `refused`: a
+    region among them cannot be recorded."""
+
+    def __init__(self) -> None:
+        self.launches: list[Prepared] = []
+        self.flags: dict[Flags, None] = {}
+        self.refused = False
+        self.graph: int | None = None
+        self._held: list[object] = []
+
+    def add(self, launches: Sequence[Prepared], flags: Flags | None, held: object) -> None:
+        """Record launches that use what is held and may set flags."""
+        self.launches += launches
+        self._held.append(held)
+        if flags is not None:
+            self.flags[flags] = None
+
+
+class Queue(LaunchQueue):
+    """A stream. `recording` is what launches go to in its place, while one is made."""
+
+    def __init__(self, context: Context, pinned: Callable[[int], np.ndarray[Any, Any]]) -> None:
+        super().__init__()
+        self.stream = context.stream()
+        self.recording: Recording | None = None
+        self._context, self._pinned = context, pinned
+        self._mirrors: weakref.WeakKeyDictionary[Flags, np.ndarray[Any, Any]] = weakref.WeakKeyDictionary()
+
+    def read_flags(self, flags: Flags) -> np.ndarray[Any, Any]:
+        mirror = self._mirrors.get(flags)
+        if mirror is None:
+            mirror = self._mirrors[flags] = self._pinned(flags.size)
+        self._context.download(address(mirror), flags.memory.address, flags.size, self.stream)
+        self.put()
+        return mirror
+
+    def clear_flags(self, flags: Flags) -> None:
+        self._context.clear(flags.memory.address, flags.size, self.stream)
+        self.put()
+
+    def close(self) -> None:
+        """Wait for what is on the queue, whatever becomes of it, and let go of all that it holds."""
+        with contextlib.suppress(DriverError):
+            if not self.idle:
+                self._context.synchronise(self.stream)
+        with contextlib.suppress(DriverError):
+            self._context.destroy_stream(self.stream)
+        self.sessions.clear()

@@ -1,0 +1,120 @@
+"""CUDA source on the host: modules, arrays, launches; and regions of printed kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from tests.threads.printed import SCOPES, Printed, check_printed
+
+from inlaid.codegen.threads.kernel import thread_source
+from inlaid.tensor import ir
+from inlaid.tensor.region import RegionProgram
+from inlaid.types import MemoryScope
+from inlaid_cuda.dialect import DIALECT
+from inlaid_cuda.emulation.driver import HostContext, HostDriver, Order
+
+PRELUDE = "typedef int int32_t; typedef long int64_t; typedef unsigned char uint8_t;\n"
+
+
+class Machine:
+    """An open host and a stream of it."""
+
+    def __init__(self, order: Order = Order.FORWARD, seed: int = 0, memory: int = 1 << 28) -> None:
+        self.context: HostContext = HostDriver(order, seed, memory).open(0)
+        self.stream = self.context.stream()
+
+    def upload(self, array: np.ndarray) -> int:
+        """The address of a copy of an array."""
+        array = np.ascontiguousarray(array)
+        address = self.context.allocate(max(array.nbytes, 1))
+        self.context.upload(address, array.ctypes.data, array.nbytes, self.stream)
+        return address
+
+    def download(self, address: int, array: np.ndarray) -> np.ndarray:
+        """`array`, filled from an address."""
+        self.context.download(array.ctypes.data, address, array.nbytes, self.stream)
+        return array
+
+    def run(
+        self, source: str, grid: Sequence[int], threads: Sequence[int], *arguments: np.ndarray | int, name: str = "k"
+    ) -> list[np.ndarray]:
+        """Launch kernel `name` once. Returns what the arrays among the arguments are afterwards."""
+        context = self.context
+        module = context.load((PRELUDE + source).encode())
+        given = [argument if isinstance(argument, int) else self.upload(argument) for argument in arguments]
+        sizes = ((*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
+        context.launch([context.prepare(context.function(module, name), *sizes, given)], self.stream)
+        found = []
+        for argument, address in zip(arguments, given, strict=True):
+            if isinstance(argument, np.ndarray):
+                found.append(self.download(address, np.empty_like(argument)))
+                context.free(address)
+        context.unload(module)
+        return found
+
+
+class Compiled:
+    """Printed regions in one module, which machines run."""
+
+    def __init__(self, printed: Sequence[Printed]) -> None:
+        texts = [text for item in printed for text in item.texts]
+        self.printed, self.source = printed, thread_source(texts, DIALECT).encode()
+
+    def on(self, machine: Machine) -> list[Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], bool]]:
+        """Each region loaded by a machine: a function that runs it on inputs and returns whether an index was out of range."""
+        module = machine.context.load(self.source)
+        return [partial(self._run, machine, module, item) for item in self.printed]
+
+    @staticmethod
+    def _run(machine: Machine, module: int, printed: Printed, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
+        context = machine.context
+        dims = printed.dims(arrays)
+        memory = {"input": list(map(machine.upload, arrays)), "output": list(map(machine.upload, outputs))}
+        memory["constant"] = list(map(machine.upload, printed.region.constants.values()))
+        memory["arena"] = [context.allocate(printed.arena_bytes(dims))]
+        report = machine.upload(np.zeros(1, np.int32))
+
+        def read(number: int, place: tuple[str, int, int]) -> int:
+            return int(machine.download(memory["arena"][0] + place[2], np.zeros(1, np.int64))[0])
+
+        for ready in printed.launches.of(dims, read):
+            arguments: list[int] = []
+            for storage, index, offset in ready.places:
+                arguments += [memory[storage][index], offset]
+            arguments += [*ready.scalars, *[report] * printed.reports[ready.kernel]]
+            function = context.function(module, printed.names[ready.kernel], printed.texts[ready.kernel].shared)
+            context.launch([context.prepare(function, ready.grid, ready.threads, arguments)], machine.stream)
+        for array, address in zip(outputs, memory["output"], strict=True):
+            machine.download(address, array)
+        bad = bool(machine.download(report, np.zeros(1, np.int32))[0])
+        for address in (*(address for addresses in memory.values() for address in addresses), report):
+            context.free(address)
+        return bad
+
+
+class EveryOrder:
+    """A region whose runs in all orders of threads must agree."""
+
+    def __init__(self, region: RegionProgram, scopes: Sequence[MemoryScope] = SCOPES) -> None:
+        compiled = Compiled([Printed(region, DIALECT, scopes)])
+        self.runs = [run for order in Order for run in compiled.on(Machine(order, seed=1))]
+
+    def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
+        """Run the region on its inputs; whether an index was out of range."""
+        results = []
+        for run in self.runs:
+            bad = run(arrays, outputs)
+            results.append([array.tobytes() for array in outputs])
+        assert all(result == results[0] for result in results)
+        return bad
+
+
+def check(
+    programs: Sequence[ir.LoopProgram],
+    arrays: Sequence[Sequence[np.ndarray]],
+    scopes: Sequence[MemoryScope] = SCOPES,
+) -> None:
+    """The kernels give what the interpreter gives, whatever the order of threads."""
+    check_printed(partial(EveryOrder, scopes=scopes), programs, arrays)

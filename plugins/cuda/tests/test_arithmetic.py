@@ -1,0 +1,36 @@
+"""Arithmetic on every element type, scalar and in lanes, as CUDA kernels on the host."""
+
+from __future__ import annotations
+
+import pytest
+from tests.threads.arithmetic import LANES, check_arithmetic, check_functions, check_narrow_types
+from tests.threads.lanes import check_lanes
+from tests.unit.tensor.strategies import NARROW, NATIVE
+
+from .host import EveryOrder, check
+
+pytestmark = pytest.mark.usefixtures("host_compiler")
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_arithmetic(lanes):
+    check_arithmetic(check, lanes)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_narrow_types(lanes):
+    check_narrow_types(check, lanes)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("of", ["float32", "float64"])
+def test_functions(of, lanes):
+    check_functions(EveryOrder, of, lanes)
+
+
+def test_lanes():
+    check_lanes(check, NATIVE, examples=6, count=10)
+
+
+def test_lanes_of_narrow_types():
+    check_lanes(check, (*NARROW, "float32", "bool", "int32", "int64"), examples=2, count=6)

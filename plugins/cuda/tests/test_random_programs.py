@@ -1,0 +1,28 @@
+"""Random programs of every kind of statement as CUDA kernels on the host, threads of a block in every order."""
+
+from __future__ import annotations
+
+import pytest
+from tests.threads.random_programs import check_phases, check_schedules, check_statements
+from tests.unit.tensor import fork_join
+
+from .host import check
+
+pytestmark = pytest.mark.usefixtures("host_compiler")
+
+
+def test_threads_share_memory():
+    found = [fork_join.inputs_of(name) for name in fork_join.NAMED]
+    check([program for program, *_ in found], [inputs for _, inputs, *_ in found])
+
+
+def test_phases():
+    check_phases(check)
+
+
+def test_statements():
+    check_statements(check)
+
+
+def test_schedules():
+    check_schedules(check)

@@ -1,0 +1,174 @@
+"""Regions of launches with kernels written by hand, as code generators would hand them over, in OpenCL C and CUDA C++."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inlaid.arith import SizeVar
+from inlaid.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
+from inlaid.plugins import DeviceTensor
+from inlaid.runtime.launch_code import encode_launches
+from inlaid.runtime.launches import Launch, LaunchPlan, Place, Read, Size, Step
+from inlaid.types import dtype
+
+N = SizeVar("n")
+K = SizeVar("?k", 0, N)
+SCALE = """
+KERNEL scale(GLOBAL const uchar *b0, long o0, GLOBAL const uchar *b1, long o1, GLOBAL uchar *b2, long o2, long by, long n) {
+    long i = POSITION;
+    GLOBAL const float *x = (GLOBAL const float *)(b0 + o0), *c = (GLOBAL const float *)(b1 + o1);
+    if (i < n) ((GLOBAL float *)(b2 + o2))[i] = x[i] * by + c[0];
+}
+"""
+LOOKUP = """
+KERNEL lookup(GLOBAL const uchar *b0, long o0, GLOBAL uchar *b1, long o1, long n, GLOBAL int *report) {
+    long i = POSITION;
+    long at = (long)((GLOBAL const float *)(b0 + o0))[i];
+    if (at < 0 || at >= n) { *report = 1; return; }
+    ((GLOBAL float *)(b1 + o1))[i] = at * 10;
+}
+"""
+COUNT = """
+KERNEL count(GLOBAL const uchar *b0, long o0, GLOBAL uchar *b1, long o1, long n) {
+    long k = 0;
+    for (long i = 0; i < n; i++) k += ((GLOBAL const float *)(b0 + o0))[i] > 0;
+    *(GLOBAL long *)(b1 + o1) = k;
+}
+KERNEL fill(GLOBAL uchar *b0, long o0, long k) { ((GLOBAL float *)(b0 + o0))[POSITION] = k; }
+"""
+
+
+@dataclass(frozen=True)
+class Language:
+    """What kernels are written in: the format of artifacts, how functions begin, and a prelude that defines GLOBAL, POSITION and
+    uchar."""
+
+    format: str
+    version: int
+    kernel: str
+    prelude: str
+
+    def artifact(self, plan, source, inputs, outputs, dims=(), kernels=1, **more):
+        """An artifact of float32 tensors of given shapes."""
+        specs = [
+            tuple(TensorSpec(f"{side}{i}", shape, dtype("float32")) for i, shape in enumerate(shapes))
+            for side, shapes in (("x", inputs), ("y", outputs))
+        ]
+        infos = tuple(KernelInfo(f"kernel{i}", (f"node{i}",)) for i in range(kernels))
+        text = f"{self.prelude}\n{source.replace('KERNEL', self.kernel)}"
+        signature = Signature(*specs, tuple(dims))
+        return Artifact("region", self.format, self.version, encode_launches(plan, text.encode()), signature, kernels=infos, **more)
+
+    def scaled(self):
+        """y = 3 * (2 * x + c) + c over n elements, in two launches, the first into the arena."""
+        places = (Place("input", 0, 0), Place("constant", 0, 0), Place("arena", 0, 0), Place("output", 0, 0))
+        sizes = tuple(map(Size, (0, 1, 2, 3, N, (N + 63) // 64, 64)))
+        steps = (
+            Step(launch=Launch(0, (0, 1, 2), (2, 4), (5, 1, 1), (6, 1, 1), 0)),
+            Step(launch=Launch(0, (2, 1, 3), (3, 4), (5, 1, 1), (6, 1, 1), 1)),
+        )
+        plan = LaunchPlan(("scale",), (False,), places, sizes, steps, (Size(N),))
+        more = {"constants": {"c": np.array([0.5], np.float32)}, "workspace": {"": N * 4}}
+        return self.artifact(plan, SCALE, [(N,)], [(N,)], [DimSource("n", 0, 0)], 2, **more)
+
+    def lookup(self):
+        """y = 10 * x, which must be 0 to n - 1; reports others."""
+        sizes = tuple(map(Size, (0, 1, N)))
+        steps = (Step(launch=Launch(0, (0, 1), (2,), (2, 1, 1), (1, 1, 1), 0)),)
+        plan = LaunchPlan(("lookup",), (True,), (Place("input", 0, 0), Place("output", 0, 0)), sizes, steps, (Size(N),))
+        return self.artifact(plan, LOOKUP, [(N,)], [(N,)], [DimSource("n", 0, 0)])
+
+    def counted(self, later: bool):
+        """How many elements of x are positive, in dimension k; with `later`, that many elements of y are k."""
+        sizes = tuple(map(Size, (0, 1, N, *([K] if later else []))))
+        places = (Place("input", 0, 0), Place("arena", 0, 0), Place("output", 0, 0))
+        steps = [Step(launch=Launch(0, (0, 1), (2,), (1, 1, 1), (1, 1, 1), 0)), Step(read=Read(1, 1))]
+        if later:
+            steps.append(Step(launch=Launch(1, (2,), (3,), (3, 1, 1), (1, 1, 1), 1)))
+        plan = LaunchPlan(("count", "fill"), (False, False), places, sizes, tuple(steps), (Size(N), Size(K)))
+        dims = [DimSource("n", 0, 0), DimSource("?k", None, 0, N)]
+        return self.artifact(plan, COUNT, [(N,)], [(K,)], dims, 2, workspace={"": 64})
+
+    def single(self, source="KERNEL k(long n) {}", grid=(1, 1, 1), threads=(1, 1, 1), name="k", reports=False, shared=()):
+        """A region without buffers: one launch."""
+        sizes = tuple(map(Size, (*grid, *threads)))
+        launch = Launch(0, (), (0,), (0, 1, 2), (3, 4, 5), 0)
+        return self.artifact(LaunchPlan((name,), (reports,), (), sizes, (Step(launch=launch),), shared=shared), source, [], [])
+
+    def outside(self):
+        """A region whose only buffer begins behind its arena of 64 bytes."""
+        launch = Launch(0, (0,), (), (1, 1, 1), (1, 1, 1), 0)
+        plan = LaunchPlan(("k",), (False,), (Place("arena", 0, 0),), (Size(128), Size(1)), (Step(launch=launch),))
+        return self.artifact(plan, "KERNEL k(GLOBAL uchar *b, long o) { b[o] = 0; }", [], [], workspace={"": 64})
+
+
+OPENCL = Language("opencl-c", 2, "__kernel void", "#define GLOBAL __global\n#define POSITION get_global_id(0)")
+CUDA = Language(
+    "cuda-cubin",
+    1,
+    'extern "C" __global__ void',
+    "typedef unsigned char uchar;\n#define GLOBAL\n#define POSITION (blockIdx.x * (long)blockDim.x + threadIdx.x)",
+)
+
+
+def device_bytes(device, size):
+    """A tensor of bytes."""
+    return DeviceTensor(device.allocate(size), 0, (size,), np.dtype(np.uint8))
+
+
+def read(device, queue, source):
+    """What a tensor holds once the queue has come so far."""
+    found = np.zeros(source.shape, source.dtype)
+    device.download(source, found, queue)
+    device.synchronise(device.event(queue))
+    return found
+
+
+def check_uploads(device, queue, given):
+    """An array of bytes may change as soon as it is uploaded, whether the queue is idle or busy."""
+    target, copies = device_bytes(device, given.size), [device_bytes(device, given.size) for _ in range(5)]
+    for turn, copied in enumerate(copies):
+        given[:] = turn
+        device.upload(given, target, queue)
+        given[:] = 99
+        device.copy(target, copied, queue)
+    for turn, copied in enumerate(copies):
+        assert (read(device, queue, copied) == turn).all()
+        device.free(copied.buffer)
+    device.free(target.buffer)
+
+
+def scaled(x):
+    """What `Language.scaled` gives."""
+    return 3 * (2 * np.asarray(x, np.float32) + 0.5) + 0.5
+
+
+class Run:
+    """Tensors of one run of a region on a device."""
+
+    def __init__(self, device, queue, x, size=None, workspace=0):
+        self.device, self.queue = device, queue
+        self.x = np.asarray(x, np.float32)
+        self.inputs = [self.tensor(self.x.shape)]
+        self.outputs = [self.tensor((self.x.size if size is None else size,))]
+        self.workspace = self.tensor((workspace,), np.uint8) if workspace else None
+        device.upload(self.x, self.inputs[0], queue)
+
+    def tensor(self, shape, of=np.float32):
+        of = np.dtype(of)
+        return DeviceTensor(self.device.allocate(max(int(np.prod(shape)) * of.itemsize, 1)), 0, shape, of)
+
+    def launch(self, kernel, dims):
+        kernel.launch(self.inputs, self.outputs, self.workspace, np.array(dims), self.queue)
+
+    def result(self):
+        found = np.zeros(self.outputs[0].shape, np.float32)
+        self.device.download(self.outputs[0], found, self.queue)
+        self.device.synchronise(self.device.event(self.queue))
+        return found
+
+    def free(self):
+        for tensor in (*self.inputs, *self.outputs, *([self.workspace] if self.workspace else [])):
+            self.device.free(tensor.buffer)

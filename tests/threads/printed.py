@@ -1,0 +1,117 @@
+"""Loop programs as kernels in a language for threads: the region that calls them, its source, and what the kernels are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.artifact import DimSource, Signature, TensorSpec
+from inlaid.codegen.launch_plan import thread_region
+from inlaid.codegen.threads.dialect import ThreadDialect
+from inlaid.codegen.threads.kernel import print_thread_kernel
+from inlaid.runtime.launches import Launches
+from inlaid.tensor import interp, ir
+from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_vars
+from inlaid.types import MemoryScope
+
+SCOPES = (MemoryScope("shared", "block", 32 << 10, 16), MemoryScope("local", "thread", 1024))
+
+
+def region_of(programs: Sequence[ir.LoopProgram]) -> RegionProgram:
+    """A region that calls each kernel once, on inputs and outputs of its own."""
+    buffers, calls, inputs, outputs, dims = [], [], [], [], {}
+
+    def add(buffer: ir.Buffer, storage: str, specs: list[TensorSpec]) -> int:
+        buffers.append(RegionBuffer(f"{storage}{len(specs)}", storage, buffer.shape, buffer.dtype, len(specs)))
+        specs.append(TensorSpec(f"{storage}{len(specs)}", buffer.shape, buffer.dtype))
+        return len(buffers) - 1
+
+    for number, program in enumerate(programs):
+        own = {buffer for _, buffer in program.defines}
+        for place, buffer in enumerate(program.inputs, len(inputs)):
+            for axis, dim in enumerate(buffer.shape):
+                if isinstance(dim, SizeVar):
+                    dims.setdefault(dim, DimSource(dim.name, place, axis))
+        given = tuple(add(buffer, "input", inputs) for buffer in program.inputs)
+        made = tuple(add(buffer, "output", outputs) for buffer in program.outputs if buffer not in own)
+        defines = tuple(size for size, _ in program.defines)
+        dims.update({size: DimSource(size.name, None, 0, size.upper) for size in defines})
+        calls.append(KernelCall(number, given, made, size_vars(program), defines, (f"node{number}",)))
+    signature = Signature(tuple(inputs), tuple(outputs), tuple(dims.values()))
+    return RegionProgram("region", tuple(programs), tuple(calls), tuple(buffers), signature)
+
+
+class Printed:
+    """A region as launches, and its kernels as text, whose names begin with `prefix`."""
+
+    def __init__(
+        self,
+        region: RegionProgram,
+        dialect: ThreadDialect,
+        scopes: Sequence[MemoryScope] = SCOPES,
+        prefix: str = "",
+        subgroup: int = 0,
+    ) -> None:
+        self.region = region
+        self.threads = thread_region(region, scopes, subgroup)
+        kernels = [replace(kernel, name=prefix + kernel.name) for kernel in self.threads.kernels]
+        self.names = [kernel.name for kernel in kernels]
+        self.texts = [print_thread_kernel(kernel, dialect) for kernel in kernels]
+        self.reports = [text.reports for text in self.texts]
+        self.launches = Launches(self.threads.plan)
+
+    def dims(self, arrays: Sequence[np.ndarray]) -> list[int]:
+        """The values of the signature's dimensions, of those that the region works out 0."""
+        specs = self.region.signature.dims
+        return [0 if dim.input is None else arrays[dim.input].shape[dim.axis] for dim in specs]
+
+    def arena_bytes(self, dims: Sequence[int]) -> int:
+        """Bytes of the workspace, at least one."""
+        bounds = {SizeVar(dim.name): size for dim, size in zip(self.region.signature.dims, dims, strict=True)}
+        return max(arith.evaluate(arith.wrap(self.threads.workspace), bounds), 1)
+
+
+class Compiled(Protocol):
+    """A region that a compiler of the language has taken."""
+
+    def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
+        """Run the region on its inputs; whether an index was out of range."""
+
+
+class Check(Protocol):
+    """Holds printed kernels, on given inputs, to the interpreter."""
+
+    def __call__(
+        self,
+        programs: Sequence[ir.LoopProgram],
+        arrays: Sequence[Sequence[np.ndarray]],
+        scopes: Sequence[MemoryScope] = SCOPES,
+    ) -> object: ...
+
+
+def _of_any_zero(program: ir.LoopProgram) -> bool:
+    """Whether a program takes minima or maxima of floats."""
+    found = (node for stmt in ir.walk_stmts(program.body) for node in ir.walk_exprs(*ir.statement_operands(stmt)[0]))
+    return any(isinstance(node, ir.Binary) and node.op in ("min", "max") and node.dtype.is_float for node in found)
+
+
+def check_printed(
+    compiled: Callable[[RegionProgram], Compiled], programs: Sequence[ir.LoopProgram], arrays: Sequence[Sequence[np.ndarray]]
+) -> None:
+    """The kernels give what the interpreter gives, bit for bit but for NaNs, and for the sign of zeros where a minimum or a maximum
+    of 0 and -0 may be either."""
+    expected = [found for program, given in zip(programs, arrays, strict=True) for found in interp.run(program, given)]
+    results = [np.zeros_like(array) for array in expected]
+    assert not compiled(region_of(programs)).run([array for given in arrays for array in given], results)
+    of = [(f"{number}: {program.name}", _of_any_zero(program)) for number, program in enumerate(programs) for _ in program.outputs]
+    for (name, any_zero), found, wanted in zip(of, results, expected, strict=True):
+        wide = found.dtype.itemsize >= 4 or found.dtype.kind in "iub"
+        found, wanted = (found, wanted) if wide else (found.astype(np.float32), wanted.astype(np.float32))
+        np.testing.assert_array_equal(found, wanted, err_msg=name, strict=True)
+        if found.dtype.kind == "f" and not any_zero:
+            np.testing.assert_array_equal(np.signbit(found[wanted == 0]), np.signbit(wanted[wanted == 0]), err_msg=name)

@@ -1,0 +1,108 @@
+"""Random programs of every kind of statement, for printers of kernels."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tests.unit.schedule.test_random_schedules import PROGRAMS, one_step
+from tests.unit.tensor import fork_join
+from tests.unit.tensor.strategies import NARROW, NATIVE, inputs_of, programs
+
+from inlaid import arith
+from inlaid.arith import SizeVar
+from inlaid.errors import ScheduleError
+from inlaid.lowering.finish import finish
+from inlaid.plugins import Capabilities, MemoryScope, Threads
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.memory_scopes import places
+from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.barriers import to_spmd
+from inlaid.tensor.transform.launches import split_launches
+
+from .printed import SCOPES, Check
+
+SLOW = list(HealthCheck)
+OTHER = MemoryScope("vta.inp", "thread", 1 << 10)
+ABLE = (
+    Capabilities((), SCOPES, threads=Threads(), stack_bytes=0, device_memory=True),
+    Capabilities((), SCOPES, threads=Threads(1, 1), vector_bits=256, stack_bytes=0, device_memory=True),
+)
+
+
+def check_phases(check: Check) -> None:
+    """Programs whose threads share memory."""
+
+    @settings(deadline=None, max_examples=2, suppress_health_check=SLOW)
+    @given(st.lists(fork_join.programs(), min_size=8, max_size=8))
+    def run(candidates):
+        safe = []
+        for program in candidates:
+            offsets = places(program, fork_join.SHARED)
+            if not fork_join.races(to_spmd(program, SCOPES, offsets), offsets):
+                safe.append(program)
+        assume(safe)
+        check(safe, [[np.arange(8, dtype=np.int32) * 7]] * len(safe), SCOPES)
+
+    run()
+
+
+def check_statements(check: Check) -> None:
+    """Programs of any statements, on elements of every width."""
+
+    @settings(deadline=None, max_examples=2, suppress_health_check=SLOW)
+    @given(st.lists(programs(NATIVE + NARROW), min_size=10, max_size=10), st.data())
+    def run(found, data):
+        kept, arrays = [], []
+        for program in found:
+            with contextlib.suppress(ScheduleError):
+                kept.append(finish(program))
+                arrays.append(data.draw(st.composite(inputs_of)(program)))
+        check(kept, arrays, (*SCOPES, OTHER))
+
+    run()
+
+
+def check_schedules(check: Check) -> None:
+    """What random primitives make of programs, vectorised loops of any extent among it."""
+
+    @settings(deadline=None, max_examples=3, suppress_health_check=SLOW)
+    @given(st.data())
+    def run(data):
+        kept, arrays = [], []
+        size = data.draw(st.integers(1, 9))
+        for _ in range(12):
+            make, of = (
+                data.draw(st.sampled_from(PROGRAMS)),
+                data.draw(st.sampled_from(["int32", "float32", "int8", "int16", "float64"])),
+            )
+            schedule = Schedule(make(size, of))
+            for _ in range(data.draw(st.integers(1, 8))):
+                with contextlib.suppress(ScheduleError):
+                    one_step(schedule, data)
+            for lanes in data.draw(st.lists(st.sampled_from([2, 4, 5, 8, 16]), max_size=2)):
+                with contextlib.suppress(ScheduleError, IndexError):
+                    _, inner = schedule.split(schedule.loops(data.draw(st.sampled_from(schedule.blocks)))[-1], (None, lanes))
+                    schedule.vectorize(inner)
+            with contextlib.suppress(ScheduleError):
+                program = finish(schedule.program, able=data.draw(st.sampled_from(ABLE)))
+                if any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(program.body)):
+                    continue
+                split_launches(program, SCOPES)
+                kept.append(program)
+                rng = np.random.default_rng(0)
+                shapes = [
+                    tuple(arith.evaluate(arith.wrap(dim), {SizeVar("n", 1): size}) for dim in item.shape) for item in program.inputs
+                ]
+                arrays.append(
+                    [
+                        rng.integers(-4, 5, shape).astype(item.dtype.numpy)
+                        for shape, item in zip(shapes, program.inputs, strict=True)
+                    ]
+                )
+        assume(kept)
+        check(kept, arrays, SCOPES)
+
+    run()
