@@ -1,7 +1,8 @@
 """What is read of a cubin: one made by hand, real ones, and damaged ones."""
 
-from __future__ import contextlib
+from __future__ import annotations
 
+import contextlib
 import struct
 
 from hypothesis import given
