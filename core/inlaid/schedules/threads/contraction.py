@@ -1,8 +1,8 @@
-"""What kernels are sums of products: matrix products and convolutions alike, as rows times columns over a depth.
+"""Recognise contractions: matrix products and convolutions in the one form batch x rows x columns x depth.
 
-Every spatial axis of such a sum belongs to one of its two factors (rows to the left one, columns to the right one) or to both (a
-batch); the reduced axes are its depth. A convolution's rows are output channels, its columns the pixels of all images, its depth
-input channels and places of the window; groups are a batch.
+A spatial axis used by one factor alone is a row axis (left factor) or a column axis (right factor); one used by both is a batch
+axis. The reduction axes are the depth. In a convolution the rows are output channels, the columns are the pixels of all images,
+the depth is input channels and window positions, and the groups are a batch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.rewrite import Rewriter
 
 MANY = 16
-"""Rows or columns of one image, or matrix, that fill tiles well enough by themselves: those of others are a batch."""
+"""Rows or columns of one image or matrix that fill a tile: further axes of that side become batch axes."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A coordinate of a sum of products."""
+    """An axis of a contraction: its variable and extent."""
 
     var: Var
     extent: arith.Expr
@@ -37,9 +37,9 @@ class Axis:
 class Contraction:
     """acc[batch, rows, columns] = sum over depth of left[batch, rows, depth] * right[batch, columns, depth].
 
-    `left` and `right` are values over the axes' variables, before they are widened to the type of the sum; `swapped`: the program
-    multiplies them the other way round. `values` are the iteration variables of the anchor over the axes. `inverse` are those of
-    the last block, over the axes too, where it stores each sum's element: None where it goes over other elements.
+    `left` and `right` are expressions over the axes' variables, before the cast to the accumulator's dtype. `swapped`: the program
+    multiplies right * left. `values` maps the anchor's iteration variables to expressions over the axes. `inverse` does so for the
+    epilogue block, at the accumulator element that it reads; None if the two are not one to one.
     """
 
     anchor: Anchor
@@ -55,12 +55,12 @@ class Contraction:
 
 
 def extent_of(axes: Sequence[Axis]) -> arith.Expr:
-    """How many elements axes have together."""
+    """Product of the axes' extents."""
     return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(axis.extent) for axis in axes))))
 
 
 def coordinates(axes: Sequence[Axis], position: arith.Expr) -> dict[arith.Expr, arith.Expr]:
-    """Where an element is along axes that are counted through, the last one fastest."""
+    """Unflatten a row-major position into one index per axis."""
     found: dict[arith.Expr, arith.Expr] = {}
     for number, axis in reversed(list(enumerate(axes))):
         found[axis.var] = position % axis.extent if number else position
@@ -93,7 +93,7 @@ def prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ())
 
 
 def find_contraction(program: ir.LoopProgram) -> Contraction | None:
-    """The sum of products that a kernel is; None where it is none, or has blocks before the sum."""
+    """Match a kernel as a contraction; None if it is not one or has blocks before the reduction."""
     anchor = find_anchor(program)
     if anchor is None or anchor.before or not anchor.reduced:
         return None
@@ -113,7 +113,7 @@ def find_contraction(program: ir.LoopProgram) -> Contraction | None:
         else:
             values[item.var] = item.var
             axes.append(Axis(item.var, item.extent))
-    first, second = (_over(factor, values, axes) for factor in factors) if len(axes) > len(values) else factors
+    first, second = (_over_axes(factor, values, axes) for factor in factors) if len(axes) > len(values) else factors
     axes = [axis for axis in axes if axis.extent != arith.ONE]
     used = [factor.free_vars() for factor in (first, second)]
     alone = [tuple(axis for axis in axes if axis.var in mine and axis.var not in other) for mine, other in (used, used[::-1])]
@@ -121,14 +121,14 @@ def find_contraction(program: ir.LoopProgram) -> Contraction | None:
     if swapped:
         first, second, alone = second, first, alone[::-1]
     inverse = _inverse(anchor, values)
-    rows, columns = (_together(side, _stored(anchor, values, inverse)) for side in alone)
+    rows, columns = (_tiled_axes(side, _store_indices(anchor, values, inverse)) for side in alone)
     batch = tuple(axis for axis in axes if axis not in rows and axis not in columns)
     depth = tuple(Axis(item.var, item.extent) for item in anchor.reduced if item.extent != arith.ONE)
     return Contraction(anchor, first, second, swapped, batch, rows, columns, depth, values, inverse)
 
 
 def _factors(anchor: Anchor) -> tuple[ir.Expr, ir.Expr] | None:
-    """The factors of acc = acc + a * b, before both are widened."""
+    """Match acc = acc + a * b and return (a, b) without their widening casts."""
     assert isinstance(anchor.block.body, ir.Store)
     match anchor.block.body.value:
         case ir.Binary(op="add", a=ir.Load(buffer=buffer), b=ir.Binary(op="mul", a=a, b=b)) if buffer is anchor.buffer:
@@ -139,21 +139,21 @@ def _factors(anchor: Anchor) -> tuple[ir.Expr, ir.Expr] | None:
 
 
 def _group_size(item: ir.IterVar, factors: tuple[ir.Expr, ir.Expr]) -> int:
-    """Into groups of how many an axis of both factors falls of which one knows only the group, as data of a convolution in groups
-    know of output channels; 0 for any other axis."""
+    """Group size of an axis of which one factor uses the group index alone, such as the output channels of a grouped convolution;
+    0 for any other axis."""
     if not isinstance(item.extent, arith.Const) or not all(item.var in factor.free_vars() for factor in factors):
         return 0
     group, place = Var("group"), Var("place")
     for size in sorted({size for factor in factors for size in _divisors(factor, item.var)}):
         analyzer = arith.Analyzer({group: (0, item.extent.value // size - 1), place: (0, size - 1)})
         values: dict[arith.Expr, arith.Expr] = {item.var: group * size + place}
-        if item.extent.value % size == 0 and any(not _uses(factor, values, place, analyzer) for factor in factors):
+        if item.extent.value % size == 0 and any(not _depends(factor, values, place, analyzer) for factor in factors):
             return size
     return 0
 
 
-def _over(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], axes: Sequence[Axis]) -> ir.Expr:
-    """A factor over axes instead of iteration variables."""
+def _over_axes(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], axes: Sequence[Axis]) -> ir.Expr:
+    """Rewrite a factor from iteration variables to axes."""
     analyzer = arith.Analyzer({axis.var: (0, arith.unwrap(axis.extent - 1)) for axis in axes})
 
     def simplified(node: ir.Expr) -> ir.Expr | None:
@@ -164,19 +164,20 @@ def _over(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], axes: Sequenc
     return Rewriter(values, expr=simplified).expr(value)
 
 
-def _stored(
+def _store_indices(
     anchor: Anchor, values: Mapping[arith.Expr, arith.Expr], inverse: Mapping[arith.Expr, arith.Expr] | None
 ) -> tuple[arith.Expr, ...]:
-    """Where the result is stored, over the axes."""
+    """Indices of the result's store, over the axes."""
     block, own = (anchor.block, values) if inverse is None or not anchor.after else (anchor.after[-1], inverse)
     assert isinstance(block.body, ir.Store)
     return tuple(arith.substitute(index, own) for index in block.body.indices)
 
 
-def _together(axes: Sequence[Axis], stored: Sequence[arith.Expr]) -> tuple[Axis, ...]:
-    """The last of a side's axes that are tiled as one: as many as have constant extents, up to `MANY` elements, or are neighbouring
-    dimensions of the result. Where a place along several axes of any size is told by divisions, nobody knows that threads store
-    elements of their own."""
+def _tiled_axes(axes: Sequence[Axis], stored: Sequence[arith.Expr]) -> tuple[Axis, ...]:
+    """Innermost axes of a side that are tiled as one.
+
+    Taken are axes of constant extents, up to `MANY` elements, and adjacent dimensions of the result. Symbolic axes in other
+    positions would need divisions, by which the race check cannot prove that threads store distinct elements."""
     kept: list[Axis] = []
     for axis in reversed(axes):
         if kept:
@@ -190,7 +191,7 @@ def _together(axes: Sequence[Axis], stored: Sequence[arith.Expr]) -> tuple[Axis,
 
 
 def _indices(value: ir.Expr) -> Iterable[arith.Expr]:
-    """The integers in a value."""
+    """Yield the index expressions in a value."""
     for node in ir.walk_exprs(value):
         if isinstance(node, ir.Load):
             yield from node.indices
@@ -206,13 +207,14 @@ def _divisors(value: ir.Expr, var: Var) -> Iterable[int]:
                     yield size
 
 
-def _uses(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], place: Var, analyzer: arith.Analyzer) -> bool:
+def _depends(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], place: Var, analyzer: arith.Analyzer) -> bool:
     return any(place in arith.free_vars(analyzer.simplify(arith.substitute(index, values))) for index in _indices(value))
 
 
 def _inverse(anchor: Anchor, values: Mapping[arith.Expr, arith.Expr]) -> dict[arith.Expr, arith.Expr] | None:
-    """What the iteration variables of the one block after the sum are for an element of the sum; None where there are several
-    blocks, or where elements of it and of the sum are not one to one."""
+    """Map the epilogue's iteration variables to the axes of the accumulator element that it reads.
+
+    None if there are several epilogue blocks, or their elements and those of the accumulator are not one to one."""
     if not anchor.after:
         return dict(values)
     if len(anchor.after) > 1:
@@ -224,23 +226,23 @@ def _inverse(anchor: Anchor, values: Mapping[arith.Expr, arith.Expr]) -> dict[ar
         return None
     places = [Var(f"place_{item.var.name}") for item in anchor.spatial]
     ranges: arith.Bounds = {place: (0, arith.unwrap(item.extent - 1)) for place, item in zip(places, anchor.spatial, strict=True)}
-    found = _solved(block, loads[0].indices, places, anchor, arith.Analyzer(ranges))
+    found = _solve(block, loads[0].indices, places, anchor, arith.Analyzer(ranges))
     if found is None:
         return None
     own: dict[arith.Expr, arith.Expr] = {place: values[item.var] for place, item in zip(places, anchor.spatial, strict=True)}
     return {var: arith.substitute(value, own) for var, value in found.items()}
 
 
-def _solved(
+def _solve(
     block: ir.Block, indices: Sequence[arith.Expr], places: Sequence[Var], anchor: Anchor, analyzer: arith.Analyzer
 ) -> dict[arith.Expr, arith.Expr] | None:
-    """The iteration variables of a block at which its indices are `places`."""
+    """Solve indices(block.iters) == places for the iteration variables of a block."""
     found: dict[arith.Expr, arith.Expr] = {item.var: arith.ZERO for item in block.iters if item.extent == arith.ONE}
     extents: dict[arith.Expr, arith.Expr] = {item.var: item.extent for item in block.iters}
     for number, index in enumerate(indices):
         used = sorted(arith.free_vars(index) & (extents.keys() - found.keys()), key=lambda var: list(extents).index(var))
         if len(used) == 1 and index is not used[0]:
-            # Several dimensions of the sum are one of the block's.
+            # The block fuses several dimensions of the accumulator.
             value: arith.Expr = arith.ZERO
             size: arith.Expr = arith.ONE
             for other, place, of in reversed(list(zip(indices, places, anchor.spatial, strict=True))):
@@ -251,7 +253,7 @@ def _solved(
             found[used[0]] = analyzer.simplify(value)
             continue
         stride: arith.Expr = arith.ONE
-        for var in _rising(index, used):
+        for var in _by_stride(index, used):
             rest = places[number] // stride
             stride = arith.simplify(stride * extents[var])
             found[var] = analyzer.simplify(rest if var is used[0] and len(used) == 1 else rest % extents[var])
@@ -261,8 +263,8 @@ def _solved(
     return found if right and analyzer.equal(_size(block.iters), _size(anchor.spatial)) else None
 
 
-def _rising(index: arith.Expr, used: Sequence[arith.Expr]) -> list[arith.Expr]:
-    """Variables by their multiples in an index; those without a constant one are left out."""
+def _by_stride(index: arith.Expr, used: Sequence[arith.Expr]) -> list[arith.Expr]:
+    """Variables with a constant stride in an index, by increasing stride."""
     steps = {var: arith.affine(index, var) for var in used if isinstance(var, Var)}
     known: dict[arith.Expr, int] = {
         var: step[0].value for var, step in steps.items() if step is not None and isinstance(step[0], arith.Const)
@@ -275,8 +277,8 @@ def _size(items: Iterable[ir.IterVar]) -> arith.Expr:
 
 
 def is_window(found: Contraction) -> bool:
-    """Whether the depth is a window over the columns and nothing else, as that of a convolution of single channels is: neighbouring
-    columns share elements of it, rows, of which there is one, do not."""
+    """Whether the depth is a sliding window over the columns alone, as in a depthwise convolution: there is one row, so only
+    adjacent columns reuse elements."""
     if found.rows:
         return False
     columns = {axis.var for axis in found.columns}
@@ -286,6 +288,6 @@ def is_window(found: Contraction) -> bool:
 
 
 def is_alone(program: ir.LoopProgram, buffer: ir.Buffer) -> bool:
-    """Whether a buffer is read at one place only."""
+    """Whether all loads of a buffer have the same indices."""
     bodies = (block.body.value for block in blocks_of(program) if isinstance(block.body, ir.Store))
     return len({node.indices for node in ir.walk_exprs(*bodies) if isinstance(node, ir.Load) and node.buffer is buffer}) == 1

@@ -14,8 +14,7 @@ from inlaid.tensor.schedule import Schedule
 
 SUBGROUPS = "threadIdx.y"
 STEP = 4
-"""Partial results that a thread puts together at a time, until so many are left: halves take fewer additions one after another, but
-twice the barriers."""
+"""Fan-in of the reduction tree. A fan-in of 2 has a shorter chain of additions per level, but twice the barriers."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,8 @@ def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> 
 
 
 def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns: int, lanes: int = 1) -> None:
-    """Bind the loops of a block inside a group of rows: the last `columns` of them to the team, in vectors of `lanes`, the one
-    before to the rows."""
+    """Bind the loops of a block inside a row group: the innermost `columns` loops to the team, vectorized by `lanes`, the loop
+    around them to the rows."""
     inner = _inside(s, name, group)
     block = next(block for block in blocks_of(s.program) if block.name == name)
     own = {loop for item, loop in zip(block.iters, axis_loops(s, name), strict=True) if item.kind is ir.IterKind.REDUCTION}
@@ -173,7 +172,7 @@ def _store_parts(
 
 
 def _rank(s: Schedule, name: str) -> int:
-    """Of what a block writes."""
+    """Rank of the buffer that a block writes."""
     block = next(block for block in blocks_of(s.program) if block.name == name)
     assert isinstance(block.body, ir.Store)
     return len(block.body.indices)
@@ -195,7 +194,7 @@ def _reduce_lanes(s: Schedule, vectors: str) -> None:
 
 
 def reducing_loops(s: Schedule, name: str) -> list[Var]:
-    """The loops of a block that reduce, as they are nested."""
+    """Reduction loops of a block, outermost first."""
     block = next(block for block in blocks_of(s.program) if block.name == name)
     kinds = zip(block.iters, axis_loops(s, name), strict=True)
     own = {loop for item, loop in kinds if item.kind is ir.IterKind.REDUCTION}
@@ -203,7 +202,7 @@ def reducing_loops(s: Schedule, name: str) -> list[Var]:
 
 
 def _inside(s: Schedule, name: str, outer: Var | None) -> list[Var]:
-    """The loops of a block inside another."""
+    """Loops of a block inside loop `outer`; all for None."""
     loops = list(s.loops(name))
     return loops[loops.index(outer) + 1 :] if outer is not None else loops
 

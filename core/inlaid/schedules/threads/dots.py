@@ -1,7 +1,7 @@
-"""Sums of products of few rows: the threads of a block share out the depth, and add up their parts in memory that they share.
+"""Skinny contractions (GEMV and few rows): the threads of a block split the depth and add their partial sums in shared memory.
 
-Such a sum reads each element of the right factor once, so that all that counts is that neighbouring threads read neighbours: those
-along the depth where the right factor has these side by side, as rows of weights do, else columns.
+Each element of the right factor is read once, so the kernel is bound by bandwidth and coalescing decides: adjacent threads go along
+the depth if it is contiguous in the right factor, as in rows of weights, else along the columns.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import MemoryScope
 
 FEW, SOME = 8, 4
-"""Rows at most, of which each thread has all; those at a time of a number that is not known."""
+"""Most rows of a skinny contraction, and the rows of its version for a symbolic extent. Each thread computes all of them."""
 RUNS = 4
-"""Steps that a thread takes along the depth at least: fewer do not pay for adding up."""
+"""Fewest steps of a thread along the depth: fewer do not amortize the final reduction."""
 DEEP = 64
-"""Depth from which on it is shared out."""
+"""Least depth that is split among threads."""
 STEP = 4
-"""Places along the depth that a thread takes at a time where neighbours lie along columns: loads in flight."""
+"""Depth elements per step of a thread if columns are contiguous: independent loads in flight."""
 
 
 @dataclass(frozen=True)
 class _Shares:
-    """How a block is shared out: threads along the depth and along columns, and the columns of each."""
+    """Shape of a block: threads along the depth, threads along the columns, and columns per thread (`own`)."""
 
     depth: int
     columns: int
@@ -54,8 +54,9 @@ class _Shares:
 def few_rows(
     s: Schedule, found: Contraction, rows: int, scope: MemoryScope, context: KernelContext
 ) -> tuple[Schedule, Decision] | None:
-    """The schedule of a sum of products for few rows, so many at a time, from the one so far, and how blocks are shared out; None
-    for a short depth, and where what is shared does not fit."""
+    """Schedule a contraction of few rows, `rows` per thread; returns the schedule and the decision on the block's shape.
+
+    None if the depth is below `DEEP`, or the partial sums exceed shared memory."""
     threads = context.capabilities.threads
     assert threads is not None, "a rule for threads schedules for threads"
     problem = problem_of(found)
@@ -63,7 +64,7 @@ def few_rows(
         return None
     along_depth = runs_along(found.right, found.depth, found.columns)
     if not along_depth and problem.columns * problem.batch >= threads.resident * BUSY:
-        return None  # a thread for each column reads neighbours as well, and has nothing to add up
+        return None  # one thread per column is coalesced as well, and needs no final reduction
     step = lanes_of(problem.depth, problem.right_bytes, threads.vector_bytes) if along_depth else STEP
     legal = _shares(rows, problem, threads, scope.capacity, along_depth, step)
     if not legal:
@@ -83,8 +84,8 @@ def _numbers(shares: _Shares) -> tuple[int, ...]:
 
 
 def _shares(rows: int, problem: Problem, threads: Threads, capacity: int, along_depth: bool, step: int) -> list[_Shares]:
-    """The ways to share a block out, best first: a subgroup reads neighbours; as many blocks as keep the device busy, where the
-    depth leaves each thread several steps; among these the fewest parts to add up."""
+    """Legal block shapes, cheapest first. The cost counts coalescing, occupancy and work per thread, then the partial sums to
+    add."""
     steps = -(-problem.depth // step)
     found: list[tuple[float, int, _Shares]] = []
     for depth in (1 << power for power in range(1, threads.block.bit_length())):
@@ -109,11 +110,11 @@ def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> S
     for batch, columns, blocks:
         for p, tx, threads: for ty, threads:
             acc = 0
-            for q: acc += left * right            # step q * parts + p of the depth
+            for q: acc += left * right            # depth step q * parts + p
             parts[p] = acc
         for ty, threads: for tx, threads: out = after(sum over p of parts[p])
 
-    with the threads along the depth and those along columns the other way round where neighbours lie along columns.
+    The two thread axes are swapped if columns are contiguous.
     """
     s, tiling = plan.schedule.copy(), plan.tiling
     sides = [(side.threads, side.runs, side.lanes) for side in (tiling.rows, tiling.columns)]
@@ -146,5 +147,5 @@ def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> S
 
 
 def _written(s: Schedule, name: str) -> str:
-    """The name of the buffer that a block writes."""
+    """Name of the buffer that a block writes."""
     return block_of(s, name).writes[0].buffer.name

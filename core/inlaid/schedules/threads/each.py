@@ -1,4 +1,4 @@
-"""The schedule of kernels that no other rule for threads knows: a thread for each element."""
+"""Fallback schedule for grids of threads: one thread per element."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from inlaid.types import ROW_MAJOR
 
 
 class EachRule:
-    """Takes every kernel whose elements threads can compute by themselves."""
+    """Fallback rule for kernels whose elements are independent."""
 
     name = "each"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Row-major buffers throughout. Declines kernels of which one thread would run loops."""
+        """Offer row-major layouts. Declines kernels in which a single thread would run a loop."""
         made = _schedule(program, context)
         if runs_serially(made.program):
             return None
@@ -36,8 +36,9 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
 
 
 def bound_elements(s: Schedule, block: ir.Block, context: KernelContext) -> Schedule:
-    """The schedule with a thread for each element that a block computes, or for vectors of them; as it was where iterations
-    depend on one another, as those of a loop program of its own may."""
+    """Bind the spatial loops of a block to the grid, one thread per element or vector.
+
+    Returns the schedule unchanged if the iterations are not independent, as those of an opaque loop program may be."""
     threads, made = threads_of(context), s.copy()
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
     chosen: list[Var] = []

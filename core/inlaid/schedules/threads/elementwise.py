@@ -1,4 +1,4 @@
-"""Element-wise kernels: several neighbouring elements a thread, loaded and stored at once."""
+"""Element-wise kernels: each thread loads and stores vectors of contiguous elements."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from inlaid.types import ROW_MAJOR
 
 
 class ElementwiseRule:
-    """Chains of element-wise operators, casts, choices, broadcasts and look-ups, once merged."""
+    """Fused chains of element-wise operators, casts, selects, broadcasts and gathers."""
 
     name = "elementwise"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines reductions, loop programs of their own, and kernels that work out sizes."""
+        """Offer a vectorized schedule. Declines reductions, opaque loop programs and kernels that define sizes."""
         if program.defines:
             return None
         s = Schedule(program)
@@ -49,7 +49,7 @@ def bind_vectors(s: Schedule, block: ir.Block, threads: int, pieces: int = 1, la
     becomes
     for b, blocks: for t, threads: for piece: for lane in lanes, vectorised: out[i, j + lane] = ...
 
-    A block without loops, of one element, stays as it is.
+    A block of one element has no loops and stays unbound.
     """
     loops = list(s.loops(block.name))
     if not loops:
@@ -61,9 +61,10 @@ def bind_vectors(s: Schedule, block: ir.Block, threads: int, pieces: int = 1, la
 
 
 def lanes_of(block: ir.Block, vector_bytes: int) -> int:
-    """How many neighbouring elements of a block a thread should take along its last iteration variable: a power of two, so that the
-    widest of its accesses has at most `vector_bytes`, and each starts at a multiple of its length; 1 where accesses leave gaps or
-    indices choose values. A reduction keeps as many partial results."""
+    """Vector lanes for the innermost iteration variable of a block: a power of two.
+
+    The widest access has at most `vector_bytes`, and every access starts at a multiple of the lanes. 1 if an access is strided, or
+    a select depends on the variable. A reduction keeps one partial result per lane."""
     if not block.iters or not isinstance(block.body, ir.Store):
         return 1
     item, store = block.iters[-1], block.body
@@ -80,18 +81,18 @@ def lanes_of(block: ir.Block, vector_bytes: int) -> int:
             return 1
         starts.append(start)
         widest = max(widest, buffer.dtype.bytes)
-    if not starts or any(_chooses(node, item.var) for node in ir.walk_exprs(store.value)):
+    if not starts or any(_selects_by(node, item.var) for node in ir.walk_exprs(store.value)):
         return 1
     lanes = 1 << max((vector_bytes // widest).bit_length() - 1, 0)
     if isinstance(item.extent, arith.Const):
         lanes = min(lanes, 1 << max(item.extent.value.bit_length() - 1, 0))
-    while lanes > 1 and not all(_divides(lanes, start) for start in starts):
+    while lanes > 1 and not all(_aligned(lanes, start) for start in starts):
         lanes //= 2
     return lanes
 
 
 def _start(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], var: Var) -> arith.Linear | None:
-    """Where in a buffer an access is at 0 of a variable along which its elements lie side by side; None for any other."""
+    """Flat offset of a unit-stride access at var = 0; None for any other stride."""
     last = arith.affine(indices[-1], var)
     if last is None or last[0] != arith.ONE or any(var in arith.free_vars(index) for index in (last[1], *indices[:-1])):
         return None
@@ -101,10 +102,10 @@ def _start(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Exp
     return analyzer.linear(place)
 
 
-def _divides(lanes: int, start: arith.Linear) -> bool:
+def _aligned(lanes: int, start: arith.Linear) -> bool:
     return all(count % lanes == 0 for count in (*start.terms.values(), start.constant))
 
 
-def _chooses(node: ir.Expr, var: Var) -> bool:
-    """Whether a variable decides which of two values is read."""
+def _selects_by(node: ir.Expr, var: Var) -> bool:
+    """Whether a node is a select whose condition depends on a variable."""
     return isinstance(node, ir.Select) and isinstance(node.condition, ir.Index) and var in arith.free_vars(node.condition.index)

@@ -1,4 +1,4 @@
-"""Loops onto the axes of a grid: how many threads a block has, and how many elements a thread."""
+"""Bind loops to the axes of a grid: decide the threads of a block and the elements of a thread."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from inlaid.types import MemoryScope
 
 BLOCKS, THREADS = "blockIdx.x", "threadIdx.x"
 SCOPE_OWNER = "block"
-MOST = 4
-"""Pieces of work that a thread takes at most: more save little of what a thread costs, and take registers."""
+MAX_PIECES = 4
+"""Most elements or vectors per thread: beyond it the saved thread overhead is small, and register pressure grows."""
 WAVES = 2
-"""How often the device should still be filled where a thread takes several pieces: the last wave is then seldom half empty."""
+"""Fewest full waves that remain if a thread takes several pieces: it bounds the loss by a partial last wave."""
 
 
 def threads_of(context: KernelContext) -> Threads:
-    """The threads of the target, which has some."""
+    """`Capabilities.threads` of the target; not None for these rules."""
     threads = context.capabilities.threads
     assert threads is not None, "a rule for threads schedules for threads"
     return threads
 
 
 def shared_scope(context: KernelContext) -> MemoryScope | None:
-    """The memory that the threads of a block share; None where they share none."""
+    """Memory scope that a block owns; None if the target declares none."""
     return next((scope for scope in context.capabilities.scopes if scope.owner == SCOPE_OWNER), None)
 
 
@@ -38,21 +38,21 @@ def exchanging(context: KernelContext) -> int:
 
 
 def expected(extent: arith.Expr) -> int:
-    """A size, or what is assumed of a symbolic one."""
+    """Constant value of an extent, or the size hint of a symbolic one."""
     return arith.size_hint(arith.unwrap(extent))
 
 
 def decide_block(context: KernelContext) -> Decision:
-    """Threads of a block: all that there may be, since blocks wait for nothing here; fewer leave more registers to each."""
+    """Decide the threads of a block. Default: the most, since there are no barriers. Fewer leave more registers per thread."""
     threads = threads_of(context)
     sizes = [threads.block >> step for step in range(threads.block.bit_length()) if threads.block >> step >= threads.subgroup]
     return context.decide("block", reversed(sizes), threads.block)
 
 
 def decide_pieces(context: KernelContext, pieces: int) -> Decision:
-    """Pieces of work for a thread, of some number in all: as many as still fill the device `WAVES` times, at most `MOST`."""
+    """Decide the elements or vectors per thread, of `pieces` in all: as many as leave `WAVES` full waves, at most `MAX_PIECES`."""
     resident = threads_of(context).resident * WAVES
-    options = [1 << step for step in range(MOST.bit_length())]
+    options = [1 << step for step in range(MAX_PIECES.bit_length())]
     best = max(count for count in options if count == 1 or pieces >= count * resident)
     return context.decide("pieces", options, best)
 
@@ -61,7 +61,7 @@ def bind_flat(s: Schedule, loop: Var, block: int, pieces: int = 1) -> None:
     """
     for i in n    becomes    for b in n / (pieces * block), blocks: for t in block, threads: for piece in pieces
 
-    where neighbouring threads take neighbouring iterations. A loop of fewer iterations has a thread for each.
+    Adjacent threads take adjacent iterations. A constant extent below `block` shrinks the block.
     """
     extent = loop_extent(s, loop)
     count = block
@@ -78,6 +78,6 @@ def bind_flat(s: Schedule, loop: Var, block: int, pieces: int = 1) -> None:
 
 
 def is_elementwise(block: ir.Block) -> bool:
-    """Whether a block computes each element of one buffer by itself."""
+    """Whether a block stores one buffer and has no reduction axis."""
     spatial = all(item.kind is ir.IterKind.SPATIAL for item in block.iters)
     return spatial and block.init is None and isinstance(block.body, ir.Store)

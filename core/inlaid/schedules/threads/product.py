@@ -1,9 +1,8 @@
-"""Sums of products on grids of threads: matrix products and convolutions.
+"""Tiled contractions on grids of threads: matrix products and convolutions.
 
-A block of threads computes a tile of rows and columns, each thread some of them in registers. Where threads share memory, they
-fetch the tiles of both factors for a step of the depth together, in a phase beside the one that computes; else each thread fetches
-what it needs itself. Where tiles are few, the depth is cut into parts, which a second kernel adds up; sums of few rows are shared
-out as `dots` has it.
+A block of threads computes a tile, and each thread a register tile of it. With shared memory, the threads fetch the tiles of both
+factors for each depth step cooperatively; without it each thread loads its own operands. If tiles are too few to fill the device,
+the depth is split (split-K) and a second kernel adds the parts. Contractions of few rows take the schedule of `dots`.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, MemoryScope
 
 PARTS = (1, 2, 4, 8, 16, 32, 64)
-"""Into how many parts a depth may be cut."""
+"""Legal split-K factors."""
 
 
 class ProductRule:
-    """Sums of products, as `find_contraction` finds them: of rows and columns, in any order of dimensions and for any size."""
+    """Contractions as `find_contraction` matches them, with any layout of operands and static or symbolic extents."""
 
     name = "thread_product"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines sums of a single product, those without columns, which share nothing, windows, those of fewer elements than
-        blocks have threads, and those of which the primitives cannot tell that threads store elements of their own."""
+        """Declines a depth of 1, contractions without columns or operand reuse (depthwise windows), outputs smaller than a block of
+        threads, and those for which the primitives cannot prove that threads store distinct elements."""
         made = prepared(program)
         if made is None:
             return None
@@ -72,12 +71,12 @@ class ProductRule:
 
 
 def _tiled(s: Schedule, found: Contraction, context: KernelContext, scope: MemoryScope | None, offer: Offer) -> Offer | None:
-    """An offer for a sum over tiles, with layouts and versions of another."""
+    """Offer the tiled schedule, with the layouts and versions of `offer`; None if no tiling is legal."""
     threads, problem = context.capabilities.threads, problem_of(found)
     assert threads is not None, "a rule for threads schedules for threads"
     memory = Memory(0 if scope is None else scope.capacity)
     tilings = rank_tilings(problem, threads, memory)
-    if not tilings and scope is not None:  # not even the smallest tiles fit there
+    if not tilings and scope is not None:  # the smallest tiles exceed shared memory
         scope, memory = None, Memory(0)
         tilings = rank_tilings(problem, threads, memory)
     if not tilings:
@@ -98,7 +97,7 @@ def _tiled(s: Schedule, found: Contraction, context: KernelContext, scope: Memor
 
 
 def _made(schedule: Schedule) -> Schedule:
-    """A schedule that was tried already: where the primitives refuse it, there is no offer."""
+    """Return a schedule that was built before the offer: if the primitives refuse it, there is no offer."""
     return schedule
 
 
@@ -112,7 +111,7 @@ def _tiling(numbers: tuple[int, ...]) -> Tiling:
 
 
 def _stages(tiling: Tiling, problem: Problem, memory: Memory, found: Contraction, context: KernelContext) -> Decision:
-    """Whether a tile is fetched while the one before is used: it takes one barrier a step instead of two, and twice the memory."""
+    """Decide on double buffering of the shared tiles: one barrier per step instead of two, for twice the memory."""
     depth = known_extent(extent_of(found.depth))
     able = bool(memory.shared) and depth is not None and 2 * shared_bytes(tiling, problem) <= memory.shared
     return context.decide("stages", (1, 2) if able else (1,), 2 if able else 1)
@@ -123,7 +122,7 @@ def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
     for batch, rows, columns, blocks:
         for ty, tx, threads: acc = 0
         for q:
-            for ty, tx, threads: left = ...       # the tile of a step, in shared memory
+            for ty, tx, threads: left = ...       # cooperative fetch of a step into shared memory
             for ty, tx, threads: right = ...
             for ty, tx, threads: for ki: acc += left * right
         for ty, tx, threads: out = after(acc)
@@ -134,7 +133,7 @@ def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
         for ty, tx, threads:
             acc = 0
             for q:
-                left = ...                        # a thread's own rows, in registers
+                left = ...                        # the thread's rows, in registers
                 right = ...
                 acc += left * right               # ki unrolled
             out = after(acc)

@@ -1,4 +1,4 @@
-"""The loops of a sum of products over tiles, from the form that `tiles` gives it: fetched together, or by each thread for itself.
+"""Loop nests of tiled contractions, from the form that `tiles` makes: with cooperative fetch, or with loads by each thread.
 
 A target's instructions on small matrices have a rule of the target's own over the same form: a tensor intrinsic takes the place of
 the loops over `ki` and over a thread's rows and columns, copies of both factors in a scope of the target's own that of registers,
@@ -22,16 +22,16 @@ COLUMN_BLOCKS, ROW_BLOCKS, BATCHES = "blockIdx.x", "blockIdx.y", "blockIdx.z"
 COLUMN_THREADS, ROW_THREADS = "threadIdx.x", "threadIdx.y"
 THREAD_AXES = {"mt": ROW_THREADS, "nt": COLUMN_THREADS}
 OWN_LOOPS = ("mj", "mv", "nj", "nv")
-"""Names of loops of a tile: over threads, and over the rows and columns that a thread has itself."""
+"""Loop names of a tile: thread loops, and loops of the register tile."""
 BANKS_BYTES, VECTOR_BYTES = 128, 16
-"""Bytes of all banks of shared memory, and of the widest access to it: so much longer are the lines of a tile, so that threads that
-store a column of it meet in few banks, and vectors stay aligned."""
+"""Bytes of all banks of shared memory, and of the widest access. Lines of a tile are padded by one such access: it avoids most bank
+conflicts of column stores and keeps vectors aligned."""
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """A sum of products to schedule: its tiling, the name of shared memory ("": there is none), copies of a tile there, and the
-    bytes of a vector."""
+    """A contraction to schedule. `shared` is the scope of shared memory, "" for none; `stages` the copies of a shared tile, 2 for
+    double buffering; `vector_bytes` the width of loads."""
 
     schedule: Schedule
     found: Contraction
@@ -47,24 +47,25 @@ def known_extent(extent: arith.Expr) -> int | None:
 
 
 def loop_of(loop: Var) -> str:
-    """What a loop goes over, by the names of `tiles`."""
+    """Name of the axis of a loop, as in `tiles`."""
     return loop.name.removeprefix("v")
 
 
 def block_of(s: Schedule, name: str) -> ir.Block:
-    """The block of a name."""
+    """Find a block by name."""
     return next(block for block in blocks_of(s.program) if block.name == name)
 
 
 def _sides(plan: ProductPlan) -> tuple[tuple[Side, ir.Expr, tuple[Axis, ...]], ...]:
-    """How both factors are shared out, what they are, and along which axes besides the depth."""
+    """Side, expression and axes besides the depth of each factor."""
     found, tiling = plan.found, plan.tiling
     return ((tiling.rows, found.left, found.rows), (tiling.columns, found.right, found.columns))
 
 
 def nest_of_sum(s: Schedule, total: str, around: int) -> tuple[Var | None, Var | None, str | None]:
-    """Put the loops of a tile's sum in order: steps, threads, depth of a step, and each thread's own; its init apart. Steps and
-    depth, None where there is one, and the block of the init."""
+    """Order the loops of a tile's reduction: steps, threads, depth of a step, register tile; and decompose its init.
+
+    Returns the loops over steps and depth, None for a unit extent, and the init block."""
     *_, steps, depth = axis_loops(s, total)
     own = [loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth]
     threads = [loop for loop in own if loop_of(loop) in THREAD_AXES]
@@ -75,7 +76,7 @@ def nest_of_sum(s: Schedule, total: str, around: int) -> tuple[Var | None, Var |
 
 
 def through_shared(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str], outside: list[Var]) -> None:
-    """Place the sum of a block's tile, and the phases that fetch a step of it."""
+    """Schedule the reduction of a block's tile, and the cooperative fetches of each step."""
     *factors, total = blocks
     s.compute_at(total, outside[-1])
     steps, depth, init = nest_of_sum(s, total, len(outside))
@@ -96,7 +97,7 @@ def through_shared(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str],
 
 
 def _keep_own(s: Schedule, total: str, name: str, depth: Var) -> None:
-    """Load what a thread needs of a shared tile for one place along the depth into registers, by vectors."""
+    """Load a thread's fragment of a shared tile into registers for each depth element, vectorized."""
     fragment = s.cache_read(total, name, "register")
     s.compute_at(fragment, depth)
     loops = s.loops(fragment)
@@ -108,7 +109,7 @@ def _keep_own(s: Schedule, total: str, name: str, depth: Var) -> None:
 def _fetch_together(
     s: Schedule, plan: ProductPlan, name: str, loops: Sequence[Var], side: Side, value: ir.Expr, axes: tuple[Axis, ...]
 ) -> None:
-    """Share out the elements of a tile among all threads, neighbours to neighbours."""
+    """Distribute the elements of a tile over all threads, so that loads are coalesced."""
     if not loops:
         return
     tiling = plan.tiling
@@ -141,7 +142,7 @@ def vector_lanes(value: ir.Expr, axes: tuple[Axis, ...], vector_bytes: int) -> i
 
 
 def _widen(s: Schedule, name: str, size: int, bytes_: int) -> None:
-    """Make the lines of a shared tile longer by a vector, so that those of one column lie in several banks."""
+    """Pad the lines of a shared tile by a vector, to avoid bank conflicts along columns."""
     buffer = next(stmt.buffer for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name)
     factor, more = min(size & -size, BANKS_BYTES // bytes_), VECTOR_BYTES // bytes_
     if more < factor and len(buffer.shape) > 1:
@@ -149,7 +150,7 @@ def _widen(s: Schedule, name: str, size: int, bytes_: int) -> None:
 
 
 def in_threads(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str], outside: list[Var]) -> None:
-    """Place the sum of a thread's own rows and columns, and the loads of a step of it."""
+    """Schedule the reduction of a register tile, and the thread's own loads of each step."""
     *factors, total = blocks
     s.compute_at(total, outside[-1])
     steps, depth, init = nest_of_sum(s, total, len(outside))
@@ -169,7 +170,7 @@ def in_threads(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str], out
 
 
 def _unroll_or_vectorize(s: Schedule, loops: Sequence[Var], lanes: int) -> None:
-    """Unroll loops but for the innermost, which becomes a vector where it is as long as one, or several."""
+    """Unroll loops; vectorize the innermost one if its extent is a multiple of `lanes`."""
     for loop in loops[:-1]:
         s.unroll(loop)
     if loops:
@@ -185,14 +186,14 @@ def _unroll_or_vectorize(s: Schedule, loops: Sequence[Var], lanes: int) -> None:
 
 
 def bind_threads(s: Schedule, name: str) -> None:
-    """Bind the loops over rows and columns of threads around a block."""
+    """Bind the thread loops around a block."""
     for loop in s.loops(name):
         if loop_of(loop) in THREAD_AXES:
             s.bind(loop, THREAD_AXES[loop_of(loop)])
 
 
 def mark_own(s: Schedule, name: str, vectors: bool = True) -> None:
-    """Unroll the loops over a thread's own rows and columns; neighbouring columns become vectors."""
+    """Unroll the loops of the register tile; vectorize the innermost column loop if `vectors`."""
     for loop in s.loops(name):
         if vectors and loop_of(loop) == "nv" and loop_extent(s, loop) != arith.ONE:
             s.vectorize(loop)
@@ -201,7 +202,7 @@ def mark_own(s: Schedule, name: str, vectors: bool = True) -> None:
 
 
 def stores_vectors(s: Schedule, store: str) -> bool:
-    """Whether neighbouring columns of a thread are neighbours where they are stored."""
+    """Whether adjacent columns of a thread are contiguous in the store."""
     block = block_of(s, store)
     assert isinstance(block.body, ir.Store)
     lane = next(item.var for item in block.iters if loop_of(item.var) == "nv")

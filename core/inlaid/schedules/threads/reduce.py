@@ -1,6 +1,6 @@
-"""Reductions of any shape: a thread for each element of the result, which works its reductions out in registers.
+"""Reductions of any shape: one thread per output element reduces in registers.
 
-Windows are such kernels, pooling and depthwise convolution, and samples of images.
+Covers sliding windows (pooling, depthwise convolution) and image sampling.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from inlaid.tensor.transform.paths import loops_around
 from inlaid.types import ROW_MAJOR
 
 UNROLLED = 32
-"""Steps of reductions that are written out: a window's, whose addresses then differ by constants."""
+"""Most iterations of a reduction that is unrolled, such as a window's: addresses then differ by constants."""
 
 
 class ReduceRule:
-    """Kernels of several reductions, each read where it is written, and element-wise blocks before, between and after them."""
+    """Any number of reductions, each consumed element-wise, with element-wise prologue, epilogue and blocks between."""
 
     name = "reduce"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines what reads several results of a reduction for one of its own, and whatever a primitive refuses."""
-        # Of a reduction that may be empty what that gives is left to its init.
+        """Declines kernels in which an output element reads several elements of a reduction, and what a primitive refuses."""
+        # An empty reduction gives its init.
         if program.defines or without_empty(program) is None:
             return None
         if not any(block.init is not None for block in blocks_of(program)):
@@ -56,7 +56,7 @@ def _schedule(program: ir.LoopProgram, threads: int, context: KernelContext) -> 
     for name in [block.name for block in blocks_of(s.program)][:-1]:
         block = _block(s, name)
         if not isinstance(block.body, ir.Store):
-            raise ScheduleError(f"block {name} is a loop program of its own")
+            raise ScheduleError(f"block {name} must be a store, found an opaque loop program")
         if (
             is_elementwise(block)
             and _written(block) not in program.params
@@ -64,16 +64,16 @@ def _schedule(program: ir.LoopProgram, threads: int, context: KernelContext) -> 
         ):
             s.compute_inline(name)
     s.apply(COLLAPSE)
-    late = _late(s)
+    unbound = _reduced_blocks(s)
     for final in [block.name for block in blocks_of(s.program) if _written(block) in s.program.params]:
         reduces = _block(s, final).init is not None
         stored = s.cache_write(final, "register") if reduces else final
-        own = [name for name in _needed(s, stored) if name in late]
+        own = [name for name in _producers(s, stored) if name in unbound]
         if own:
             _bind_element(s, stored, own, threads)
-            late = [name for name in late if name not in own]
-    if late:
-        raise ScheduleError(f"block {late[0]} is read for several results")
+            unbound = [name for name in unbound if name not in own]
+    if unbound:
+        raise ScheduleError(f"block {unbound[0]} must feed one output, found several")
     for block in blocks_of(s.program):
         loops = [stmt for stmt in loops_around(block_path(s.program, block.name)) if stmt.kind is ir.ForKind.THREAD]
         if not loops:
@@ -82,15 +82,15 @@ def _schedule(program: ir.LoopProgram, threads: int, context: KernelContext) -> 
 
 
 def _bind_element(s: Schedule, final: str, own: list[str], threads: int) -> None:
-    """Give each element of a block a thread, which works out its own reductions."""
+    """Bind each element of a block to a thread, and compute the reductions that it reads inside that thread."""
     loops = s.loops(final)
     if not loops:
-        raise ScheduleError(f"block {final} has one element")
+        raise ScheduleError(f"block {final} must have a loop to bind, found a single element")
     element = s.fuse(*loops) if len(loops) > 1 else loops[0]
     extent = loop_extent(s, element)
     count = max(min(threads, extent.value), 1) if isinstance(extent, arith.Const) else threads
-    if any(not arith.prove(arith.compare("==", _results(_block(s, name)), extent)) for name in own):
-        raise ScheduleError(f"several elements of block {final} are worked out from one of {', '.join(own)}")
+    if any(not arith.prove(arith.compare("==", _elements(_block(s, name)), extent)) for name in own):
+        raise ScheduleError(f"blocks {', '.join(own)} must have as many elements as block {final}")
     outer, element = s.split(element, (None, count))
     for name in reversed(own):
         s.compute_at(name, element)
@@ -100,14 +100,14 @@ def _bind_element(s: Schedule, final: str, own: list[str], threads: int) -> None
     s.bind(element, THREADS)
 
 
-def _results(block: ir.Block) -> arith.Expr:
-    """How many elements a block works out."""
+def _elements(block: ir.Block) -> arith.Expr:
+    """Number of elements that a block stores."""
     spatial = (arith.unwrap(item.extent) for item in block.iters if item.kind is ir.IterKind.SPATIAL)
     return arith.simplify(arith.wrap(arith.product(tuple(spatial))))
 
 
-def _late(s: Schedule) -> list[str]:
-    """The reductions, and what is worked out from them on the way to results."""
+def _reduced_blocks(s: Schedule) -> list[str]:
+    """Reductions, and the element-wise blocks between them and the outputs."""
     found: list[str] = []
     made: set[ir.Buffer] = set()
     for block in blocks_of(s.program):
@@ -117,12 +117,12 @@ def _late(s: Schedule) -> list[str]:
             if not result:
                 made.add(_written(block))
         elif not is_elementwise(block):
-            raise ScheduleError(f"block {block.name} is a loop program of its own")
+            raise ScheduleError(f"block {block.name} must be element-wise or a reduction, found an opaque loop program")
     return found
 
 
-def _needed(s: Schedule, final: str) -> list[str]:
-    """The blocks whose results a block reads, directly or not, in order; results of the kernel are read as they are."""
+def _producers(s: Schedule, final: str) -> list[str]:
+    """Transitive producers of a block in program order, except those that write outputs."""
     blocks = blocks_of(s.program)
     place = next(place for place, block in enumerate(blocks) if block.name == final)
     wanted = {region.buffer for region in blocks[place].reads}
@@ -135,14 +135,14 @@ def _needed(s: Schedule, final: str) -> list[str]:
 
 
 def _unroll(s: Schedule, name: str, element: Var) -> None:
-    """Write a short reduction out. Raises `ScheduleError` where a thread would work out several elements."""
+    """Unroll a short reduction. Raises `ScheduleError` if a thread would compute several elements of it."""
     loops = list(s.loops(name))
     inner = loops[loops.index(element) + 1 :]
     block = _block(s, name)
     kinds = zip(block.iters, block.bindings, strict=True)
     reducing = {binding for item, binding in kinds if item.kind is ir.IterKind.REDUCTION}
     if not reducing.issuperset(inner):
-        raise ScheduleError(f"several elements of what block {name} computes are read for one")
+        raise ScheduleError(f"expected one element of block {name} per thread, found a spatial loop inside the thread")
     extents = [loop_extent(s, loop) for loop in inner]
     if (
         all(isinstance(extent, arith.Const) for extent in extents)
@@ -153,7 +153,7 @@ def _unroll(s: Schedule, name: str, element: Var) -> None:
 
 
 def _is_cheap(block: ir.Block) -> bool:
-    """Whether each reader had better work an element out again: `is_cheap`, and choices by indices, as padding is."""
+    """Whether recomputing an element in each reader is cheap: as `is_cheap`, below selects by index such as padding."""
     assert isinstance(block.body, ir.Store)
     value = block.body.value
     while isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):

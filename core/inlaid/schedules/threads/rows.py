@@ -1,6 +1,6 @@
-"""Reductions along rows or across them, with all that is element-wise around: softmax, norms, means, extremes.
+"""Row reductions, contiguous or strided, with their element-wise prologue and epilogue: softmax, norms, mean, min, max.
 
-The threads of a block share rows where they share memory; elsewhere a thread has a row of its own.
+With shared memory a team of threads reduces a row cooperatively; without it one thread reduces a row.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
 
 LEAST = 4
-"""Elements of a row for each thread of a team: below, putting partial results together takes longer than what is saved."""
+"""Fewest elements of a row per thread of a team: below it, combining the partial results costs more than it saves."""
 
 LONG = 64
-"""Elements of a row for each thread from which on a second kernel is worth its launch."""
+"""Fewest elements of a row per thread that amortize the launch of a second kernel."""
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """`names` are the blocks before the last one, `final`, that have to do with its rows; `scalars` the buffers of a value for each
-    row; `rows` the places of the iteration variables of the last block in which reductions differ. `along`: a reduction runs over
-    neighbouring elements; else neighbouring rows do."""
+    """The blocks of a row kernel. `final` is the last one; `names` are those fused into its rows, `loose` those that are not.
+    `scalars` are the buffers with one value per row. `rows` are the positions of the row axes among the iteration variables of
+    `final`. `along`: the reduction axis is contiguous; otherwise the row axis is."""
 
     names: tuple[str, ...]
     loose: tuple[str, ...]
@@ -43,12 +43,12 @@ class _Kernel:
 
 
 class RowsRule:
-    """Reductions of rows, in any number, and element-wise blocks before, between and after them."""
+    """Any number of row reductions with element-wise prologue, epilogue and blocks between."""
 
     name = "rows"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines reductions of anything but plain rows, several results, and whatever a primitive refuses."""
+        """Declines reductions of other axes, several outputs, and what a primitive refuses."""
         if len(program.outputs) != 1 or program.defines or without_empty(program) is None:
             return None
         if not any(block.init is not None for block in blocks_of(program)):
@@ -76,7 +76,7 @@ class RowsRule:
 
 
 def _kernel(s: Schedule) -> _Kernel | None:
-    """What a kernel consists of; None where its reductions run neither all along rows nor all across."""
+    """Match the blocks of a row kernel; None if its reductions are neither all contiguous nor all strided."""
     last = blocks_of(s.program)[-1]
     final = last.name if last.init is None else s.cache_write(last.name)
     *producers, last = blocks_of(s.program)
@@ -100,7 +100,7 @@ def _kernel(s: Schedule) -> _Kernel | None:
 
 
 def _extents(s: Schedule, kernel: _Kernel) -> tuple[int, int]:
-    """How many rows there are, and how long the longest of the reductions is, as far as is known."""
+    """Number of rows and length of the longest reduction, symbolic extents by their hints."""
     rows = columns = 1
     for block in blocks_of(s.program):
         if block.name == kernel.final:
@@ -115,14 +115,14 @@ def _extents(s: Schedule, kernel: _Kernel) -> tuple[int, int]:
 
 
 def _teams(context: KernelContext) -> list[int]:
-    """How many threads may share a row: powers of two."""
+    """Legal team sizes: powers of two; 1 alone without shared memory."""
     threads = threads_of(context)
     return [1 << step for step in range(threads.block.bit_length())] if shared_scope(context) else [1]
 
 
 def _team(context: KernelContext, rows: int, columns: int, along: bool) -> int:
-    """Threads for a row: as many as fill the device with all rows, and no more than have `LEAST` elements each. A subgroup reads
-    neighbouring elements at once: those of a row, or those of neighbouring rows, which then have to be in one block."""
+    """Default team size: fills the device with all rows, with at least `LEAST` elements per thread. A subgroup's accesses coalesce
+    along the contiguous axis: within a row, or across rows, which then must share a block."""
     threads = threads_of(context)
     wanted = -(-threads.resident // max(rows, 1))
     most = min(max(wanted, threads.subgroup), threads.block) if along else min(wanted, threads.block // threads.subgroup)
@@ -130,20 +130,21 @@ def _team(context: KernelContext, rows: int, columns: int, along: bool) -> int:
 
 
 def _pieces(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> Decision:
-    """Into how many pieces to cut rows, each of which a team of its own reduces, before another kernel puts their results together:
-    as many as fill the device, of `LONG` elements a thread. Several reductions would each take two kernels: rows stay whole."""
+    """Decide into how many pieces rows are split (split-K): a team reduces each, and a second kernel combines them.
+
+    The default fills the device with `LONG` elements per thread. With several reductions, which would take two kernels each, 1."""
     if sum(block.init is not None for block in blocks_of(s.program)) != 1:
         return context.decide("pieces", (1,), 1)
     rows, columns = _extents(s, kernel)
     resident = threads_of(context).resident
-    # Where nobody knows how long rows are, a launch too many costs less than a device that is idle.
+    # If the row length is symbolic, a superfluous launch costs less than an idle device.
     least = LONG if is_static(s.program) else LEAST
     best = max(min(resident // (max(rows, 1) * team), columns // (least * team)), 1)
     return context.decide("pieces", (1 << step for step in range(resident.bit_length())), 1 << (best.bit_length() - 1))
 
 
 def _split(s: Schedule, kernel: _Kernel, pieces: int) -> _Kernel:
-    """Reduce pieces of rows. The kernel that does so, before the one that is left."""
+    """Split the reduction axis into pieces by rfactor. Returns the first kernel, which reduces the pieces."""
     block = next(block for block in blocks_of(s.program) if block.init is not None)
     loops = reducing_loops(s, block.name)
     loop = s.fuse(*loops) if len(loops) > 1 else loops[0]
@@ -165,7 +166,7 @@ def _bind_loose(s: Schedule, kernel: _Kernel, context: KernelContext) -> None:
 def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> None:
     """
     for rows, blocks:
-        for each reduction: its partial results, by thread; these, by fewer threads; the reduction, by one
+        for each reduction: a partial result per thread, combined by a tree of fewer threads
         for columns, threads: out = g(x, reduced)
     """
     loops = axis_loops(s, kernel.final)
@@ -174,13 +175,13 @@ def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -
     if rows and columns:
         s.reorder(*rows, *columns)
     if team == 1:
-        _alone(s, kernel, rows, context)
+        _thread_per_row(s, kernel, rows, context)
     else:
-        _together(s, kernel, rows, columns, team, context)
+        _team_per_row(s, kernel, rows, columns, team, context)
 
 
-def _alone(s: Schedule, kernel: _Kernel, rows: list[Var], context: KernelContext) -> None:
-    """A thread for each row."""
+def _thread_per_row(s: Schedule, kernel: _Kernel, rows: list[Var], context: KernelContext) -> None:
+    """Bind one thread per row."""
     if not rows:
         return
     row = s.fuse(*rows) if len(rows) > 1 else rows[0]
@@ -196,10 +197,10 @@ def _alone(s: Schedule, kernel: _Kernel, rows: list[Var], context: KernelContext
         s.set_scope(name, "register")
 
 
-def _together(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[Var], size: int, context: KernelContext) -> None:
-    """Several threads for each row, and several rows for each block."""
+def _team_per_row(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[Var], size: int, context: KernelContext) -> None:
+    """Bind a team of threads per row and several rows per block."""
     scope = shared_scope(context)
-    assert scope is not None, "threads put partial results together in memory that they share"
+    assert scope is not None, "a team combines partial results in shared memory"
     width = threads_of(context).vector_bytes if kernel.along else 0
     lanes = {block.name: lanes_of(block, width) for block in blocks_of(s.program)}
     team = Team(size, "threadIdx.y", "threadIdx.x", scope.name)

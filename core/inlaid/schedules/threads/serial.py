@@ -1,4 +1,4 @@
-"""Kernels of which one thread runs loops: their operators have no parallel form on grids of threads."""
+"""Serial kernels: one thread runs the loops of operators that have no parallel form."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _SPREAD = (ir.ForKind.THREAD, ir.ForKind.PARALLEL)
 
 
 class SerialRule:
-    """Takes every kernel. Reports name kernels by this rule: they use a small part of a device."""
+    """Last fallback: leave any kernel serial. Reports list its kernels, since they leave the device idle."""
 
     name = "serial"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Row-major buffers throughout."""
+        """Offer row-major layouts and the unscheduled program."""
         return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: Schedule(program)))
 
 
 def runs_serially(program: ir.LoopProgram) -> bool:
-    """Whether one thread runs loops of a scheduled kernel, once independent ones are found. Loops around those over threads do not
-    count: the host runs them."""
+    """Whether a scheduled kernel keeps a serial loop outside threads after `parallel_loops`. Loops around launches do not count:
+    the host runs them."""
     return _serial(parallel_loops(compact_buffers(simplify_program(flatten_blocks(program)))).body)
 
 

@@ -1,4 +1,4 @@
-"""Which tiles a sum of products is cut into on a grid of threads: a small analytic model of the device."""
+"""Analytic cost model that ranks the tilings of a contraction on a grid of threads."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from inlaid.schedules.threads.contraction import Contraction, extent_of
 from inlaid.schedules.threads.tiles import Side, Tiling
 
 OWN = (8, 4, 2, 1)
-"""Rows or columns of a thread."""
+"""Rows or columns of a register tile."""
 OTHER_REGISTERS = 28
-"""Registers of a thread besides sums and factors: addresses, counters, what is being fetched."""
+"""Registers of a thread besides accumulators and operands: addresses, counters, loads in flight."""
 BUSY = 1 / 4
-"""Of the threads that a device holds: so many keep it busy where each has several independent sums."""
+"""Occupancy that saturates the device, given several independent accumulators per thread."""
 LAUNCH = 4000.0
-"""Multiply-adds of a thread in the time of one more launch, roughly: 4 microseconds at 1 GHz."""
+"""Cost of a launch in multiply-adds of a thread: 4 microseconds at 1 GHz."""
 STEP = 40.0
-"""Multiply-adds of a thread in the time of a step besides fetching and computing: barriers, addresses, and waiting for memory."""
+"""Fixed cost of a depth step in multiply-adds of a thread: barriers, addresses and memory latency."""
 SHARED_WORD, MAIN_WORD = 0.5, 4.0
-"""Multiply-adds of a thread in the time of a word from shared memory, in vectors, and of one from main memory that another block
-has fetched already."""
+"""Cost of a 32-bit word in multiply-adds of a thread: in a vector load from shared memory, and from main memory through a cache."""
 FIRST_PARTS = 4
-"""Steps that a part of the depth has at least."""
+"""Fewest depth steps per part of a split depth."""
 MOST_PARTS = 64
 KEPT = 24
-"""Tilings that are legal for a kernel: those that the model has best."""
+"""Number of best-ranked tilings that are offered as legal decisions."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows, columns and depth of a sum of products, representative ones where they are symbolic, and how many such there are; bytes
-    of an element of each factor; words of 32 bits of a sum."""
+    """Extents of a contraction, symbolic ones by their hints; element bytes of each factor; 32-bit words of an accumulator."""
 
     rows: int
     columns: int
@@ -46,7 +44,7 @@ class Problem:
 
 
 def problem_of(found: Contraction) -> Problem:
-    """The sizes of a sum of products."""
+    """Describe a contraction to the cost model."""
     rows, columns, depth, batch = (
         arith.size_hint(arith.unwrap(extent_of(axes))) for axes in (found.rows, found.columns, found.depth, found.batch)
     )
@@ -56,14 +54,14 @@ def problem_of(found: Contraction) -> Problem:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that the threads of a block share, 0 for none; copies of a tile that lie there at once."""
+    """Bytes of shared memory per block, 0 for none; copies of a tile there."""
 
     shared: int
     stages: int = 1
 
 
 def lanes_of(own: int, bytes_: int, vector_bytes: int) -> int:
-    """Neighbours that a thread has in a run: what one access moves."""
+    """Vector lanes of a thread's `own` contiguous elements: a power of two that divides them."""
     lanes = 1
     while 2 * lanes <= vector_bytes // bytes_ and own % (2 * lanes) == 0:
         lanes *= 2
@@ -71,14 +69,15 @@ def lanes_of(own: int, bytes_: int, vector_bytes: int) -> int:
 
 
 def side_of(threads: int, own: int, bytes_: int, vector_bytes: int) -> Side:
-    """The rows or columns of a tile, in runs as long as vectors."""
+    """Split a thread's `own` rows or columns into runs of one vector each."""
     lanes = lanes_of(own, bytes_, vector_bytes)
     return Side(threads, own // lanes, lanes)
 
 
 def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tiling]:
-    """The tilings whose sums fit into registers and whose tiles fit into shared memory. Tiles are at most twice as long as what
-    there is to tile, and powers of two deep, so that elements of a tile are told from one another."""
+    """Enumerate the tilings that fit registers and shared memory.
+
+    A tile is less than twice the extent it tiles. Its depth is a power of two, so that the race check can separate its elements."""
     depths = (32, 16, 8) if memory.shared else (4,)
     least = 1 << max(problem.depth - 1, 0).bit_length()
     for count in (threads.block, threads.block // 2, threads.block // 4):
@@ -101,7 +100,7 @@ def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tili
 
 
 def _without_runs(tiling: Tiling) -> Tiling:
-    """Each thread's rows and columns side by side: it fetches them itself."""
+    """Make each thread's rows and columns one contiguous run, which it loads itself."""
     rows, columns = (Side(side.threads, 1, side.own) for side in (tiling.rows, tiling.columns))
     return Tiling(rows, columns, tiling.depth)
 
@@ -118,24 +117,24 @@ def _fits(tiling: Tiling, problem: Problem, threads: Threads, memory: Memory) ->
 
 
 def shared_bytes(tiling: Tiling, problem: Problem) -> int:
-    """Bytes of one step's tiles, padding included."""
+    """Bytes of both tiles of a step, padding included."""
     rows, columns = tiling.rows.size + 16, tiling.columns.size + 16
     return tiling.depth * (rows * problem.left_bytes + columns * problem.right_bytes)
 
 
 def blocks_of_grid(tiling: Tiling, problem: Problem) -> int:
-    """Blocks without parts of the depth."""
+    """Number of blocks of the grid without split-K."""
     tiles = -(-max(problem.rows, 1) // tiling.rows.size) * -(-max(problem.columns, 1) // tiling.columns.size)
     return tiles * max(problem.batch, 1)
 
 
 def slots(tiling: Tiling, threads: Threads) -> int:
-    """Blocks that keep the device busy."""
+    """Concurrent blocks that saturate the device."""
     return max(int(threads.resident * BUSY) // tiling.threads, 1)
 
 
 def parts_for(tiling: Tiling, problem: Problem, threads: Threads, shared: bool) -> int:
-    """Into how many parts the depth is best cut: as many as make the device busy, where that saves more than adding up takes."""
+    """Best split-K factor: saturates the device if that saves more than the final addition costs."""
     steps = -(-problem.depth // tiling.depth)
     most = min(slots(tiling, threads) // blocks_of_grid(tiling, problem), steps // FIRST_PARTS, MOST_PARTS)
     options = [1]
@@ -145,7 +144,7 @@ def parts_for(tiling: Tiling, problem: Problem, threads: Threads, shared: bool) 
 
 
 def seconds(tiling: Tiling, problem: Problem, threads: Threads, parts: int = 1, shared: bool = True) -> float:
-    """Time in multiply-adds of a thread: blocks run in rounds of as many as keep the device busy."""
+    """Predicted time in multiply-adds of a thread: blocks run in waves of `slots`."""
     steps = -(-problem.depth // tiling.depth)
     rounds = -(-blocks_of_grid(tiling, problem) * parts // slots(tiling, threads))
     rows, columns = tiling.rows, tiling.columns
@@ -163,8 +162,7 @@ def seconds(tiling: Tiling, problem: Problem, threads: Threads, parts: int = 1, 
 
 @cache
 def rank_tilings(problem: Problem, threads: Threads, memory: Memory) -> tuple[Tiling, ...]:
-    """The tilings that take the least time, with parts of the depth, best first; none for sums of fewer elements than blocks have
-    threads."""
+    """Best `KEPT` tilings with their split-K factors, cheapest first; none for outputs smaller than a block of threads."""
     shared = bool(memory.shared)
     timed = [
         (seconds(tiling, problem, threads, parts, shared), number, Tiling(tiling.rows, tiling.columns, tiling.depth, parts))

@@ -1,13 +1,13 @@
-"""Sums of products over tiles: the form in which a contraction is scheduled for threads.
+"""Tiled form of a contraction, which the schedules for threads start from.
 
-    left[b, mo, q, ki, mj, m] = the left factor in the m-th row of run mj of tile mo, at depth q * K + ki; 0 beyond the last
-    right[b, no, q, ki, nj, n] = the same of columns
+    left[b, mo, q, ki, mj, m] = left factor at row m of run mj of tile mo and depth q * K + ki; 0 out of bounds
+    right[b, no, q, ki, nj, n] = the same for columns
     acc[b, mo, no, mt, nt, mj, mv, nj, nv] = sum over q, ki of left * right
-    out[...] = what follows, where row and column exist
+    out[...] = epilogue(acc), if row and column are in bounds
 
-Tiles are whole whatever the sizes: what lies beyond is zero, and is not stored. A tile of M rows is a number of threads, `mt`,
-times the rows of each thread, in `mj` runs of `mv`; columns likewise. Only the two factors know how operands lie in memory, so that
-a transposed operand, a padded image and a window over it take no copy.
+Tiles are full for all extents: elements out of bounds are zero and are not stored. A tile of M rows is `mt` threads times `mj` runs
+of `mv` rows per thread; columns likewise. The operands' layout is confined to the two factors, so that transposed operands, padded
+images and windows need no copy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from inlaid.types import DType
 
 @dataclass(frozen=True)
 class Side:
-    """How the rows, or the columns, of a tile are shared out: `threads` times `runs` of `lanes` neighbours for each of them."""
+    """Distribution of the rows or columns of a tile: `threads` threads, each with `runs` runs of `lanes` adjacent ones."""
 
     threads: int
     runs: int
@@ -38,19 +38,19 @@ class Side:
 
     @property
     def own(self) -> int:
-        """Those of one thread."""
+        """Rows or columns per thread."""
         return self.runs * self.lanes
 
     @property
     def size(self) -> int:
-        """Those of a tile."""
+        """Rows or columns per tile."""
         return self.threads * self.own
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """The tile of a block of threads, the `depth` of a step, and into how many `parts` the whole depth is cut. Parts are blocks;
-    where they are `joined`, threads of one block."""
+    """Tile of a block of threads, `depth` of a step, and split-K factor `parts`. `joined`: the parts are threads of one block,
+    which reduces them in shared memory; otherwise they are blocks, and a second kernel does."""
 
     rows: Side
     columns: Side
@@ -65,7 +65,7 @@ class Tiling:
 
 
 class _Names:
-    """Iteration variables by name, for a block."""
+    """Iteration variables of a block, by name."""
 
     def __init__(self, **extents: arith.Expr | int) -> None:
         self.items = {name: ir.IterVar(Var(f"v{name}"), arith.wrap(extent)) for name, extent in extents.items()}
@@ -75,7 +75,7 @@ class _Names:
         return ZERO if item is None else item.var
 
     def pick(self, *names: str, reduced: Sequence[str] = ()) -> tuple[ir.IterVar, ...]:
-        """Those there are, in order."""
+        """The variables of these names that exist, in order."""
         found = ((name, self.items[name]) for name in names if name in self.items)
         return tuple(replace(item, kind=ir.IterKind.REDUCTION) if name in reduced else item for name, item in found)
 
@@ -87,7 +87,7 @@ class _Names:
 
 
 _Groups = Sequence[tuple[tuple[Axis, ...], arith.Expr]]
-"""Axes that are counted through together, and a place along them."""
+"""Axes that are flattened together, and the position along them."""
 LEFT, RIGHT = ("b", "mo", "p", "q", "ki", "mj", "m"), ("b", "no", "p", "q", "ki", "nj", "n")
 SUM = ("p", "b", "mo", "no", "mt", "nt", "mj", "mv", "nj", "nv")
 
@@ -100,9 +100,10 @@ def tiled(
     parts: int,
     joined: bool = False,
 ) -> ir.LoopProgram:
-    """The kernel over tiles, as above: `rows` and `columns` are those of `Side`. With several `parts` of the depth, a block keeps
-    the sums of the parts in a buffer, and another one adds them up before what follows: those of a tile where they are `joined`,
-    else those of all elements, in order."""
+    """Rewrite a contraction into its tiled form; any other kernel stays as it is.
+
+    `rows` and `columns` are the fields of `Side`. With `parts` > 1, one block stores the partial sums and another adds them before
+    the epilogue: per tile if `joined`, else over all elements in row-major order."""
     found = find_contraction(program)
     if found is None:
         return program
@@ -127,7 +128,7 @@ class _Tiles:
         self._units: dict[arith.Expr, arith.Expr] = {item.var: ZERO for item in items if item.extent == ONE}
 
     def program(self) -> ir.LoopProgram:
-        """The kernel over tiles."""
+        """Build the tiled program."""
         left, fetch_left = self._operand("rows", self._found.left, self._found.rows, self._tiling.rows, LEFT)
         right, fetch_right = self._operand("columns", self._found.right, self._found.columns, self._tiling.columns, RIGHT)
         acc, total = self._sum(left, right)
@@ -147,7 +148,7 @@ class _Tiles:
     def _operand(
         self, name: str, value: ir.Expr, axes: tuple[Axis, ...], side: Side, order: tuple[str, ...]
     ) -> tuple[ir.Buffer, ir.Stmt]:
-        """A tile of one factor, and the nest that fills it."""
+        """Buffer of a factor's tiles, and the loop nest that fills it."""
         outer, run, inner = order[1], order[-2], order[-1]
         extents: dict[str, arith.Expr | int] = {outer: self._count(axes, side), inner: side.threads * side.lanes}
         if side.runs > 1:
@@ -166,7 +167,7 @@ class _Tiles:
         return buffer, block_nest(buffer.name, names.pick(*fetched), ir.Store(buffer, names.indices(*order), element))
 
     def _names(self, **extents: arith.Expr | int) -> _Names:
-        """Iteration variables of a tile: batch, part, step and place in a step where there are several, besides others."""
+        """Iteration variables of a tile: batch, part, step and depth within a step, and `extents`. Unit axes are omitted."""
         batch = extent_of(self._found.batch)
         own: dict[str, arith.Expr | int] = {"q": self._steps, "ki": self._tiling.depth, **extents}
         if batch != ONE:
@@ -179,15 +180,15 @@ class _Tiles:
         return _single(arith.simplify(arith.ceildiv(extent_of(axes), side.size)))
 
     def _position(self, names: _Names) -> arith.Expr:
-        """Where along the depth: steps of the parts take turns, so that parts read neighbours at the same time."""
+        """Position along the depth. Parts are interleaved by steps, so that concurrent parts read adjacent memory."""
         return (names["q"] * self._tiling.parts + names["p"]) * self._tiling.depth + names["ki"]
 
     def _batch(self, names: _Names) -> dict[arith.Expr, arith.Expr]:
         return coordinates(self._found.batch, names["b"])
 
     def _at(self, value: ir.Expr, groups: _Groups, where: Mapping[arith.Expr, arith.Expr]) -> ir.Expr:
-        """A value over the axes at a place. Where the axes of a group are neighbouring dimensions of an input that is read here
-        alone, these become one, so that its elements are seen to be neighbours."""
+        """Substitute positions for axes in a value. If the axes of a group are adjacent dimensions of an input that is read only
+        here, these dimensions are fused, so that contiguity is visible."""
 
         def load(node: ir.Expr) -> ir.Expr | None:
             if not isinstance(node, ir.Load) or node.buffer not in self._program.inputs:
@@ -202,8 +203,8 @@ class _Tiles:
     def _merged(
         self, buffer: ir.Buffer, indices: Sequence[arith.Expr], groups: _Groups
     ) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
-        """A buffer with the axes of each group in one dimension where they are neighbours, and with channels in groups in two,
-        and indices into it."""
+        """Reshape a buffer: fuse the adjacent dimensions of each group, and split grouped channels into two. Returns buffer and
+        indices."""
         shape, places = list(buffer.shape), list(indices)
         for number, index in reversed(list(enumerate(indices))):
             group = next((item for item in self._groups if arith.Analyzer().equal(item[0], index)), None)
@@ -222,7 +223,7 @@ class _Tiles:
         return buffer, tuple(places)
 
     def _sum(self, left: ir.Buffer, right: ir.Buffer) -> tuple[ir.Buffer, ir.Stmt]:
-        """The sums of a tile, and the nest that forms them."""
+        """Accumulators of a tile, and the loop nest of their reduction."""
         names = self._of_tile()
         block = self._found.anchor.block
         acc = self._new("acc", names.shape(*SUM), self._found.anchor.buffer.dtype, "register")
@@ -248,7 +249,7 @@ class _Tiles:
         return self._names(**extents, mt=rows.threads, nt=columns.threads)
 
     def _stores(self, acc: ir.Buffer) -> list[ir.Stmt]:
-        """What is done with sums: several parts are added up first."""
+        """Loop nests after the reduction: store and add partial sums, and apply the epilogue."""
         names, found = self._of_tile(), self._found
         rows, columns, exists = self._place(names)
         extents = (extent_of(found.rows), extent_of(found.columns))
@@ -286,7 +287,7 @@ class _Tiles:
         ]
 
     def _joined(self, names: _Names, total: ir.Expr, name: str) -> list[ir.Stmt]:
-        """The sums of a tile's parts kept, added up, and what follows."""
+        """Store the partial sums of a tile, add them, and apply the epilogue."""
         more, last = self._of_tile(), self._of_tile()
         order = [axis for axis in SUM if axis != "p"]
         parts = self._new("parts", names.shape("p", *order), total.dtype)
@@ -307,19 +308,19 @@ class _Tiles:
         ]
 
     def _place(self, names: _Names) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
-        """Row, column, and the condition that they exist."""
+        """Row, column, and the condition that both are in bounds."""
         rows = names["mo"] * self._tiling.rows.size + _own(names, "m", self._tiling.rows)
         columns = names["no"] * self._tiling.columns.size + _own(names, "n", self._tiling.columns)
         extents = (extent_of(self._found.rows), extent_of(self._found.columns))
         return rows, columns, _inside((rows, extents[0], self._tiling.rows.size), (columns, extents[1], self._tiling.columns.size))
 
     def _where(self, names: _Names, row: arith.Expr, column: arith.Expr) -> dict[arith.Expr, arith.Expr]:
-        """The axes of an element of a tile."""
+        """Values of the axes at an element of a tile."""
         found = self._found
         return {**self._batch(names), **coordinates(found.rows, row), **coordinates(found.columns, column), **self._units}
 
     def _result(self, total: ir.Expr, where: Mapping[arith.Expr, arith.Expr], row: arith.Expr, column: arith.Expr) -> ir.Store:
-        """What is stored for the sum of a row and a column, at a place along the axes."""
+        """Store of the epilogue for the accumulator at a row and a column."""
         anchor, found = self._found.anchor, self._found
         groups = ((found.rows, row), (found.columns, column))
         block = anchor.block if found.inverse is None or not anchor.after else anchor.after[-1]
@@ -337,7 +338,7 @@ class _Tiles:
 
 
 def _group(item: ir.IterVar, values: Mapping[arith.Expr, arith.Expr]) -> tuple[arith.Expr, int, int, arith.Expr, arith.Expr]:
-    """An axis in groups: its value, how many groups of how many, and the variables of both."""
+    """A grouped axis: its value, number of groups, group size, and the variables of group and position."""
     value = values[item.var]
     place = next(var for var in arith.free_vars(value) if (step := arith.affine(value, var)) is not None and step[0] == ONE)
     (group,) = arith.free_vars(value) - {place}
@@ -349,26 +350,25 @@ def _group(item: ir.IterVar, values: Mapping[arith.Expr, arith.Expr]) -> tuple[a
 def _flat_place(
     element: arith.Expr, shape: tuple[arith.Expr, arith.Expr], batch: arith.Expr
 ) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
-    """Batch, row and column of an element that is counted through."""
+    """Unflatten an element's row-major number into batch, row and column."""
     rows, columns = shape
     row = element // columns
     return (ZERO, row, element % columns) if batch == ONE else (row // rows, row % rows, element % columns)
 
 
 def _single(count: arith.Expr) -> arith.Expr:
-    """A number of tiles; 1 where it is 1 or 0, since what is beyond the last element is zero and is not stored."""
+    """A number of tiles, 1 if it is at most 1: a tile out of bounds is zero and is not stored."""
     most = arith.bounds(count)[1]
     return ONE if most is not None and most <= 1 else count
 
 
 def _own(names: _Names, axis: str, side: Side) -> arith.Expr:
-    """The place in a tile of one thread's row ("m") or column ("n"): threads lie side by side in each run, so that they read
-    neighbours."""
+    """Position in a tile of a thread's row ("m") or column ("n"). Threads are adjacent within each run, for coalesced access."""
     return (names[f"{axis}j"] * side.threads + names[f"{axis}t"]) * side.lanes + names[f"{axis}v"]
 
 
 def _inside(*places: tuple[arith.Expr, arith.Expr, int]) -> arith.Expr:
-    """The condition that places exist: each is less than an extent, which tiles of a size may overlap."""
+    """Bounds check of (position, extent, tile size): omitted for extents that the tile size divides."""
     condition: arith.Expr = ONE
     for place, extent, size in places:
         if not isinstance(extent, Const) or extent.value % size:
@@ -377,8 +377,7 @@ def _inside(*places: tuple[arith.Expr, arith.Expr, int]) -> arith.Expr:
 
 
 def runs_along(value: ir.Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
-    """Whether neighbours in memory are those along axes, while other ones do not move along the same dimension, as far as the loads
-    of a factor tell."""
+    """Whether the loads of a factor are contiguous along `axes`, and `others` do not index the same dimension."""
     for node in ir.walk_exprs(value):
         if isinstance(node, ir.Load):
             last = [index for index, dim in zip(node.indices, node.buffer.shape, strict=True) if dim != 1][-1:]
@@ -391,7 +390,7 @@ def runs_along(value: ir.Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> 
 
 
 def _nests(body: ir.Stmt) -> list[ir.Stmt]:
-    """The nests of an unscheduled program."""
+    """Top-level loop nests of an unscheduled program."""
     while isinstance(body, ir.Alloc):
         body = body.body
     return list(body.stmts) if isinstance(body, ir.Seq) else [body]

@@ -1,4 +1,4 @@
-"""Transposes through shared memory: what is read along one axis, and written along another, is read and written by neighbours."""
+"""Transposes staged in shared memory, so that both loads and stores are coalesced."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
 
 SIDES = (8, 16, 32)
-"""Elements of a side of a tile: 32 are 128 bytes of float32, which is what memory gives at once."""
+"""Tile sides in elements: 32 of float32 are 128 bytes, one memory transaction."""
 SHORTEST = 4
-"""Elements of an axis from which on its tiles are worth staging: fewer strides are served from caches."""
+"""Shortest axis worth staging: caches serve a few strided accesses."""
 
 
 class TransposeRule:
-    """Element-wise kernels of one block that read some inputs along another axis than they write along."""
+    """Single-block element-wise kernels whose contiguous axes differ between loads and store."""
 
     name = "transpose"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines without shared memory, and whatever a primitive refuses."""
+        """Declines without shared memory, and what a primitive refuses."""
         scope = shared_scope(context)
         if scope is None or program.defines:
             return None
@@ -36,7 +36,7 @@ class TransposeRule:
         if not all(map(is_elementwise, blocks_of(s.program))):
             return None
         s.apply(COLLAPSE)
-        found = _crossing(s.program)
+        found = _match(s.program)
         if found is None:
             return None
         between = scope.alignment * len(found.buffers)
@@ -53,9 +53,9 @@ class TransposeRule:
 
 
 @dataclass(frozen=True)
-class _Crossing:
-    """A block, the place of the iteration variable along which it reads `buffers`, and the axes of these that it writes along;
-    `bytes` are those of an element of each."""
+class _Transpose:
+    """A block that transposes. `along` is the position of the iteration variable that is contiguous in its loads; `buffers` are the
+    loaded buffers, each with the dimension that is contiguous in the store; `bytes` is the sum of their element sizes."""
 
     block: str
     along: int
@@ -63,14 +63,14 @@ class _Crossing:
     bytes: int
 
 
-def _crossing(program: ir.LoopProgram) -> _Crossing | None:
-    """How a kernel crosses axes; None where it does not, or crosses several."""
+def _match(program: ir.LoopProgram) -> _Transpose | None:
+    """Match a transpose; None if no load is transposed, or loads are contiguous along different axes."""
     (block, *others) = blocks_of(program)
     if others or not isinstance(block.body, ir.Store):
         return None
     variables: dict[arith.Expr, int] = {item.var: place for place, item in enumerate(block.iters)}
     store = block.body
-    if not store.indices or store.indices[-1] is not block.iters[-1].var or not _long(block.iters[-1]):
+    if not store.indices or store.indices[-1] is not block.iters[-1].var or not _is_long(block.iters[-1]):
         return None
     written = block.iters[-1].var
     found: dict[ir.Buffer, tuple[arith.Expr, ...]] = {}
@@ -88,21 +88,21 @@ def _crossing(program: ir.LoopProgram) -> _Crossing | None:
     if len(along) != 1:
         return None
     (place,) = along
-    if not _long(block.iters[place]):
+    if not _is_long(block.iters[place]):
         return None
     twice = {
         node.buffer for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load) and node.indices != found.get(node.buffer)
     }
     buffers = tuple((buffer.name, indices.index(written)) for buffer, indices in found.items() if buffer not in twice)
     size = sum(buffer.dtype.bytes for buffer in found)
-    return _Crossing(block.name, place, buffers, size) if len(buffers) == len(found) else None
+    return _Transpose(block.name, place, buffers, size) if len(buffers) == len(found) else None
 
 
-def _long(item: ir.IterVar) -> bool:
+def _is_long(item: ir.IterVar) -> bool:
     return expected(item.extent) >= SHORTEST
 
 
-def _schedule(s: Schedule, found: _Crossing, side: int, scope: str, threads: int) -> Schedule:
+def _schedule(s: Schedule, found: _Transpose, side: int, scope: str, threads: int) -> Schedule:
     """
     for i: for j: out[i, j] = f(x[j, i])
     becomes
@@ -110,14 +110,14 @@ def _schedule(s: Schedule, found: _Crossing, side: int, scope: str, threads: int
         for t, threads: for k: x_shared[j, i] = x[j, i]          # neighbours along i
         for t, threads: for k: out[i, j] = f(x_shared[j, i])     # neighbours along j
 
-    where rows of a tile lie one element more apart than they are long, so that a column lies in different banks.
+    Rows of a tile are padded by one element, so that column accesses have no bank conflicts.
     """
     loops = list(s.loops(found.block))
     (block,) = blocks_of(s.program)
-    # Iteration variables of extent 1 may have no loops.
+    # Iteration variables of extent 1 may lack loops.
     reading, writing = (loop for place in (found.along, -1) for loop in loops if loop is block.bindings[place])
     around = [loop for loop in loops if loop not in (reading, writing)]
-    outer, inner = zip(*(s.split(loop, (None, _side(s, loop, side))) for loop in (reading, writing)), strict=True)
+    outer, inner = zip(*(s.split(loop, (None, _tile_side(s, loop, side))) for loop in (reading, writing)), strict=True)
     s.reorder(*around, *outer, *inner)
     group = s.fuse(*around, *outer)
     for name, axis in found.buffers:
@@ -130,18 +130,18 @@ def _schedule(s: Schedule, found: _Crossing, side: int, scope: str, threads: int
     return s
 
 
-def _side(s: Schedule, loop: Var, side: int) -> int:
-    """How long a tile is: a power of two, no longer than it need be."""
+def _tile_side(s: Schedule, loop: Var, side: int) -> int:
+    """Tile extent along a loop: a power of two, at most `side` and the rounded-up loop extent."""
     extent = loop_extent(s, loop)
     return min(side, 1 << (extent.value - 1).bit_length()) if isinstance(extent, arith.Const) else side
 
 
 def _bind_tile(s: Schedule, block: str, group: Var, threads: int) -> None:
-    """Let neighbouring threads take neighbouring elements of a tile."""
+    """Bind the elements of a tile to threads, adjacent elements to adjacent threads."""
     loops = list(s.loops(block))
     inner = loops[loops.index(group) + 1 :]
     if len(inner) != 2:
-        raise ScheduleError(f"block {block} runs over no tile")
+        raise ScheduleError(f"block {block} must have 2 loops inside the grid, found {len(inner)}")
     tile = s.fuse(*inner)
     extent = loop_extent(s, tile)
     count = min(threads, extent.value) if isinstance(extent, arith.Const) else threads
