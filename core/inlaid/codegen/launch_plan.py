@@ -1,4 +1,4 @@
-"""Regions for devices with threads: kernels that launches run, and the plan of these launches."""
+"""Lower a region to kernels and a launch plan, for devices that run grids of threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AXES = ("x", "y", "z")
 
 @dataclass(frozen=True)
 class ThreadKernel:
-    """A kernel to print, whose `name` is an identifier. `scalars` of its inputs, the last ones, are 0-d int64, passed by value."""
+    """A kernel to print. `name` is an identifier; the last `scalars` inputs are 0-d int64, passed by value."""
 
     name: str
     kernel: Kernel
@@ -30,8 +30,8 @@ class ThreadKernel:
 
 @dataclass(frozen=True)
 class ThreadRegion:
-    """The kernels of a region, each once, and their launches; `workspace` is the bytes of arena, sizes that the region works out
-    included."""
+    """The distinct kernels of a region and their launch plan. `workspace` is the bytes of the arena, the sizes that the region
+    computes included."""
 
     kernels: tuple[ThreadKernel, ...]
     plan: LaunchPlan
@@ -70,8 +70,8 @@ class _Builder:
             known = {}
             for name, kernel in launches.kernels.items():
                 known[name] = len(self._kernels)
-                scalars = len(kernel.program.inputs) - _given(launches, name)
-                self._kernels.append(ThreadKernel(_function(position, name), kernel, scalars))
+                scalars = len(kernel.program.inputs) - _buffer_inputs(launches, name)
+                self._kernels.append(ThreadKernel(_identifier(position, name), kernel, scalars))
             numbers.append(known)
         steps: list[Step] = []
         for number, call in enumerate(self.program.calls):
@@ -86,7 +86,7 @@ class _Builder:
         return tuple(source.name for source in self.program.signature.dims)
 
     def _size(self, dim: Dim) -> int:
-        """The number of a size."""
+        """Number of a size in the plan; adds it if new."""
         return self._sizes.setdefault(arith.wrap(dim), len(self._sizes))
 
     def _call(self, number: int, call: KernelCall, launches: Launches, numbers: Mapping[str, int]) -> list[Step]:
@@ -102,9 +102,9 @@ class _Builder:
         host = self._host(launches.host.body, launches, numbers, buffers, values, number)
         for predicate in reversed(call.predicates):
             if not isinstance(predicate.condition, arith.Expr):
-                raise Unsupported("a call under a condition on data: launches depend on sizes alone")
+                raise Unsupported("predicates of calls must depend on sizes alone, found one on data")
             holds = predicate.condition if predicate.holds else arith.logical_not(predicate.condition)
-            host = [self._once(holds, host)]
+            host = [self._predicated(holds, host)]
         return [*host, *steps]
 
     def _host(
@@ -127,7 +127,7 @@ class _Builder:
                 size = SizeVar(f"host.{variable}")
                 self._variables.append(Size(size))
                 steps = inner(body, {**values, var: size})
-                return [Step(variable=variable, extent=self._size(_at(extent, values)), body=tuple(steps))]
+                return [Step(variable=variable, extent=self._size(_substituted(extent, values)), body=tuple(steps))]
             case ir.If(condition=ir.Index(index=index), then=then, otherwise=otherwise):
                 arms = [(index, then)] if otherwise is None else [(index, then), (arith.logical_not(index), otherwise)]
                 return [self._once(arith.wrap(_at(condition, values)), inner(arm)) for condition, arm in arms]
@@ -142,32 +142,32 @@ class _Builder:
                 launch = Launch(
                     numbers[name],
                     tuple(buffers[buffer] for buffer in touched),
-                    tuple(self._size(_at(scalar, values)) for scalar in scalars),
+                    tuple(self._size(_substituted(scalar, values)) for scalar in scalars),
                     self._extents(kernel.grid, "blockIdx", values),
                     self._extents(kernel.threads, "threadIdx", values),
                     call,
                 )
                 return [Step(launch=launch)]
-        raise CompileError(f"the host part of kernel {launches.host.name} holds a {type(stmt).__name__}")
+        raise CompileError(f"kernel {launches.host.name}: {type(stmt).__name__} cannot run on the host")
 
-    def _once(self, condition: arith.Expr, body: Sequence[Step]) -> Step:
-        """Steps that run where a condition holds."""
+    def _predicated(self, condition: arith.Expr, body: Sequence[Step]) -> Step:
+        """Predicated steps: a host loop of 0 or 1 iterations."""
         variable = len(self._variables)
         self._variables.append(Size(SizeVar(f"host.{variable}")))
         return Step(variable=variable, extent=self._size(arith.select(condition, 1, 0)), body=tuple(body))
 
     def _extents(self, axes: Mapping[str, arith.Expr], group: str, values: Mapping[arith.Expr, arith.Expr]) -> tuple[int, int, int]:
-        x, y, z = (self._size(_at(axes.get(f"{group}.{axis}", arith.ONE), values)) for axis in AXES)
+        x, y, z = (self._size(_substituted(axes.get(f"{group}.{axis}", arith.ONE), values)) for axis in AXES)
         return x, y, z
 
 
-def _function(position: int, name: str) -> str:
-    """The name of a kernel's function in languages like C."""
+def _identifier(position: int, name: str) -> str:
+    """Identifier of a kernel's function."""
     return f"k{position}_{re.sub('[^A-Za-z0-9_]', '_', name)}"
 
 
-def _given(launches: Launches, name: str) -> int:
-    """How many inputs of a kernel are buffers."""
+def _buffer_inputs(launches: Launches, name: str) -> int:
+    """Number of inputs of a kernel that are buffers."""
     kernel = launches.kernels[name].program
     for stmt in ir.walk_stmts(launches.host.body):
         if isinstance(stmt, ir.Intrinsic) and stmt.name == name:
@@ -175,5 +175,5 @@ def _given(launches: Launches, name: str) -> int:
     raise CompileError(f"kernel {name} is never launched")
 
 
-def _at(expr: arith.Expr, values: Mapping[arith.Expr, arith.Expr]) -> Dim:
+def _substituted(expr: arith.Expr, values: Mapping[arith.Expr, arith.Expr]) -> Dim:
     return arith.unwrap(arith.simplify(arith.substitute(expr, values)))

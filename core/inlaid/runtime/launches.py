@@ -1,4 +1,4 @@
-"""How a region for a device with threads runs: which kernels are launched, on what, and with how many threads."""
+"""Launch plans: the kernels that a region launches, with their arguments, grids and block sizes, and their evaluation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from inlaid.errors import KernelFault
 from inlaid.runtime.sizes import Formula
 
 _KEPT = 16
-"""Sets of sizes for which the launches of a region are remembered."""
+"""Sets of sizes for which evaluated launches are cached."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer of a region begins: in "input", "output" or "constant" number `index`, or in the "arena", at a byte: `offset`
-    is the number of a size."""
+    """Address of a buffer: `storage` is "input", "output" or "constant" with number `index`, or "arena"; `offset` is the number of
+    the size that gives the byte offset."""
 
     storage: str
     index: int
@@ -26,9 +26,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of kernel number `kernel`. `buffers` are numbers of places; `scalars`, the int64 arguments behind them, and the
-    extents x, y and z of `grid` and of `threads`, numbers of sizes. Where an extent is 0, nothing runs. `call` is the number of the
-    region's call that it belongs to, as of `Artifact.kernels`."""
+    """A launch of kernel number `kernel`. `buffers` are numbers of places. `scalars` (int64 arguments after the buffers), `grid`
+    and `threads` (extents x, y, z) are numbers of sizes. A launch with a zero extent is skipped. `call` is the region's call that
+    it belongs to, an index of `Artifact.kernels`."""
 
     kernel: int
     buffers: tuple[int, ...]
@@ -40,7 +40,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Read:
-    """From here on dimension number `size` of the region is what the int64 at place number `buffer` says."""
+    """Read the int64 at place number `buffer`: the value of dimension number `size` from here on."""
 
     size: int
     buffer: int
@@ -48,8 +48,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Step:
-    """A launch; or a size to read; or a `body` that runs as often as size number `extent` says, for variable number `variable` from
-    0 on."""
+    """A launch, a read of a size, or a host loop: `body` for variable number `variable` in [0, size number `extent`)."""
 
     launch: Launch | None = None
     read: Read | None = None
@@ -60,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Size:
-    """A size over the dimensions of the region and the variables of host loops."""
+    """An expression over the region's dimensions and host loop variables."""
 
     dim: Dim
 
@@ -83,7 +82,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A launch whose sizes are known: `places` are storage, index and byte of each buffer."""
+    """A launch with evaluated sizes. `places` are (storage, index, byte offset) of each buffer."""
 
     kernel: int
     places: tuple[tuple[str, int, int], ...]
@@ -94,7 +93,7 @@ class Ready:
 
 
 class Launches:
-    """The launches of a plan for the sizes of a run."""
+    """Evaluates a plan for the sizes of a run, with a cache of recent sizes."""
 
     def __init__(self, plan: LaunchPlan) -> None:
         self.plan = plan
@@ -105,8 +104,8 @@ class Launches:
         self._reads = any(_reads(step) for step in plan.steps)
 
     def of(self, dims: Sequence[int], read: Callable[[int, tuple[str, int, int]], int]) -> Iterator[Ready]:
-        """Launches in order. `dims` are the values of the signature's dimensions; `read(number, place)` gives the value of one that
-        the region works out, once the launches before are done. Raises `KernelFault` for a size that is negative."""
+        """Yield the launches in order. `dims` are the values of the signature's dimensions; `read(number, place)` returns one that
+        the region computes, after the launches so far. Raises `KernelFault` for a negative size."""
         key = tuple(dims)
         if self._reads:
             yield from self._steps(self.plan.steps, dict(zip(self._dims, key, strict=True)), read)
@@ -149,7 +148,7 @@ class Launches:
     def _value(self, number: int, sizes: Mapping[arith.Expr, int]) -> int:
         found = self._formulas[number].known(sizes)
         if found is None:
-            raise KernelFault(f"the size {self.plan.sizes[number].dim!r} is not known when a kernel is launched")
+            raise KernelFault(f"size {self.plan.sizes[number].dim!r} must be known and >= 0 when its kernel is launched")
         return found
 
 

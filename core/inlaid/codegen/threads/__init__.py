@@ -1,1 +1,1 @@
-"""Kernels that run on grids of threads, in languages like C: each device's language is a `ThreadDialect`."""
+"""Printer of SPMD kernels in C-like languages; a `ThreadDialect` describes each language."""

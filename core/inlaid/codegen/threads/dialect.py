@@ -1,4 +1,4 @@
-"""What a language for kernels on threads is to the printer: data and a few spellings."""
+"""The interface between the kernel printer and a C-like kernel language."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from inlaid.types import DType
 
 
 class ThreadDialect(Protocol):
-    """How a language like C spells kernels.
+    """Syntax of a C-like kernel language.
 
-    Scalars are printed as C99 does: `prelude` gives the language the names of that (`int32_t`, `fmaf`, `INT64_C`, `NAN`). Products
-    and sums in one expression may be contracted.
+    Scalar code is C99: `prelude` defines its names (`int32_t`, `fmaf`, `INT64_C`, `NAN`) in the language. A product and a sum in
+    one expression may be contracted to an FMA.
 
-    Vectors have the numbers of `lanes`. Their operators work on lanes, integers wrap as unsigned ones do, comparisons give a mask:
-    a vector of signed integers as wide as what is compared, of 0 and -1. A choice takes a mask as wide as what it chooses.
+    Vectors exist for the lane counts in `lanes`. Operators are lane-wise, and unsigned arithmetic wraps. A comparison gives a mask:
+    a vector of signed integers of the operands' width, with 0 and -1. A ternary takes a mask of its operands' width.
 
     converted: narrow floats, by name, that the language converts from and to float32, exactly and to nearest even. words: what no
     variable may be called. helpers: definitions by name, for `source` to print where a kernel or a later definition uses them.
@@ -44,31 +44,31 @@ class ThreadDialect(Protocol):
     dealt: Mapping[str, int]
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
-        """The head of a kernel, `threads` in a block where that is known."""
+        """Kernel signature up to its parameter list; `threads` is the block size, None if unknown."""
 
     def position(self, thread: str) -> str:
-        """The number of a thread or block along an axis such as "threadIdx.x"."""
+        """Index of the thread or block along an axis such as "threadIdx.x"."""
 
     def shared_array(self, kind: str, name: str, count: int) -> str:
         """The declaration of an array that the threads of a block share, `count` 0 for memory allocated at the launch."""
 
     def vector(self, of: DType, lanes: int) -> str:
-        """The type of vectors of an element type; of bool, that of a lane in memory."""
+        """Vector type of an element type; for bool, of its bytes in memory."""
 
     def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
-        """A function of ir.UNARY, `fma` or `fmod`, on scalars (`lanes` 0) or vectors."""
+        """Call of a function of ir.UNARY, `fma` or `fmod`, on vectors, or on scalars for `lanes` 0."""
 
     def any(self, mask: str, lanes: int) -> str:
-        """Whether some lane of a mask of 8 bits is set."""
+        """Whether any lane of an 8-bit mask is set."""
 
     def all(self, mask: str, lanes: int) -> str:
-        """Whether all are."""
+        """Whether all lanes of an 8-bit mask are set."""
 
     def splat(self, value: str, of: DType, lanes: int) -> str:
-        """A vector of equal lanes."""
+        """Broadcast of a scalar."""
 
     def elements(self, values: Sequence[str], of: DType) -> str:
-        """A vector of scalars."""
+        """Vector from one scalar per lane."""
 
     def lane(self, value: str, number: int, lanes: int) -> str:
         """A lane of a vector, which can be assigned to."""
@@ -77,7 +77,7 @@ class ThreadDialect(Protocol):
         """The lanes of `a` where a mask is set, of `b` elsewhere."""
 
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
-        """A conversion as of a C cast, lane by lane; a mask keeps its meaning."""
+        """Lane-wise conversion with the semantics of a C cast; masks stay masks."""
 
     def decode(self, code: str, of: DType, lanes: int) -> str:
         """The float32 value of a narrow float, one of `converted`, that an unsigned integer of its width carries: a scalar (`lanes`

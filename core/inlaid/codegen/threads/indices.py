@@ -1,4 +1,4 @@
-"""The type of a kernel's indices."""
+"""The integer type of a kernel's indices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LIMIT = 1 << 31
 
 
 def index_type(program: ir.LoopProgram, ranges: Ranges) -> str:
-    """int32_t where it holds every index, and every part of one, else int64_t."""
+    """Choose int32_t if every index and all its subexpressions fit, else int64_t."""
     for stmt in ir.walk_stmts(program.body):
         for expr in _indices(stmt):
             for part in arith.walk(expr):
@@ -34,7 +34,7 @@ def _indices(stmt: ir.Stmt) -> Iterator[arith.Expr]:
 
 
 def flat_index(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
-    """The place of an element in a row-major buffer."""
+    """Row-major flat index of an element."""
     flat: arith.Expr = arith.ZERO
     for extent, index in zip(buffer.shape, indices, strict=True):
         flat = arith.add(arith.mul(flat, extent), index)

@@ -1,4 +1,4 @@
-"""Kernels on threads, in a language like C."""
+"""Print SPMD kernels in a C-like language."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class ThreadKernelText:
 
 
 def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadKernelText:
-    """A kernel as a function of, in this order: each buffer, as the address of memory and bytes from there; scalars; sizes; and,
-    where it reports, that pointer. Raises `Unsupported` for intrinsics that the language has not."""
+    """Print a kernel. Its parameters are, in order: base pointer and byte offset of each buffer, scalars, sizes, and the report
+    pointer if it reports. Raises `Unsupported` for intrinsics that the language lacks."""
     program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
     sizes = size_vars(program)
     program = legalise(expand_program(program), c_values.NATIVE, dialect.converted)
@@ -56,7 +56,7 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
 
 
 def thread_source(texts: Sequence[ThreadKernelText], dialect: ThreadDialect) -> str:
-    """The source of kernels: what the language needs ahead of them, functions that they call, and they."""
+    """Join kernels to a source file: prelude, helper functions that they use, kernels."""
     kernels = "\n".join(item.text for item in texts)
     words = set(re.findall(r"\w+", kernels))
     called: list[str] = []
@@ -71,8 +71,8 @@ def thread_source(texts: Sequence[ThreadKernelText], dialect: ThreadDialect) -> 
 
 
 class _ThreadKernel(WideExpressions):
-    """Prints one kernel. `leave` is how a statement ends whose index is bad; `bodies` are the statements around which buffers are
-    allocated; `shared` the buffers that the threads of a block share, and where they lie."""
+    """Prints one kernel. `leave` is the jump out of a statement with a bad index; `bodies` maps buffers to the scopes of their
+    allocations; `shared` maps shared buffers to their byte offsets."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _ThreadKernel(WideExpressions):
         params = []
         for number, buffer in enumerate((*inputs, *program.outputs)):
             base, offset = self.unique(f"b{number}"), self.unique(f"o{number}")
-            # Compilers take what is restricted for a thread's own, and move accesses to it across barriers.
+            # Compilers move accesses by restrict pointers across barriers, as if no other thread wrote there.
             alone = "" if self.waits and number >= len(inputs) else "restrict "
             params += [f"{device}uint8_t *{alone}{base}", f"int64_t {offset}"]
             kind = f"{device}{'const ' if number < len(inputs) else ''}{c_type(buffer.dtype)} *"
@@ -135,7 +135,7 @@ class _ThreadKernel(WideExpressions):
         return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type, launched)
 
     def _threads(self) -> tuple[int, int, int] | None:
-        """The threads of a block, where they are known."""
+        """Static block size; None if an extent is symbolic."""
         extents = [self.kernel.kernel.threads.get(f"threadIdx.{axis}", arith.ONE) for axis in AXES]
         known = [extent.value for extent in map(arith.simplify, extents) if isinstance(extent, arith.Const)]
         return (known[0], known[1], known[2]) if len(known) == len(AXES) else None
@@ -144,7 +144,7 @@ class _ThreadKernel(WideExpressions):
 
     def statement(self, stmt: ir.Stmt) -> None:
         if self.waits and _checks(stmt):
-            # What stands beside barriers must reach them, unless all threads leave.
+            # A thread with a bad index must still reach later barriers; inside a statement with a barrier, all threads return.
             outer = self.leave
             self.leave = "return;" if any(isinstance(node, ir.Barrier) for node in ir.walk_stmts(stmt)) else "break;"
             with self.block("do"):
@@ -169,7 +169,7 @@ class _ThreadKernel(WideExpressions):
             case ir.For(kind=ir.ForKind.VECTORIZED):
                 self._vector_loop(stmt)
             case ir.While() if self.lane is not None:
-                raise CompileError(f"kernel {self.program.name}: a while loop inside a vectorised one")
+                raise CompileError(f"kernel {self.program.name}: a vectorized loop must not contain a while loop")
             case ir.Alloc(buffer=buffer, body=body):
                 self.bodies[buffer] = body
                 super().statement(stmt)
@@ -179,7 +179,7 @@ class _ThreadKernel(WideExpressions):
     def _vector_loop(self, loop: ir.For) -> None:
         if self.lane is not None or not isinstance(loop.extent, arith.Const):
             raise CompileError(
-                f"kernel {self.program.name}: vectorised loop {loop.var.name} is nested, or its extent is not constant"
+                f"kernel {self.program.name}: vectorized loop {loop.var.name} must be innermost and of constant extent"
             )
         self.lane, self.lanes = loop.var, loop.extent.value
         with self.block(""):
@@ -264,7 +264,7 @@ class _ThreadKernel(WideExpressions):
         name = self.buffers[buffer] = self.unique(buffer.name)
         kind, size = c_type(buffer.dtype), arith.product(buffer.shape)
         if not isinstance(size, int):
-            raise Unsupported(f"local buffer {buffer.name} of shape {buffer.shape} has no constant size")
+            raise Unsupported(f"local buffer {buffer.name} must have a constant size, got shape {buffer.shape}")
         self.spaces[buffer] = ""
         if buffer.scope in self.dialect.dealt:
             self.line(f"uint32_t {name}[{self._words(buffer, size)}];")
@@ -291,7 +291,7 @@ class _ThreadKernel(WideExpressions):
 
 
 def _checks(stmt: ir.Stmt) -> bool:
-    """Whether a statement itself checks indices."""
+    """Whether a statement, substatements excluded, has checked indices."""
     values, indices = ir.statement_operands(stmt)
     if isinstance(stmt, ir.Let) and stmt.bounds is not None:
         return True

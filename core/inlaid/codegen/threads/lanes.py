@@ -1,4 +1,4 @@
-"""Vectorised loops in the numbers of lanes that a language has."""
+"""Legalize the lanes of vectorized loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def cut_lanes(program: ir.LoopProgram, lanes: tuple[int, ...]) -> ir.LoopProgram:
-    """The program with vectorised loops of `lanes` alone, those that do not fit in pieces; what is left over is scalar."""
+    """Split vectorized loops into loops of the legal `lanes`, widest first; the remainder is scalar."""
 
     def cut(stmt: ir.Stmt) -> ir.Stmt | None:
         if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.VECTORIZED or not isinstance(stmt.extent, arith.Const):

@@ -1,4 +1,4 @@
-"""Which buffers become named values: those whose every index is constant."""
+"""Scalar replacement: buffers whose indices are all constant become variables."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from inlaid.codegen.threads.indices import flat_index
 from inlaid.tensor import ir
 
 MOST_NAMES = 1024
-"""Elements of a buffer that is not one of registers and gets names."""
+"""Most elements of a buffer outside scope `register` that become variables."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The elements of a buffer: `width` to a name, in order."""
+    """Variables of a buffer's elements: `width` elements per variable, in order."""
 
     names: tuple[str, ...]
     width: int
 
     def at(self, place: int) -> tuple[str, int]:
-        """The name of an element and its lane there."""
+        """Variable of an element, and its lane there."""
         return self.names[place // self.width], place % self.width
 
 
 def width_of(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tuple[int, int]:
-    """How many elements of a buffer, allocated around `body`, to keep in one vector (1 for scalars), and how many there are; 0
-    where an index is not known.
+    """(elements per variable, number of elements) of a buffer allocated around `body`; (0, 0) if an index is not constant.
 
-    Vectors are as wide as the vectorised loops that access the buffer, where all of these do by whole vectors. The last may reach
-    over the end of the buffer, in lanes that nothing reads.
+    Variables are vectors as wide as the vectorized loops that access the buffer, if all accesses are aligned vectors; else scalars.
+    The last vector may exceed the buffer, in lanes that are never read.
     """
     widths: set[int] = set()
     end = 1
@@ -51,7 +50,7 @@ def width_of(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tuple[
 
 
 def _places(buffer: ir.Buffer, stmt: ir.Stmt, loop: ir.For | None) -> Iterator[tuple[arith.Expr, ir.For | None]]:
-    """Where a statement accesses a buffer, and the vectorised loop around."""
+    """Yield the flat index of each access to a buffer, with the enclosing vectorized loop."""
     if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED:
         loop = stmt
     if isinstance(stmt, ir.Store) and stmt.buffer is buffer:

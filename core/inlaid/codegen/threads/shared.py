@@ -1,4 +1,4 @@
-"""The memory that the threads of a block share."""
+"""Declarations of a block's shared memory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from inlaid.tensor import ir
 from inlaid.tensor.transform.rewrite import Rewriter
 
 _WORD = 8
-"""Bytes of the largest element."""
+"""Alignment of the arena: bytes of the largest element."""
 
 
 def with_own_names(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) -> tuple[ir.LoopProgram, dict[str, int]]:
-    """The program with a name of its own for each buffer that it allocates, which stays as buffers are rebuilt, and the offsets by
-    these names."""
+    """Rename allocated buffers uniquely and key the offsets by name: names survive passes that rebuild buffers."""
     taken: set[str] = set()
     local = dict.fromkeys(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
     named = {buffer: ir.Buffer(unique(buffer.name, taken), buffer.shape, buffer.dtype, buffer.scope) for buffer in local}
@@ -28,7 +27,7 @@ def with_own_names(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) ->
 
 
 def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[str, int]) -> dict[ir.Buffer, int]:
-    """The buffers that are allocated around loops over threads, and their offsets."""
+    """Buffers that are allocated outside the thread loops, and their byte offsets."""
     found = {}
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.Alloc) and any(isinstance(node, ir.For) and node.over_threads for node in ir.walk_stmts(stmt.body)):
@@ -61,5 +60,5 @@ def declarations(
 def _bytes(buffer: ir.Buffer) -> int:
     size = arith.product(buffer.shape)
     if not isinstance(size, int):
-        raise Unsupported(f"buffer {buffer.name} of shape {buffer.shape}, which threads share, has no constant size")
+        raise Unsupported(f"shared buffer {buffer.name} must have a constant size, got shape {buffer.shape}")
     return max(size, 1) * buffer.dtype.bytes

@@ -1,6 +1,6 @@
-"""Arithmetic on vectors, with the semantics that `inlaid.tensor.ir` fixes.
+"""Print vector arithmetic with the semantics of `inlaid.tensor.ir`.
 
-Every value is given a name, so that a text may hold its operands more than once. A bool is a mask (see `ThreadDialect`).
+Every value is assigned to a variable, so that an expression may repeat its operands. A bool is a mask (see `ThreadDialect`).
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ VECTOR_BYTES = 16
 
 @dataclass(frozen=True)
 class Wide(Text):
-    """A vector. `mask`: bits of a lane, of a bool."""
+    """Text of a vector value. `mask`: lane width of a bool in bits, 0 for other dtypes."""
 
     lanes: int = 0
     mask: int = 0
 
 
 def signed(bits: int) -> DType:
-    """The signed integer of a width."""
+    """Signed integer dtype of a width in bits."""
     return dtype(f"int{bits}")
 
 
 def unsigned(bits: int) -> DType:
-    """The unsigned integer of a width."""
+    """Unsigned integer dtype of a width in bits."""
     return dtype(f"uint{bits}")
 
 
 class Vectors:
-    """Prints operations on vectors. `name(type, code)` gives a value a name."""
+    """Prints vector operations. `name(type, code)` assigns an expression to a new variable and returns its name."""
 
     def __init__(self, dialect: ThreadDialect, name: Callable[[str, str], str]) -> None:
         self.dialect = dialect
         self._name = name
 
     def value(self, code: str, of: DType, lanes: int) -> Wide:
-        """A value that is no bool, by name."""
+        """Assign a non-bool vector expression to a variable."""
         return Wide(self._name(self.dialect.vector(of, lanes), code), ATOM, lanes=lanes)
 
     def mask(self, code: str, bits: int, lanes: int) -> Wide:
-        """A mask, by name."""
+        """Assign a mask expression to a variable."""
         return Wide(self._name(self.dialect.vector(signed(bits), lanes), code), ATOM, lanes=lanes, mask=bits)
 
     def number(self, value: float, of: DType, lanes: int) -> str:
-        """A vector of a constant."""
+        """Broadcast of a constant."""
         return self.dialect.splat(c_values.literal(value, of), of, lanes)
 
     def widen(self, text: Text, of: DType, lanes: int) -> Wide:
-        """A value in as many lanes."""
+        """Broadcast a scalar; vectors stay as they are."""
         if isinstance(text, Wide):
             return text
         if of is not _BOOL:
@@ -74,13 +74,13 @@ class Vectors:
         return self.mask(self.dialect.splat(f"-(int){text.atom}", signed(32), lanes), 32, lanes)
 
     def as_wide(self, mask: Wide, bits: int) -> Wide:
-        """A mask with lanes of so many bits."""
+        """Convert a mask to another lane width."""
         if mask.mask == bits:
             return mask
         return self.mask(self.dialect.convert(mask.code, signed(mask.mask), signed(bits), mask.lanes), bits, mask.lanes)
 
     def choose(self, flag: Wide, a: Wide, b: Wide, of: DType) -> Wide:
-        """`a` in lanes where a mask is set, `b` in others."""
+        """Lane-wise select: `a` where the mask is set, else `b`."""
         if of is _BOOL:
             bits = min(a.mask, b.mask)
             one, two, flag = (self.as_wide(item, bits) for item in (a, b, flag))
@@ -88,15 +88,15 @@ class Vectors:
         return self.value(self.dialect.choose(self.as_wide(flag, of.bits).code, a.code, b.code), of, flag.lanes)
 
     def both(self, a: Wide, b: Wide) -> Wide:
-        """The lanes that are set in both of two masks."""
+        """Conjunction of two masks."""
         return self._of_bools("and", a, b)
 
     def opposite(self, mask: Wide) -> Wide:
-        """The lanes that are not set."""
+        """Negation of a mask."""
         return self.mask(f"~{mask.code}", mask.mask, mask.lanes)
 
     def any(self, mask: Wide) -> str:
-        """Whether a lane is set."""
+        """Whether any lane is set."""
         return self.dialect.any(self.as_wide(mask, 8).code, mask.lanes)
 
     def all(self, mask: Wide) -> str:
@@ -104,14 +104,14 @@ class Vectors:
         return self.dialect.all(self.as_wide(mask, 8).code, mask.lanes)
 
     def stored(self, value: Wide, of: DType) -> str:
-        """A value as it lies in memory."""
+        """Memory representation of a value: a bool is a byte of 0 or 1."""
         if of is not _BOOL:
             return value.code
         mask = self.as_wide(value, 8)
         return f"{self.dialect.reinterpret(mask.code, unsigned(8), value.lanes)} & {self.number(1, unsigned(8), value.lanes)}"
 
     def loaded(self, code: str, of: DType, lanes: int) -> Wide:
-        """What is read from memory as a value."""
+        """Value of a memory representation."""
         if of is not _BOOL:
             return self.value(code, of, lanes)
         return self.mask(f"{code} != {self.number(0, unsigned(8), lanes)}", 8, lanes)
@@ -119,8 +119,7 @@ class Vectors:
     # --- operations ---
 
     def binary(self, op: str, a: Wide, b: Wide, of: DType, shift: bool = False, divides: bool = False) -> Wide:
-        """`op` of ir.BINARY. `shift`: the count is at least 0 and less than the width; `divides`: the divisor is neither 0 nor
-        -1."""
+        """`op` of ir.BINARY. `shift`: the count is proved in [0, width); `divides`: the divisor is proved neither 0 nor -1."""
         if of is _BOOL:
             return self._of_bools(op, a, b)
         lanes = a.lanes
@@ -193,7 +192,7 @@ class Vectors:
         return self.value(self.dialect.choose(fits.code, shifted.code, self.number(0, of, lanes)), of, lanes)
 
     def fused(self, form: str, args: Sequence[Wide], of: DType) -> Wide:
-        """A sum with a product, a * b + c in some `form`, that may be rounded once."""
+        """a * b + c in a `form` of `_FUSED`, which the compiler may contract to an FMA."""
         a, b, c = args
         return self.value(form.format(a=a.code, b=b.code, c=c.code), of, a.lanes)
 
@@ -233,11 +232,11 @@ class Vectors:
         return self._wrapping(f"({self._bits(a, of)} & {rest})", of, a.lanes)
 
     def reinterpret(self, a: Wide, target: DType) -> Wide:
-        """The bits of a value as another element type of the same width."""
+        """Bitcast to a dtype of the same width."""
         return self.value(self.dialect.reinterpret(a.code, target, a.lanes), target, a.lanes)
 
     def convert(self, a: Wide, source: DType, target: DType) -> Wide:
-        """A conversion between element types."""
+        """Convert between dtypes."""
         lanes = a.lanes
         if target is _BOOL:
             return a if source is _BOOL else self.mask(f"{a.code} != {self.number(0, source, lanes)}", source.bits, lanes)

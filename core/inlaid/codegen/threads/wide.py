@@ -1,4 +1,4 @@
-"""Values of a kernel on threads, scalar or in the lanes of a vectorised loop."""
+"""Print expressions, scalar or over the lanes of a vectorized loop."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FUSED = {
     ("sub", 0): "{a} * {b} - {c}",
     ("sub", 1): "{c} - {a} * {b}",
 }
-"""Sums with a product as left or right operand."""
+"""Forms of a sum with a product, by operator and by the side of the product."""
 
 
 class WideExpressions(WideMemory):
-    """Prints values."""
+    """Prints expressions."""
 
     def eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
         if isinstance(expr, ir.Select):
@@ -36,7 +36,7 @@ class WideExpressions(WideMemory):
         return ir.operands(expr) if fused is None else fused[0]
 
     def _fused(self, expr: ir.Expr) -> tuple[tuple[ir.Expr, ir.Expr, ir.Expr], str] | None:
-        """The factors and the other operand of a sum of floats with a product, which may be one operation."""
+        """Match a floating-point a * b +- c for contraction: operands and form."""
         if self.lane is None or not isinstance(expr, ir.Binary) or not expr.a.dtype.is_float or expr.op not in ("add", "sub"):
             return None
         for side, (one, other) in enumerate(((expr.a, expr.b), (expr.b, expr.a))):
@@ -125,7 +125,7 @@ class WideExpressions(WideMemory):
                 return vectors.reinterpret(args[0], of)
             case ir.Fma(dtype=of):
                 return vectors.fma(args, of)
-        raise Unsupported(f"kernel {self.program.name} holds a {type(expr).__name__}, which {self.language} has not")
+        raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__} on vectors")
 
     def _select(self, expr: ir.Expr, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:
         of, risky = expr.dtype, self.needs_guard(then) or self.needs_guard(otherwise)
@@ -149,7 +149,7 @@ class WideExpressions(WideMemory):
         return self.vectors.choose(flag, one, two, of)
 
     def _chosen_lanes(self, kind: str, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:
-        """One of two values on a condition that all lanes share, each evaluated only where it is chosen."""
+        """Select on a uniform condition, with each operand evaluated only if it is selected."""
         of = then.dtype
 
         def side(value: ir.Expr) -> Callable[[], Text]:

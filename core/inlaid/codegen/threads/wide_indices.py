@@ -1,6 +1,6 @@
-"""Indices, conditions and masks in the lanes of a vectorised loop.
+"""Print indices, conditions and masks over the lanes of a vectorized loop.
 
-What does not read the lane stays scalar. Under a mask no lane that it leaves out is checked.
+Lane-invariant expressions stay scalar. Under a mask, inactive lanes are not bounds-checked.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _BOOL = dtype("bool")
 
 
 class WideIndices(Statements):
-    """Prints indices. In a vectorised loop `lane` is its variable and `lanes` its extent; `mask` says which lanes count, None that
-    all do; `private` buffers are each lane's own; `wide_names` are variables that differ between lanes."""
+    """Prints indices. In a vectorized loop `lane` is its variable and `lanes` its extent. `mask` marks the active lanes, None for
+    all; `private` buffers have a copy per lane; `wide_names` are the variables that vary by lane."""
 
     def __init__(self, program: ir.LoopProgram, dialect: ThreadDialect, index: str, ranges: Ranges) -> None:
         super().__init__(program, index, dialect.words, ranges)
@@ -37,17 +37,17 @@ class WideIndices(Statements):
         self.wide_names: dict[arith.Expr, Wide] = {}
 
     def name_code(self, kind: str, code: str) -> str:
-        """Give an expression of some type a name."""
+        """Assign an expression of C type `kind` to a new variable; returns its name."""
         name = self.fresh("v")
         self.line(f"const {kind} {name} = {code};")
         return name
 
     def report(self, failed: str) -> None:
-        """Report a bad index where a condition holds, and do without the access."""
+        """Emit a report of a bad index under a condition, and skip the access."""
         raise NotImplementedError
 
     def varies(self, expr: arith.Expr) -> bool:
-        """Whether an index differs between lanes."""
+        """Whether an index varies by lane."""
         if self.lane is None:
             return False
         if any(var == self.lane or var in self.wide_names for var in arith.free_vars(expr)):
@@ -56,7 +56,7 @@ class WideIndices(Statements):
         return any(load.buffer in self.private for load in loads)
 
     def by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
-        """(base, stride) of an index that is base + stride * lane, where the base does not vary; else None."""
+        """(base, stride) of an index base + stride * lane with a lane-invariant base; None for any other."""
         if not self.varies(flat):
             return flat, 0
         assert self.lane is not None
@@ -66,7 +66,7 @@ class WideIndices(Statements):
         return found[1], found[0].value
 
     def component(self, expr: arith.Expr, place: int) -> str:
-        """An index in one lane."""
+        """Value of an index in one lane."""
 
         def leaf(node: arith.Expr) -> str | None:
             if node == self.lane:
@@ -88,7 +88,7 @@ class WideIndices(Statements):
         return self.index_with(expr, leaf)
 
     def wide_index(self, expr: arith.Expr) -> Wide:
-        """An index in every lane."""
+        """Vector of an index over all lanes."""
         of, lanes = self.index_dtype, self.lanes
         if expr in self.wide_names:
             return self.wide_names[expr]
@@ -112,7 +112,7 @@ class WideIndices(Statements):
         return self.vectors.value(self.dialect.elements([self.component(expr, place) for place in range(lanes)], of), of, lanes)
 
     def condition(self, expr: arith.Expr) -> Wide:
-        """Whether an index is not zero, in every lane."""
+        """Mask of the lanes in which an index condition is nonzero."""
         if not self.varies(expr) and not arith.reads_data(expr):
             return self.vectors.widen(Text(self.index(expr)), _BOOL, self.lanes)
         match expr:
@@ -134,13 +134,13 @@ class WideIndices(Statements):
         return self.vectors.mask(f"{number.code} != {zero}", self.index_dtype.bits, self.lanes)
 
     def _checked(self, node: arith.Opaque) -> Wide:
-        """A checked index in every lane."""
+        """Vector of a bounds-checked index."""
         assert isinstance(node.payload, ir.Expr)
         value = self.wide_narrowed(node.payload)
         return value if self.inside(node.payload, node.lower, node.upper) else self.check_lanes(value, node.lower, node.upper)
 
     def wide_narrowed(self, expr: ir.Expr) -> Wide:
-        """A value as an index in every lane, at the nearest end of what an index can be where it does not fit."""
+        """Vector of a value converted to the index type, saturating."""
         of, to = expr.dtype, self.index_dtype
         value = self.vectors.widen(self.value(expr), of, self.lanes)
         if of.bits > to.bits or (of.bits == to.bits and of is not to):
@@ -151,7 +151,7 @@ class WideIndices(Statements):
         return value if of is to else self.vectors.convert(value, of, to)
 
     def check_lanes(self, value: Wide, low: arith.Dim, high: arith.Dim) -> Wide:
-        """Check an index in every lane that counts; where it is bad it becomes the least, since addresses may be made of it."""
+        """Bounds-check an index in the active lanes; bad lanes become the lower bound, since they may still form addresses."""
         least, most = self.wide_index(arith.wrap(low)), self.wide_index(arith.wrap(high))
         code = f"({value.code} < {least.code}) | ({value.code} > {most.code})"
         bad = self.vectors.mask(code, self.index_dtype.bits, self.lanes)
@@ -159,7 +159,7 @@ class WideIndices(Statements):
         return self.vectors.choose(bad, least, value, self.index_dtype)
 
     def leaf(self, expr: arith.Expr) -> str | None:
-        # Under a mask a check counts in lanes, of which all have the same index here.
+        # Under a mask a uniform index is checked as a vector: only active lanes may report.
         if self.mask is not None and isinstance(expr, arith.Opaque) and expr not in self.names:
             return self.dialect.lane(self._checked(expr).code, 0, self.lanes)
         return super().leaf(expr)
@@ -168,7 +168,7 @@ class WideIndices(Statements):
 
     @contextmanager
     def under(self, flag: Wide) -> Iterator[None]:
-        """Only the lanes where `flag` is set count."""
+        """Restrict the active lanes to those where `flag` is set."""
         outer, known = self.mask, self.known
         self.mask = flag if outer is None else self.vectors.both(outer, flag)
         self.known = dict(known)

@@ -1,6 +1,6 @@
-"""Loads and stores, scalar or in the lanes of a vectorised loop.
+"""Print loads and stores, scalar or over the lanes of a vectorized loop.
 
-Consecutive elements are one vector; others are read and written one by one, as are those that a mask leaves some of out.
+Unit-stride accesses are vector accesses; others, and those under a partial mask, are per lane.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from inlaid.types import dtype
 
 _BOOL = dtype("bool")
 _MOST_RISKS = 16
-"""Loads and checked indices that are remembered of an expression."""
+"""Most loads and checked indices that are memoized per expression."""
 
 
 class WideMemory(WideIndices):
@@ -36,7 +36,7 @@ class WideMemory(WideIndices):
         self._risks_of: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
 
     def place(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
-        """The element of an array that an access is to."""
+        """Flat index of an access in its array."""
         flat = flat_index(buffer, indices)
         if buffer in self.private and self.lane is not None:
             flat = arith.add(arith.mul(flat, self.lanes), self.lane)
@@ -46,7 +46,7 @@ class WideMemory(WideIndices):
         return self._element(buffer, self.place(buffer, indices))
 
     def _elements(self, buffer: ir.Buffer, flat: arith.Expr, shape: tuple[arith.Expr, int] | None) -> list[str]:
-        """The elements of all lanes, at an index that is base + stride * lane where there is a `shape`."""
+        """Element of each lane; `shape` is the (base, stride) of the index, if it has one."""
         if shape is None or buffer in self.named or isinstance(shape[0], arith.Const):
             return [self._element(buffer, flat, place) for place in range(self.lanes)]
         base, stride = self.index(shape[0]), shape[1]
@@ -55,7 +55,7 @@ class WideMemory(WideIndices):
         return [f"{self.buffers[buffer]}[{base}{f' + {place * stride}' * bool(place)}]" for place in range(self.lanes)]
 
     def _element(self, buffer: ir.Buffer, flat: arith.Expr, lane: int | None = None) -> str:
-        """An element, in a lane where the index varies."""
+        """Element at a flat index, in one lane if the index varies."""
         if buffer not in self.named:
             return f"{self.buffers[buffer]}[{self.index(flat) if lane is None else self.component(flat, lane)}]"
         if lane is not None and self.lane is not None:
@@ -69,7 +69,7 @@ class WideMemory(WideIndices):
         return self.buffers[buffer] if index == "0" else f"{self.buffers[buffer]} + {index}"
 
     def _whole(self, buffer: ir.Buffer, base: arith.Expr) -> str | None:
-        """The name of the vector that consecutive elements are, if they are one."""
+        """Vector variable that holds the elements from `base` on; None if there is none."""
         names = self.named.get(buffer)
         if names is None or names.width != self.lanes:
             return None
@@ -77,7 +77,7 @@ class WideMemory(WideIndices):
         return names.at(base.value)[0]
 
     def load(self, load: ir.Load) -> Text:
-        """An element, or one for each lane."""
+        """Load an element, or one per lane."""
         buffer, of = load.buffer, load.buffer.dtype
         flat = self.place(buffer, load.indices)
         shape = self.by_lane(flat)
@@ -121,7 +121,7 @@ class WideMemory(WideIndices):
         return math.gcd(step, self.bases[buffer])
 
     def store_lanes(self, stmt: ir.Store) -> None:
-        """Store an element for each lane."""
+        """Store one element per lane."""
         buffer, of = stmt.buffer, stmt.buffer.dtype
         value = self.vectors.widen(self.value(stmt.value), stmt.value.dtype, self.lanes)
         flat = self.place(buffer, stmt.indices)
@@ -155,11 +155,11 @@ class WideMemory(WideIndices):
             guard = "" if self.mask is None else f"if ({self.dialect.lane(self.mask.code, place, self.lanes)}) "
             self.line(f"{guard}{target} = {part};")
 
-    # --- what must not be evaluated where it is not chosen ---
+    # --- speculation ---
 
     def needs_guard(self, expr: ir.Expr) -> bool:
-        """Whether an expression reads memory or checks an index, so that it must not be evaluated where it is not chosen: unless
-        all that it reads is known, or lies inside its buffer in any case."""
+        """Whether an expression must not be evaluated speculatively: it has a bounds check, or a load that is neither proved in
+        bounds nor evaluated before."""
         risks = self._risks(expr)
         return risks is None or any(risk not in self.known and not self._is_inside(risk) for risk in risks)
 
@@ -173,7 +173,7 @@ class WideMemory(WideIndices):
         return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size
 
     def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
-        """What an expression reads and checks; None where that is much."""
+        """Loads and bounds checks in an expression; None if more than `_MOST_RISKS`."""
         memo, stack = self._risks_of, [expr]
         while stack:
             node = stack[-1]
