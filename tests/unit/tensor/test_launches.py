@@ -138,7 +138,7 @@ NEST = 'for {0} in 8, thread, "threadIdx.x":\n      y[{0}] = x[{0}]\n'
     ],
 )
 def test_data_decides_nothing_on_the_host(control: str) -> None:
-    with pytest.raises(ScheduleError, match="data decides what is launched; put it inside one loop over blocks"):
+    with pytest.raises(ScheduleError, match="a launch must not depend on data; move the branch or loop inside the grid"):
         split_launches(parse(HEAD + control + NEST.format("t")), SCOPES)
 
 
@@ -161,5 +161,5 @@ program counts(x: int64[4]) -> (y: int64[?m], m: int64[]):
   for i in ?m, thread, "threadIdx.x":
     y[i] = x[i]
 """
-    with pytest.raises(ScheduleError, match=r"\?m is worked out by the program: expected sizes that are known before a launch"):
+    with pytest.raises(ScheduleError, match=r"must depend on sizes known before it, found \?m, which the program computes"):
         split_launches(parse(text), SCOPES)

@@ -1,4 +1,4 @@
-"""Parallel loops of a kernel that runs on a grid of threads."""
+"""Bind parallel loops to a grid of threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BLOCKS, THREADS = "blockIdx.x", "threadIdx.x"
 
 
 def bind_parallel(program: ir.LoopProgram, block: int) -> ir.LoopProgram:
-    """Give each iteration of a parallel loop a thread, of blocks of so many.
+    """Bind the iterations of parallel loops to threads, `block` threads per block.
 
         for i in n, parallel: y[i] = ...
     becomes, for blocks of 64,
@@ -21,24 +21,24 @@ def bind_parallel(program: ir.LoopProgram, block: int) -> ir.LoopProgram:
     and, for blocks of one thread,
         for i in n, blockIdx.x: y[i] = ...
 
-    A parallel loop stays where it stands inside of threads, where data decides whether it runs, or how far, and in programs that
-    work out sizes: one thread then runs it.
+    Left serial are parallel loops inside thread loops, under data-dependent control flow or with data-dependent extents, and those
+    of programs that define sizes.
     """
     if program.defines:
         return program
-    body = _bound(program.body, block)
+    body = _bind(program.body, block)
     return program if body is program.body else simplify_program(replace(program, body=body))
 
 
-def _bound(stmt: ir.Stmt, block: int) -> ir.Stmt:
-    if _data_decides(stmt):
+def _bind(stmt: ir.Stmt, block: int) -> ir.Stmt:
+    if _depends_on_data(stmt):
         return stmt
     match stmt:
         case ir.For(kind=ir.ForKind.THREAD):
             return stmt
         case ir.For(var=var, extent=extent, body=body, kind=ir.ForKind.PARALLEL):
             if any(isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD for node in ir.walk_stmts(body)):
-                return mapped(stmt, lambda inner: _bound(inner, block))
+                return mapped(stmt, lambda inner: _bind(inner, block))
             if block == 1:
                 return ir.For(var, extent, body, ir.ForKind.THREAD, BLOCKS)
             b, t = arith.Var(f"{var.name}_block"), arith.Var(f"{var.name}_thread")
@@ -46,11 +46,11 @@ def _bound(stmt: ir.Stmt, block: int) -> ir.Stmt:
             inner = guarded(Rewriter({var: index}).stmt(body), arith.compare("<", index, extent))
             threads = ir.For(t, arith.Const(block), inner, ir.ForKind.THREAD, THREADS)
             return ir.For(b, arith.wrap(arith.ceildiv(extent, block)), threads, ir.ForKind.THREAD, BLOCKS)
-    return mapped(stmt, lambda inner: _bound(inner, block))
+    return mapped(stmt, lambda inner: _bind(inner, block))
 
 
-def _data_decides(stmt: ir.Stmt) -> bool:
-    """Whether a statement reads data to decide how the statements in it run."""
+def _depends_on_data(stmt: ir.Stmt) -> bool:
+    """Whether the control flow of a statement depends on data."""
     if isinstance(stmt, ir.While):
         return True
     if isinstance(stmt, (ir.For, ir.If, ir.Let)):

@@ -1,4 +1,4 @@
-"""Host and kernels of one program: what threads run becomes kernels, what is left launches them."""
+"""Split a fork-join program into kernels and the host program that launches them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _INT64 = dtype("int64")
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What one launch runs. `grid` and `threads` are the extents of the axes of blocks and of threads, outermost first, in terms of
-    sizes and of the variables of host loops, which `program` is given as scalars behind its other inputs. `offsets` are the places
-    of buffers in the memories of threads, blocks and device."""
+    """A kernel in SPMD form. `grid` and `threads` are the extents of the block and thread axes, outermost first, over sizes and
+    host loop variables; `program` takes the latter as scalars after its other inputs. `offsets` are byte offsets of buffers in the
+    memory of threads, blocks and device."""
 
     program: ir.LoopProgram
     grid: Mapping[str, arith.Expr]
@@ -33,8 +33,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """A program in two parts. In `host`, a launch is an intrinsic named as its kernel, on whole buffers, which keep what the kernel
-    does not write; a kernel's program is the intrinsic's semantics."""
+    """A program split into host and kernels. In `host`, a launch is an intrinsic with the kernel's name on whole buffers, whose
+    unwritten elements are kept; the kernel's program is the intrinsic's semantics."""
 
     host: ir.LoopProgram
     kernels: Mapping[str, Kernel]
@@ -52,8 +52,7 @@ def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgr
     with the host, which knows sizes, not data. A size that the program works out itself is read by kernels where it is kept: only
     launches may not depend on it. Such a program without threads is one kernel. Expects no blocks or virtual threads.
 
-    Raises `ScheduleError` where data decides what is launched, or a size that the program works out, and as `to_spmd` and `places`
-    do.
+    Raises `ScheduleError` if a launch depends on data or on a computed size, and as `to_spmd` and `places` do.
     """
     return _Splitter(program, scopes, subgroup).split()
 
@@ -71,10 +70,10 @@ class _Splitter:
 
     def split(self) -> Launches:
         if self._program.defines and not _has_threads(self._program.body):
-            return self._whole()
+            return self._single_kernel()
         return Launches(replace(self._program, body=self._host(self._program.body)), self._kernels)
 
-    def _whole(self) -> Launches:
+    def _single_kernel(self) -> Launches:
         """One kernel of one thread."""
         program = replace(self._program, name=f"{self._program.name}_0")
         access = tuple(semantic_access(program))
@@ -82,7 +81,7 @@ class _Splitter:
         return Launches(replace(self._program, body=body), {program.name: Kernel(program, {}, {}, self._offsets)})
 
     def _host(self, stmt: ir.Stmt) -> ir.Stmt:
-        """What the host does for a statement."""
+        """Host part of a statement."""
         if not _has_threads(stmt):
             return self._launch(stmt)
         match stmt:
@@ -95,10 +94,10 @@ class _Splitter:
                 return mapped(stmt, self._host)
             case ir.For(kind=ir.ForKind.SERIAL) | ir.If() | ir.Let() | ir.While():
                 values, indices = ir.statement_operands(stmt)
-                self._known(stmt, *map(ir.free_vars, values), *map(arith.free_vars, indices))
+                self._check_sizes(stmt, *map(ir.free_vars, values), *map(arith.free_vars, indices))
                 known = not any(map(arith.reads_data, map(arith.wrap, indices)))
                 if not known or any(isinstance(node, ir.Load) for node in ir.walk_exprs(*values)):
-                    raise failed(self._program, "data decides what is launched", stmt, "put it inside one loop over blocks")
+                    raise failed(self._program, "a launch must not depend on data", stmt, "move the branch or loop inside the grid")
                 if isinstance(stmt, ir.For):
                     self._variables[stmt.var] = (arith.ZERO, stmt.extent - 1)
                 elif isinstance(stmt, ir.Let):
@@ -107,7 +106,7 @@ class _Splitter:
         return self._launch(stmt)
 
     def _launch(self, stmt: ir.Stmt) -> ir.Stmt:
-        """A kernel for a statement, and the intrinsic that launches it; nothing where it does nothing."""
+        """Make a kernel of a statement; returns the intrinsic that launches it, or an empty Seq if it writes nothing."""
         name = f"{self._program.name}_{len(self._kernels)}"
         own = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
         touched = [(region.buffer, access) for node in ir.walk_stmts(stmt) for region, access in accesses_of(node)]
@@ -130,7 +129,7 @@ class _Splitter:
         offsets = {buffer: at for found in (self._offsets, *owned) for buffer, at in found.items() if buffer in used}
         axes = [node for node in ir.walk_stmts(kernel.body) if isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD]
         grid, threads = ({loop.thread: loop.extent for loop in axes if loop.over_threads is inner} for inner in (False, True))
-        self._known(stmt, *map(arith.free_vars, (*grid.values(), *threads.values())))
+        self._check_sizes(stmt, *map(arith.free_vars, (*grid.values(), *threads.values())))
         self._kernels[name] = Kernel(kernel, grid, threads, offsets)
         regions = tuple(map(whole, (*inputs, *outputs)))
         access = [
@@ -139,18 +138,18 @@ class _Splitter:
         return ir.Intrinsic(name, regions, tuple(access), tuple(ir.Index(_INT64, var) for var in given))
 
     def _defines(self, stmt: ir.Stmt, params: Sequence[ir.Buffer]) -> tuple[tuple[arith.SizeVar, ir.Buffer], ...]:
-        """The sizes worked out by the program that a statement reads, or the shapes of buffers."""
+        """Computed sizes that a statement or the shapes of its buffers read."""
         shapes = (arith.free_vars(dim) for buffer in params for dim in buffer.shape)
         used = frozenset().union(*shapes, *(frozenset(_variables(node)) for node in ir.walk_stmts(stmt)))
         return tuple((size, buffer) for size, buffer in self._program.defines if size in used)
 
-    def _known(self, stmt: ir.Stmt, *variables: frozenset[arith.Expr]) -> None:
-        """Check that what decides about a launch is known before."""
+    def _check_sizes(self, stmt: ir.Stmt, *variables: frozenset[arith.Expr]) -> None:
+        """Check that a launch depends on no computed size."""
         used = frozenset().union(*variables)
         for size, _ in self._program.defines:
             if size in used:
-                problem = f"{size} is worked out by the program: expected sizes that are known before a launch"
-                raise failed(self._program, problem, stmt, "launch for its upper bound, and compare with it inside")
+                problem = f"a launch must depend on sizes known before it, found {size}, which the program computes"
+                raise failed(self._program, problem, stmt, "launch for its upper bound, and guard inside the kernel")
 
 
 def _has_threads(stmt: ir.Stmt) -> bool:
@@ -158,7 +157,7 @@ def _has_threads(stmt: ir.Stmt) -> bool:
 
 
 def _variables(stmt: ir.Stmt) -> Iterator[arith.Expr]:
-    """The variables in what a statement holds itself."""
+    """Yield the variables of a statement's own operands."""
     values, indices = ir.statement_operands(stmt)
     for used in (*map(ir.free_vars, values), *map(arith.free_vars, indices)):
         yield from used

@@ -1,4 +1,4 @@
-"""Serial loops that can run in parallel, found in loop programs that no schedule knows."""
+"""Parallelize independent serial loops of unscheduled loop programs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def parallel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Serial nests whose iterations are proved independent run in parallel, all their independent loops as one, outside the others.
+    """Fuse the provably independent loops of a serial nest into one parallel loop, and move it outermost.
 
         for i in n: let at = p[i] in 0..9: for j in 8: y[at, j] = x[i, j]
     becomes
         for j in 8, parallel: for i in n: let at = p[i] in 0..9: y[at, j] = x[i, j]
 
-    A loop is independent where each access to a buffer that is written in the nest names its variable in the same index, `j + c`,
-    so that its iterations touch elements of their own whatever the loops around do; what is allocated inside is each one's own.
-    Nests that hold threads, and those in loops that are not independent, stay as they are. Expects no blocks.
+    A loop is independent if each buffer that the nest writes has a dimension that all accesses index by `j + c`, with one constant
+    c: its iterations then touch disjoint elements. Buffers that are allocated inside are private. Nests with thread loops stay as
+    they are. Expects no blocks.
     """
     body = _parallel(program.body)
     return program if body is program.body else simplify_program(replace(program, body=body))
@@ -32,12 +32,12 @@ def _parallel(stmt: ir.Stmt) -> ir.Stmt:
         case ir.Seq() | ir.Alloc() | ir.If():
             return mapped(stmt, _parallel)
         case ir.For(kind=ir.ForKind.SERIAL | ir.ForKind.PARALLEL):
-            return _nest(stmt)
+            return _parallel_nest(stmt)
     return stmt
 
 
-def _nest(stmt: ir.For) -> ir.Stmt:
-    if any(isinstance(node, ir.Intrinsic) or (isinstance(node, ir.For) and _has_place(node)) for node in ir.walk_stmts(stmt)):
+def _parallel_nest(stmt: ir.For) -> ir.Stmt:
+    if any(isinstance(node, ir.Intrinsic) or (isinstance(node, ir.For) and _is_bound(node)) for node in ir.walk_stmts(stmt)):
         return stmt
     chain: list[ir.For | ir.Let] = []
     body: ir.Stmt = stmt
@@ -55,15 +55,15 @@ def _nest(stmt: ir.For) -> ir.Stmt:
     ]
     if not chosen:
         return stmt
-    return _fused([node for node in chain if node not in chosen], chosen, body)
+    return _fuse([node for node in chain if node not in chosen], chosen, body)
 
 
-def _has_place(loop: ir.For) -> bool:
+def _is_bound(loop: ir.For) -> bool:
     return loop.kind in (ir.ForKind.THREAD, ir.ForKind.VTHREAD)
 
 
-def _fused(others: list[ir.For | ir.Let], chosen: list[ir.For], body: ir.Stmt) -> ir.Stmt:
-    """One parallel loop over all that are chosen, around the others."""
+def _fuse(others: list[ir.For | ir.Let], chosen: list[ir.For], body: ir.Stmt) -> ir.Stmt:
+    """Fuse the chosen loops into one parallel loop around the others."""
     for node in reversed(others):
         body = replace(node, body=body)
     if len(chosen) == 1:
@@ -79,13 +79,13 @@ def _fused(others: list[ir.For | ir.Let], chosen: list[ir.For], body: ir.Stmt) -
 
 
 def _independent(nest: ir.Stmt, var: arith.Var) -> bool:
-    """Whether each access of a nest to a buffer that it writes, and that is not its own, names a variable in one index."""
+    """Whether each buffer that a nest writes, private ones excluded, has a dimension that all accesses index by var + constant."""
     own = {node.buffer for node in ir.walk_stmts(nest) if isinstance(node, ir.Alloc)}
     touched = list(_accesses(nest))
     written = {region.buffer for region, access in touched if access & ir.Access.WRITE} - own
     for buffer in written:
         points = [tuple(first for first, _ in region.ranges) for region, _ in touched if region.buffer is buffer]
-        if not any(_names(points, place, var) for place in range(len(buffer.shape))):
+        if not any(_indexes(points, place, var) for place in range(len(buffer.shape))):
             return False
     return bool(written)
 
@@ -95,8 +95,8 @@ def _accesses(nest: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
         yield from accesses_of(stmt)
 
 
-def _names(points: list[tuple[arith.Expr, ...]], place: int, var: arith.Var) -> bool:
-    """Whether an index is the variable plus the same constant at all points."""
+def _indexes(points: list[tuple[arith.Expr, ...]], place: int, var: arith.Var) -> bool:
+    """Whether dimension `place` of all points is the variable plus one constant."""
     offsets = set()
     for point in points:
         found = arith.affine(point[place], var)

@@ -1,4 +1,4 @@
-"""Vectorised loops of which only the last may be cut short: whole vectors ask for nothing."""
+"""Hoist bounds checks out of vectorized loops, so that full vectors are unpredicated."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, mapped, tru
 
 
 def whole_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Ask once whether all lanes of a vector exist; where not, take them one by one.
+    """Check the last lane of a vectorized loop once; a partial vector becomes a serial loop of guarded elements.
 
         for v in 4, vectorized: if t * 4 + v < n: y[t * 4 + v] = x[t * 4 + v]
     becomes
         if t * 4 + 3 < n: for v in 4, vectorized: y[t * 4 + v] = x[t * 4 + v]
         else: for v in 4: if t * 4 + v < n: y[t * 4 + v] = x[t * 4 + v]
 
-    Such a loop inside threads is not peeled: which thread has the last one is known to the device alone. One over registers stays a
-    vector, since a lane of those is no element of its own. Expects no blocks.
+    Peeling does not apply inside threads, where any thread may have the last vector. A loop that accesses registers stays
+    vectorized in both branches, since a register's lanes are not addressable. Expects no blocks.
     """
-    body = _whole(program.body)
+    body = _hoist(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
-def _whole(stmt: ir.Stmt) -> ir.Stmt:
+def _hoist(stmt: ir.Stmt) -> ir.Stmt:
     if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.VECTORIZED:
-        return mapped(stmt, _whole)
+        return mapped(stmt, _hoist)
     if not isinstance(stmt.body, ir.If) or stmt.body.otherwise is not None or not isinstance(stmt.body.condition, ir.Index):
         return stmt
     parts = list(conjuncts(stmt.body.condition.index))
     asked = [part for part in parts if stmt.var in arith.free_vars(part)]
     last = [arith.substitute(part, {stmt.var: stmt.extent - 1}) for part in asked]
-    if not asked or not all(_ends(part, stmt.var) for part in asked):
+    if not asked or not all(_holds_below(part, stmt.var) for part in asked):
         return stmt
     rest: arith.Expr = arith.ONE
     for part in parts:
@@ -47,8 +47,8 @@ def _whole(stmt: ir.Stmt) -> ir.Stmt:
     return ir.If(truth(every), whole, cut)
 
 
-def _ends(condition: arith.Expr, var: arith.Var) -> bool:
-    """Whether a condition that holds at the last value of a variable holds at all of them."""
+def _holds_below(condition: arith.Expr, var: arith.Var) -> bool:
+    """Whether a condition that holds at a variable's last value holds at all values."""
     match condition:
         case arith.Compare(op="<" | "<=", operands=(low, high)) if not arith.reads_data(condition):
             found = arith.affine(low - high, var)
