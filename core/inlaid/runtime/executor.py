@@ -325,7 +325,7 @@ class Executor:
             frame, sizes = run.frame, dims.tolist()
             for place, name, bound in layout.late:
                 if not 0 <= sizes[place] <= bound:
-                    raise KernelFault(f"region {artifact.symbol} gave {name} = {sizes[place]}, which may be 0 to {bound}")
+                    raise KernelFault(f"region {artifact.symbol}: computed size {name} must be 0 to {bound}, got {sizes[place]}")
                 if invoked.matched:
                     run.sizes[name] = sizes[place]
             if layout.constraints:

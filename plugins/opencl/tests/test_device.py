@@ -136,7 +136,7 @@ def test_work_that_fails_on_a_queue(device, queue, monkeypatch):
         wait = staticmethod(failing(CODE.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST))
 
     object.__setattr__(event, "marker", Marker)
-    with pytest.raises(KernelFault, match="running what is on a queue"):
+    with pytest.raises(KernelFault, match="running commands"):
         device.synchronise(event)
 
 

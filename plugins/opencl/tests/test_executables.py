@@ -126,7 +126,7 @@ def test_no_room(device, monkeypatch):
     executable.run({"x": rows(3)})
     with monkeypatch.context() as patch:
         patch.setattr(device, "total", device.live + 1000)
-        with pytest.raises(OutOfMemory, match="bytes left"):
+        with pytest.raises(OutOfMemory, match="bytes free"):
             executable.run({"x": rows(1000)})
     np.testing.assert_allclose(result(executable.run({"x": rows(3)})), wanted(rows(3)), rtol=1e-5, atol=1e-6)
 

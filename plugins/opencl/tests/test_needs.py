@@ -34,12 +34,12 @@ def test_the_source_tells_extensions(source, needs):
     [
         ((), None),
         (("cl_khr_fp16", "work-items=256", "local-bytes=32768"), None),
-        (("cl_khr_fp64",), "the code needs 'cl_khr_fp64', which a GPU has not"),
-        (("work-items=512",), "the code needs 512 work-items in a group, a GPU has 256"),
+        (("cl_khr_fp64",), "the code needs 'cl_khr_fp64', a GPU lacks it"),
+        (("work-items=512",), "the code needs 512 work-items in a work-group, a GPU has 256"),
         (("local-bytes=65536",), "the code needs 65536 bytes of local memory, a GPU has 32768"),
-        (("work-items",), "the code needs 'work-items', which a GPU has not"),
-        (("work-items=-1",), "the code needs 'work-items=-1', which a GPU has not"),
-        (("other",), "the code needs 'other', which a GPU has not"),
+        (("work-items",), "the code needs 'work-items', a GPU lacks it"),
+        (("work-items=-1",), "the code needs 'work-items=-1', a GPU lacks it"),
+        (("other",), "the code needs 'other', a GPU lacks it"),
     ],
 )
 def test_what_a_device_lacks(requires, reason):

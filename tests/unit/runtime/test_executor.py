@@ -259,7 +259,7 @@ def test_a_size_beyond_its_bound_is_a_fault(lab, value):
 
     lab.region("lie", lie, [((N,), "float32")], [((K,), "float32")], dims=[("n", 0, 0), ("?k", None, 0, N)])
     plan = Plan("main", (value("input", (N,)), value("output", (K,))), (("x", 0),), (("y", 1),), (Invoke("lie", (0,), (1,)),))
-    with pytest.raises(KernelFault, match=r"gave \?k = 100, which may be 0 to 4.*at node of lie"):
+    with pytest.raises(KernelFault, match=r"size \?k must be 0 to 4, got 100.*at node of lie"):
         lab.executable(plan).run({"x": f32(4)})
 
 

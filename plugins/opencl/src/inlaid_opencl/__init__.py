@@ -1,1 +1,1 @@
-"""OpenCL devices: loop programs to OpenCL C, on grids of threads."""
+"""Inlaid's target for OpenCL devices: OpenCL C kernels and the runtime that launches them."""

@@ -1,4 +1,4 @@
-"""What devices can do, by kind or as device 0 of this machine says."""
+"""Capabilities of OpenCL devices: assumed by kind, or queried from device 0 of this machine."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SHARED = "shared"
 
 @dataclass(frozen=True)
 class Facts:
-    """What schedules and the partitioner know of a device.
+    """Device properties that schedules and the partitioner use.
 
-    vector_bits: width of vectors of a CPU, 0 for GPUs; threads: as of `Capabilities`; shared: bytes of local memory apart from main
-    memory, 0 for none; fp64: whether it has float64; peak: floating-point operations a second; bandwidth: bytes a second of its
-    memory; latency and transfer: seconds, and bytes a second, of a copy from the host.
+    vector_bits: vector width of a CPU, 0 for GPUs. threads: see `Capabilities`. shared: bytes of on-chip local memory, 0 for none.
+    fp64: float64 support. peak: FLOP/s. bandwidth: of device memory, bytes/s. latency: of a host copy, seconds. transfer: of a host
+    copy, bytes/s.
     """
 
     vector_bits: int
@@ -43,7 +43,7 @@ ASSUMED = {
     "gpu": Facts(0, Threads(), 32 << 10, True, 5e12, 3e11, 2e-5, 1e10),
     "embedded": Facts(0, Threads(subgroup=1, resident=1 << 13, registers=64), 0, False, 2e11, 2e10, 5e-5, 5e9),
 }
-"""What compiling for a kind assumes: round numbers of common devices, which bound no particular one."""
+"""Assumptions for a kind: rounded figures of common devices."""
 
 _WIDTHS = {
     "cl_nv_device_attribute_query": "warp_size_nv",
@@ -52,15 +52,15 @@ _WIDTHS = {
 }
 """Extensions, and what they tell the threads of a subgroup by."""
 _WIDEST = 256
-"""PoCL may report vectors of 512 bits and yet compile for an older processor, where each is two."""
+"""Cap on the vector width: PoCL may report 512 bits but compile for a processor with 256."""
 _LANES = {"cpu": 4, "gpu": 128, "embedded": 32}
-"""Floating-point operations of a compute unit in a cycle: of a GPU in all, of a CPU for each lane of a vector (two FMA units)."""
+"""Floating-point operations per compute unit and cycle; for a CPU, per vector lane (two FMA units)."""
 _BYTES = {"cpu": 8e9, "gpu": 4e9, "embedded": 2e9}
-"""Bytes a second that a compute unit reads: no device reports the bandwidth of its memory."""
+"""Estimated memory bandwidth per compute unit in bytes/s: OpenCL does not report it."""
 
 
 def facts(options: OpenCLOptions) -> Facts:
-    """What code for these options may assume: of device 0 for `native`, of a GPU where this machine has no device."""
+    """Facts for the options: of device 0 for `native`, or the assumptions for `gpu` if this machine has no device."""
     if options.kind != NATIVE:
         return ASSUMED[options.kind]
     try:
@@ -120,7 +120,7 @@ def shuffled_lanes(device: cl.Device) -> int:
 
 
 def capabilities(options: OpenCLOptions) -> Capabilities:
-    """What the target can do under these options."""
+    """Capabilities of the target for the options."""
     found = facts(options)
     left_out = {"string"} if found.fp64 else {"string", "float64"}
     return Capabilities(
@@ -139,5 +139,5 @@ def capabilities(options: OpenCLOptions) -> Capabilities:
 
 
 def surroundings(options: OpenCLOptions) -> str:
-    """What code depends on besides the options: for `native`, what device 0 can do."""
+    """Part of the cache key besides the options: for `native`, the facts of device 0."""
     return repr(facts(options)) if options.kind == NATIVE else ""

@@ -1,4 +1,4 @@
-"""Regions to OpenCL C and a plan of launches."""
+"""Compile regions to OpenCL C and a launch plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inlaid_opencl.options import FORMAT, FORMAT_VERSION, OpenCLOptions
 
 
 class OpenCLCodegen(Codegen):
-    """Compiles a region without a device: the driver compiles the source where it is loaded."""
+    """Generates OpenCL C. Needs no device: the driver compiles the source at load."""
 
     def __init__(self, options: OpenCLOptions) -> None:
         able = capabilities(options)

@@ -1,4 +1,4 @@
-"""OpenCL devices as the executor sees them: memory, queues, copies, events."""
+"""The executor's `Device` on OpenCL: memory, queues, copies, events."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from inlaid_opencl.platforms import Found, find_device
 from inlaid_opencl.queues import Event, Memory, Queue, flat_bytes
 
 _STAGED = 1 << 16
-"""Bytes up to which a copy of an array to upload is faster than waiting for an idle queue to take it."""
+"""Largest upload in bytes that is staged even if the queue is idle: the host copy is faster than a blocking transfer."""
 
 _opened: dict[int, OpenCLDevice] = {}
 _lock = threading.Lock()
 
 
 def open_device(number: int) -> OpenCLDevice:
-    """The device of that number, one object for the process until it is lost. Raises `TargetError` as `find_device` does."""
+    """Open a device. Returns one object per process and number until it is lost. Raises `TargetError` as `find_device` does."""
     with _lock:
         found = _opened.get(number)
         if found is None or found.lost:
@@ -35,7 +35,7 @@ def open_device(number: int) -> OpenCLDevice:
 class OpenCLDevice(DriverDevice):
     """A device with a context of its own.
 
-    Drivers reserve memory when it is first used, so `allocate` compares sizes with what the device has."""
+    Drivers allocate memory on first use, so `allocate` checks sizes against the device's memory itself."""
 
     driver_error = cl.Error
     lost_remedy = "load the model again, or choose another device by devices="
@@ -60,7 +60,7 @@ class OpenCLDevice(DriverDevice):
     # --- memory -----------------------------------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> Memory:
-        """A buffer of that many bytes. Raises `OutOfMemory`, `DeviceLost`."""
+        """Allocate a buffer of `size` bytes. Raises `OutOfMemory` and `DeviceLost`."""
         if size > self.largest:
             raise OutOfMemory(
                 f"a buffer on {self.name} must have at most {self.largest} bytes, got {size}",
@@ -72,19 +72,19 @@ class OpenCLDevice(DriverDevice):
         return cl.Buffer(self.context, cl.mem_flags.READ_WRITE | flags, size)
 
     def free(self, buffer: Memory) -> None:
-        """Give a buffer back. Never raises."""
+        """Free a buffer. Never raises."""
         with contextlib.suppress(cl.Error):
             buffer.buffer.release()
         self.forget(buffer.size)
 
     def memory(self) -> MemoryFacts:
-        """All bytes of the device, and those that this process has not allocated: OpenCL does not tell of others."""
+        """Total bytes, and bytes that this process has not allocated: OpenCL does not report other processes."""
         if self.lost:
             raise self.lost_error()
         return MemoryFacts(self.total, self.total - self.live)
 
     def pinned(self, size: int) -> np.ndarray[Any, Any] | None:
-        """Page-locked host memory; None where device and host share their memory."""
+        """Allocate page-locked host memory; None if host and device share memory."""
         if not self._pins:
             return None
         with self.doing(f"mapping {size} bytes"):
@@ -103,7 +103,7 @@ class OpenCLDevice(DriverDevice):
             return Queue(self.context, self.device)
 
     def release(self, queue: Queue) -> None:
-        """Give a queue back, once what is on it is done. Never raises."""
+        """Wait for a queue's commands and release it. Never raises."""
         queue.close()
 
     def event(self, queue: Queue) -> Event:
@@ -112,7 +112,7 @@ class OpenCLDevice(DriverDevice):
             return queue.event()
 
     def wait(self, queue: Queue, event: Event) -> None:
-        """Let a queue wait for an event."""
+        """Make later commands of a queue wait for an event of another queue."""
         if event.queue is not queue:
             with self.doing("ordering queues"):
                 cl.enqueue_barrier(queue.commands, wait_for=[event.marker])
@@ -127,8 +127,8 @@ class OpenCLDevice(DriverDevice):
     # --- copies -----------------------------------------------------------------------------------------------------------
 
     def upload(self, source: np.ndarray[Any, Any], target: DeviceTensor, queue: Queue) -> None:
-        """Copy an array to a tensor. Where the queue is busy, a copy of the array waits in its place; a large one is taken at once
-        by an idle queue."""
+        """Copy an array to a tensor. A large array is copied synchronously if the queue is idle; any other is staged in a host copy
+        first, so that the caller may overwrite it."""
         if not source.nbytes:
             return
         data = flat_bytes(source)

@@ -1,4 +1,4 @@
-"""OpenCL C 1.2, as kernels on threads are printed in it."""
+"""OpenCL C 1.2 as a `ThreadDialect`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from inlaid_opencl.options import SHUFFLE
 _TYPES = {"bool": "uchar", "float32": "float", "float64": "double"}
 _TYPES |= {f"int{bits}": kind for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))}
 _TYPES |= {f"u{name}": f"u{kind}" for name, kind in _TYPES.items() if name.startswith("int")}
-"""OpenCL's types by element type."""
+"""OpenCL C types by dtype."""
 _LANES = (2, 4, 8, 16)
-"""Vectors of three lanes take the memory of four."""
+"""Lane counts, without 3: such vectors occupy 4 elements in memory."""
 _GROUPS = {"blockIdx": "get_group_id", "threadIdx": "get_local_id"}
 _WHOLE = {2: ("ushort", "USHRT_MAX"), 4: ("uint", "UINT_MAX"), 8: ("ulong", "ULONG_MAX")}
-"""Integers of as many bytes, and the greatest of them."""
+"""Unsigned integer type of a number of bytes, and its maximum."""
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "rint": "roundeven", "trunc": "trunc"}
-"""Functions that Clang has as instructions, by their names there. PoCL's library has them as functions, which are not inlined where
-it chose to compile the library for another processor than the kernel."""
+"""Rounding functions, and Clang's builtins for them. PoCL's library functions are not inlined if the library was built for another
+processor than the kernel."""
 _INLINED = ("fma", *_ROUNDING)
 _WORDS = """
     auto break case char const constant continue default do double else enum event_t extern float for global goto half if image
@@ -65,7 +65,7 @@ _PRELUDE = f"""\
 
 
 def _rounding(name: str, builtin: str) -> str:
-    """A rounding of floats to whole ones, as an instruction where a compiler says so."""
+    """Define a rounding function: by Clang's builtin if available, else by OpenCL's."""
     return f"""\
 #if defined(INLAID_CPU) && defined(__has_builtin)
 #if __has_builtin(__builtin_elementwise_{builtin})
@@ -81,7 +81,7 @@ def _rounding(name: str, builtin: str) -> str:
 
 
 def _memory(of: DType, lanes: int) -> str:
-    """How a vector is read and written whose address is that of any element."""
+    """Define vector loads and stores with the alignment of an element."""
     kind = f"{_TYPES[of.name]}{lanes}"
     return f"""\
 #ifdef INLAID_CPU

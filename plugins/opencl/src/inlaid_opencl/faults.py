@@ -1,4 +1,4 @@
-"""Errors of OpenCL as errors of Inlaid."""
+"""Translate OpenCL errors to errors of Inlaid."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _SIZES = {
 
 
 def is_lost(error: cl.Error) -> bool:
-    """Whether an error says that the device answers no more."""
+    """Whether an error means that the device is lost."""
     return error.code in _LOST
 
 
-def translated(error: cl.Error, device: str, doing: str) -> InlaidError | None:
-    """What an error of a driver means: `OutOfMemory`, `DeviceLost`, or `KernelFault` for sizes beyond the device's and for work
-    that failed on a queue; None where it means a mistake of the caller's. `device` names the device, `doing` what it was asked."""
-    text = f"{doing} on {device} failed: {error}"
+def translated(error: cl.Error, device: str, action: str) -> InlaidError | None:
+    """Translate a driver error; None if it is an error of the caller's. `device` and `action` go into the message.
+
+    Gives `OutOfMemory`, `DeviceLost`, or `KernelFault` for sizes beyond the device's limits and for failed commands."""
+    text = f"{action} on {device} failed: {error}"
     if error.code in _MEMORY:
-        return OutOfMemory(text, remedy="give smaller inputs, or free what stays on the device")
+        return OutOfMemory(text, remedy="give smaller inputs, or free tensors kept on the device")
     if is_lost(error):
-        return DeviceLost(text, remedy="load the model again once the device answers, or choose another by devices=")
+        return DeviceLost(text, remedy="load the model again once the device responds, or choose another by devices=")
     if error.code in _SIZES:
         return KernelFault(text, remedy="compile for this kind of device (option kind), or give smaller inputs")
     if error.code == _CODE.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST or error.code < -1000:

@@ -1,4 +1,4 @@
-"""A loaded region: puts the launches of its plan on queues."""
+"""Loaded regions: enqueue the launches of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code needs of a device, as the strings of `Artifact.requires`."""
+"""Device requirements of code, as strings of `Artifact.requires`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def needs_of(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
 
 
 def _group(kernel: ThreadKernel) -> int:
-    """Work-items of a group, as far as they are known before a run."""
+    """Work-items per work-group; symbolic extents count as 1."""
     product = 1
     for extent in kernel.kernel.threads.values():
         known = arith.unwrap(extent)
@@ -46,7 +46,7 @@ def _group(kernel: ThreadKernel) -> int:
 
 
 def _local(kernel: ThreadKernel) -> int:
-    """Bytes of local memory, as far as they are known before a run."""
+    """Bytes of local memory; buffers of symbolic sizes count as 0."""
     ends = [0]
     for buffer, offset in kernel.kernel.offsets.items():
         if buffer.scope == SHARED:
@@ -56,12 +56,12 @@ def _local(kernel: ThreadKernel) -> int:
 
 
 def missing(requires: Sequence[str], device: cl.Device) -> str | None:
-    """Why a device cannot run code that requires something; None where it can."""
+    """Describe the first requirement that a device lacks; None if it meets all."""
     extensions = set(device.extensions.split())
     if device.double_fp_config:
         extensions.add(_FP64)
     limits = {
-        _GROUP: ("work-items in a group", device.max_work_group_size),
+        _GROUP: ("work-items in a work-group", device.max_work_group_size),
         _LOCAL: ("bytes of local memory", device.local_mem_size),
         _LANES: ("work-items that read registers of one another", shuffled_lanes(device)),
     }
@@ -70,9 +70,9 @@ def missing(requires: Sequence[str], device: cl.Device) -> str | None:
         if not equals and name in extensions:
             continue
         if name in limits and size.isdecimal():
-            what, most = limits[name]
+            resource, most = limits[name]
             if int(size) <= most:
                 continue
-            return f"the code needs {int(size)} {what}, {device.name.strip()} has {most}"
-        return f"the code needs {need[:80]!r}, which {device.name.strip()} has not"
+            return f"the code needs {int(size)} {resource}, {device.name.strip()} has {most}"
+        return f"the code needs {need[:80]!r}, {device.name.strip()} lacks it"
     return None

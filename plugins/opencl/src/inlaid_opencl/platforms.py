@@ -12,19 +12,17 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 BINDING = "pip install pyopencl"
-DRIVER = (
-    "install the driver of the device, or one for processors: pip install pocl-binary-distribution, or Debian's pocl-opencl-icd"
-)
+DRIVER = "install the driver of the device, or one for CPUs: pip install pocl-binary-distribution, or Debian's pocl-opencl-icd"
 
 POCL, LINKER = "Portable Computing Language", "ld"
-"""PoCL links kernels by a program, and ends the process where it does not find that."""
+"""PoCL runs the linker as a subprocess, and aborts the process if it is missing."""
 _NO_PLATFORM = -1001
-"""CL_PLATFORM_NOT_FOUND_KHR, which older versions of pyopencl have no name for."""
+"""CL_PLATFORM_NOT_FOUND_KHR, which older versions of pyopencl do not define."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A device: its `number` over all platforms, and its `kind`, as of `OpenCLOptions`."""
+    """A device with its `number` over all platforms and its `kind` (see `OpenCLOptions`)."""
 
     number: int
     kind: str
@@ -38,9 +36,9 @@ class Found:
 def find_devices() -> tuple[Found, ...]:
     """List the devices of all platforms: GPUs first, then accelerators, then CPUs, each in the order of the loader.
 
-    Those of PoCL are left out where there is no linker.
+    PoCL's devices are omitted if there is no linker.
 
-    Raises `TargetError`, with what to install, where pyopencl cannot be imported, no platform is installed, or none has a device.
+    Raises `TargetError`, which names the package to install, if pyopencl cannot be imported or no platform has a device.
     """
     try:
         import pyopencl as cl
@@ -71,7 +69,7 @@ def find_devices() -> tuple[Found, ...]:
 
 
 def find_device(number: int) -> Found:
-    """The device of that number. Raises `TargetError` as `find_devices` does, and for a number that no device has."""
+    """Find a device by number. Raises `TargetError` as `find_devices` does, and for a number out of range."""
     devices = find_devices()
     if not 0 <= number < len(devices):
         listed = "; ".join(map(str, devices))

@@ -1,4 +1,4 @@
-"""The OpenCL plugin: what it provides, cheap to import."""
+"""Hooks of the OpenCL plugin. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _surroundings(options: OpenCLOptions) -> str:
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """opencl."""
+    """The target `opencl`."""
     return [TargetSpec("opencl", "OpenCL devices", _capabilities, Level.LOOP, OpenCLOptions, _surroundings)]
 
 
@@ -45,7 +45,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlaid_codegen(target: Target) -> OpenCLCodegen:
-    """The code generator, which needs neither driver nor device."""
+    """The code generator; it needs no driver or device."""
     from inlaid_opencl.codegen import OpenCLCodegen
 
     return OpenCLCodegen(target.options)
@@ -53,10 +53,10 @@ def inlaid_codegen(target: Target) -> OpenCLCodegen:
 
 @hookimpl
 def inlaid_runtime(target: Target, device: int) -> OpenCLRuntime:
-    """The runtime module of a device. Raises `TargetError` where this machine has no driver or no device of that number."""
+    """The runtime module of a device. Raises `TargetError` if this machine has no driver or no device of that number."""
     from inlaid_opencl.platforms import find_devices
 
-    find_devices()  # says what to install, before anything imports pyopencl
+    find_devices()  # raises an error with the package to install, before pyopencl is imported
     from inlaid_opencl.runtime import OpenCLRuntime
 
     return OpenCLRuntime(device)
@@ -64,7 +64,7 @@ def inlaid_runtime(target: Target, device: int) -> OpenCLRuntime:
 
 @hookimpl
 def inlaid_probe(target: Target) -> DeviceStatus:
-    """The devices of this machine, with their numbers; else what to install."""
+    """List the devices of this machine with their numbers, or name the package to install."""
     from inlaid.errors import InlaidError
     from inlaid_opencl.platforms import find_devices
 

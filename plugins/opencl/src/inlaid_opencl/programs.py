@@ -1,4 +1,4 @@
-"""Programs from source, and the cache of what drivers made of it."""
+"""Build programs from source, with a cache of the drivers' binaries."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ OPTIONS = "-cl-std=CL1.2 -w"
 _SUBGROUPS = f"-cl-std=CL{SHUFFLE_STANDARD} -w"
 """For sources with shuffles."""
 _EXACT = "-cl-fp32-correctly-rounded-divide-sqrt"
-"""Where the device can: 2.5 units in the last place are allowed otherwise."""
+"""Added if the device supports it: division is accurate to 2.5 ulp otherwise."""
 _LINES = 12
-"""How many lines of a build log an error shows."""
+"""Most lines of a build log in an error."""
 CACHING_DRIVERS = frozenset({"Portable Computing Language", "NVIDIA CUDA"})
-"""Platforms whose drivers keep builds themselves. PoCL, asked for a binary, compiles each kernel again, which takes longer than
-running it (0.4 s beside 0.04 s)."""
+"""Platforms whose drivers cache builds themselves. PoCL recompiles each kernel to return a binary, which takes 0.4 s where a build
+takes 0.04 s."""
 
 
 def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = None) -> _cl._Program:
@@ -40,7 +40,7 @@ def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = 
             program._build(options.encode(), [found])
             return program
         except cl.Error:
-            pass  # of another build of the driver, or damaged: it is made again
+            pass  # stale or damaged: rebuild from source
     program = _from_source(source, symbol, device)
     try:
         binaries: Any = program.get_info(cl.program_info.BINARIES)
@@ -69,10 +69,10 @@ def _from_source(source: str, symbol: str, device: OpenCLDevice) -> _cl._Program
             if found is not error:
                 raise found from error
         lines = [line.rstrip() for line in log.splitlines() if line.strip()]
-        more = f"\n... and {len(lines) - _LINES} lines more" if len(lines) > _LINES else ""
+        more = f"\n... and {len(lines) - _LINES} more lines" if len(lines) > _LINES else ""
         text = "\n".join(lines[:_LINES]) + more or str(error)
         raise CompileError(
-            f"{device.name} does not build the kernels of region {symbol}:\n{text}",
+            f"{device.name} cannot build the kernels of region {symbol}:\n{text}",
             plugin="opencl",
             remedy="compile for another kind of device (option kind), or update the driver",
         ) from error

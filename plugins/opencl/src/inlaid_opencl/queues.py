@@ -13,7 +13,7 @@ import pyopencl as cl
 from inlaid.runtime.launch_queues import Flags, LaunchQueue
 
 _HELD_BYTES = 64 << 20
-"""Bytes of host memory that a queue may hold for copies to come; what comes then waits for those before."""
+"""Most bytes of host memory that a queue stages for pending copies; a copy beyond them blocks."""
 
 
 class Memory:
@@ -28,7 +28,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Event:
-    """All that was on a queue up to number `sequence`."""
+    """Completion of a queue's commands up to number `sequence`."""
 
     queue: Queue
     sequence: int
@@ -47,18 +47,18 @@ class Queue(LaunchQueue):
         self._bytes = 0
 
     def timed(self) -> cl.CommandQueue:
-        """A queue beside this one whose events have times."""
+        """A second queue with profiling enabled, created lazily."""
         if self._timed is None:
             flag = cl.command_queue_properties.PROFILING_ENABLE
             self._timed = cl.CommandQueue(self._context, self._device, properties=flag)
         return self._timed
 
     def write(self, buffer: cl.Buffer, offset: int, source: np.ndarray[Any, Any]) -> None:
-        """Put a copy of bytes to a buffer on the queue. They must not change until it is done."""
+        """Enqueue a copy of host bytes to a buffer. The bytes must not change until it has completed."""
         self._hold(cl.enqueue_copy(self.commands, buffer, source, dst_offset=offset, is_blocking=False), source.nbytes)
 
     def read(self, buffer: cl.Buffer, offset: int, target: np.ndarray[Any, Any], commands: cl.CommandQueue | None = None) -> None:
-        """Put a copy of a buffer to bytes on the queue, or on the neighbour of it that `commands` is."""
+        """Enqueue a copy of a buffer to host bytes, on the profiling queue `commands` if given."""
         self._hold(cl.enqueue_copy(commands or self.commands, target, buffer, src_offset=offset, is_blocking=False), 0)
 
     def read_flags(self, flags: Flags) -> np.ndarray[Any, Any]:
@@ -70,7 +70,7 @@ class Queue(LaunchQueue):
         self.write(flags.memory.buffer, 0, np.zeros(flags.size, np.uint8))
 
     def _hold(self, event: cl.Event, size: int) -> None:
-        """Keep an event, and the array in it, until it is done: to drop it before would wait for it."""
+        """Keep an event, and the array that it references, until completion: releasing it earlier would block."""
         self.sequence += 1
         self._held.append((self.sequence, event, size))
         self._bytes += size
@@ -95,7 +95,7 @@ class Queue(LaunchQueue):
             self._bytes -= self._held.popleft()[2]
 
     def close(self) -> None:
-        """Wait for what is on the queue, whatever becomes of it, and let go of all that it holds."""
+        """Wait for all commands, failed ones included, and release what the queue holds."""
         for commands in filter(None, (self._timed, self.commands)):
             if not self.idle:
                 with contextlib.suppress(cl.Error):
@@ -105,5 +105,5 @@ class Queue(LaunchQueue):
 
 
 def flat_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bytes of a row-major array, without a copy. Types of other packages have no buffer protocol."""
+    """View a contiguous array as bytes. A memoryview would not do: dtypes of other packages have no buffer protocol."""
     return array.reshape(-1).view(np.uint8)

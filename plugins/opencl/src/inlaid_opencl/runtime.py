@@ -1,4 +1,4 @@
-"""Loading and running OpenCL artifacts."""
+"""Load and run OpenCL artifacts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from inlaid_opencl.sessions import RegionCode
 
 
 class OpenCLRuntime(HostRuntime):
-    """Runs regions on device `number` of this machine. Raises `TargetError` where there is none of that number."""
+    """Runs regions on device `number` of this machine. Raises `TargetError` if the number is out of range."""
 
     def __init__(self, number: int) -> None:
         super().__init__(FORMAT, FORMAT_VERSION)
         self._device = open_device(number)
 
     def check(self, artifact: Artifact) -> str | None:
-        """None when the device can run the artifact, else the reason why not, and what to compile with."""
+        """Explain why the device cannot run an artifact, with a remedy; None if it can."""
         reason = super().check(replace(artifact, requires=()))
         if reason is not None:
             return reason
@@ -37,8 +37,8 @@ class OpenCLRuntime(HostRuntime):
         return lacking and f"{lacking}; compile with the option kind of the device, or choose another by devices="
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
-        """The artifact built for the device. Raises `Unsupported` for damaged code, `CompileError` where the driver refuses the
-        source, `OutOfMemory` where there is no room for the constants."""
+        """Build an artifact for the device. Raises `Unsupported` for damaged code, `CompileError` if the driver rejects the source,
+        and `OutOfMemory` if the constants do not fit."""
         plan, source = decode_launches(artifact)
         try:
             program = build(source.decode(), artifact.symbol, self._device)
@@ -48,9 +48,9 @@ class OpenCLRuntime(HostRuntime):
         return Loaded(launching=kernel, timed_launch=kernel.timed_launch)
 
     def device(self) -> OpenCLDevice:
-        """The device in whose memory regions work."""
+        """The device that regions run on."""
         return self._device
 
     def live_bytes(self) -> int:
-        """Bytes of the device that this process has allocated."""
+        """Bytes of device memory that this process has allocated."""
         return self._device.live

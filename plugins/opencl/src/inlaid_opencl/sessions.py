@@ -1,4 +1,4 @@
-"""Kernel objects with arguments: what one queue keeps of a region.
+"""Per-queue state of a region: kernel objects with bound arguments.
 
 Kernel objects hold their arguments, so each queue has its own, whose arguments stay for launches on the same buffers: a run that
 repeats one before only enqueues them. pyopencl takes 0.1 ms and more to make one, and a few microseconds to set arguments anew.
@@ -28,7 +28,7 @@ _LONG = struct.Struct("=q").pack
 
 @dataclass(frozen=True, eq=False)
 class RegionCode:
-    """A region's functions on a device: `program` is built from the source of `plan`."""
+    """A region's program on a device, built from the source that belongs to `plan`."""
 
     artifact: Artifact
     plan: LaunchPlan
@@ -36,17 +36,17 @@ class RegionCode:
     device: OpenCLDevice
 
     def new_kernel(self, number: int) -> cl.Kernel:
-        """A kernel object of a function. Raises `Unsupported` where the program lacks it."""
+        """Create a kernel object of function `number`. Raises `Unsupported` if the program lacks it."""
         name = self.plan.kernels[number]
         try:
             return cl.Kernel(self.program, name)
         except cl.Error as error:
             if error.code == cl.status_code.INVALID_KERNEL_NAME:
-                raise Unsupported(f"the code of {self.artifact.symbol} is damaged: it has no kernel {name}") from error
+                raise Unsupported(f"the code of {self.artifact.symbol} is damaged: it lacks kernel {name}") from error
             raise self.device.failure(error, f"loading kernel {name}") from error
 
     def checked_kernels(self) -> list[list[cl.Kernel]]:
-        """A kernel object of each function. Raises `Unsupported` for one that takes other arguments than the plan gives it."""
+        """Create a kernel object per function. Raises `Unsupported` if its number of arguments differs from the plan's."""
         made = [[self.new_kernel(number)] for number in range(len(self.plan.kernels))]
         for step in all_steps(self.plan.steps):
             if step.launch is not None:
@@ -66,7 +66,7 @@ class KernelSession(Session[Bound]):
         self._parts = [flags.memory.buffer.get_sub_region(number * alignment, 4) for number in range(count)] if flags else []
 
     def recycle(self, bound: Iterable[Bound]) -> None:
-        """Take kernel objects back. Drivers copy arguments when a launch is enqueued, so it need not have run."""
+        """Return kernel objects to the free list. They need not have run: drivers copy arguments at enqueue."""
         for kernel, _, _, ready in bound:
             self._spare[ready.kernel].append(kernel)
 
@@ -75,7 +75,7 @@ class KernelSession(Session[Bound]):
         code = self._code
         spare = self._spare[ready.kernel]
         kernel = spare.pop() if spare else code.new_kernel(ready.kernel)
-        # What the functions that pyopencl generates for typed arguments call; `set_arg` takes 6 us for a number.
+        # The private setter that pyopencl's generated code calls: `set_arg` takes 6 us for a scalar.
         set_bytes = getattr(kernel, "_set_arg_buf", kernel.set_arg)
         place = 0
         for memory, offset in region.arguments(stores, ready):
