@@ -1,10 +1,10 @@
-"""Run the bench set on an OpenCL device beside the x86 target, and say what ran where.
+"""Compare the bench set on an OpenCL device with the x86 target: times, results and operator placement.
 
     python benchmarks/opencl.py [MODEL ...] [--target opencl] [--tiny] [--seconds 2] [--write docs/benchmarks-opencl.md]
 
-Models are those of benchmarks/zoo, all in float32 where none is named. Both targets take turns in one process, with as
-many threads as there are cores; times are medians, copies of inputs and outputs included. A model passes when every operator is in
-a region of the target, and every result is within 1e-3 of the greatest magnitude of that of x86.
+MODEL is a model of benchmarks/zoo; the default is all in float32. The two targets alternate in one process, with one thread per
+core. Times are medians and include copies of inputs and outputs. A model passes if every operator is in a region of the target, and
+every result differs from x86 by at most 1e-3 of its greatest magnitude.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ HOST = "x86"
 RELATIVE = 1e-3
 HEAD = """# Benchmarks on OpenCL
 
-The `opencl` target beside `x86` on the same cores, as `{command}` measures it: {date}, {device}, {processor}.
-Times are medians in milliseconds, copies of inputs and outputs included; `elsewhere` lists operators outside of regions of the
-target, `error` is the greatest difference from x86 beside the greatest magnitude.
+The `opencl` target compared with `x86` on the same cores, measured by `{command}`: {date}, {device}, {processor}.
+Times are medians in milliseconds, copies of inputs and outputs included. `error` is the maximum difference from x86, relative to
+the maximum magnitude. `elsewhere` lists the operators that other targets ran.
 
 | model | opencl ms | x86 ms | ratio | error | elsewhere |
 |---|---|---|---|---|---|
@@ -40,8 +40,8 @@ target, `error` is the greatest difference from x86 beside the greatest magnitud
 
 @dataclass(frozen=True)
 class Row:
-    """One model. `elsewhere`: operators outside of regions of the target; `error`: of the worst result, relative to its greatest
-    magnitude; times in milliseconds, NaN where they were not measured."""
+    """Result of one model. `elsewhere`: operators that other targets ran; `error`: maximum over all results, relative to the
+    result's greatest magnitude; times in milliseconds, NaN if not measured."""
 
     name: str
     device: float
@@ -60,7 +60,7 @@ class Row:
 
 
 def measured(name: str, target: str, tiny: bool, seconds: float) -> Row:
-    """Compile a model for both targets, compare the results, and time both where `seconds` is not 0."""
+    """Compile a model for both targets and compare the results; time both unless `seconds` is 0."""
     model = onnx.load(path_of(name, tiny=tiny))
     device, host = (inlaid.compile(model, targets=[each]) for each in (target, HOST))
     inputs = feeds(model)
@@ -72,13 +72,13 @@ def measured(name: str, target: str, tiny: bool, seconds: float) -> Row:
 
 
 def _error(found: Any, wanted: Any) -> float:
-    """The greatest difference, relative to the greatest magnitude."""
+    """Maximum difference, relative to the maximum magnitude."""
     scale = float(np.abs(wanted.astype(np.float64)).max(initial=0)) or 1.0
     return float(np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max(initial=0)) / scale
 
 
 def _elsewhere(model: onnx.ModelProto, target: str) -> tuple[str, ...]:
-    """The operators that the target should have and has not."""
+    """Names of the operators that other targets run."""
     kind = target.split(":")[0]
     report = inlaid.estimate(model, [target])
     return tuple(sorted({item.operator for item in report.operators if item.target.split(":")[0] != kind}))
