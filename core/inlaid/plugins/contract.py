@@ -127,8 +127,8 @@ class Core:
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads, as shared schedule rules and cost models see them, of a target whose kernels are grids of blocks of threads. A
-    memory scope that a block owns is memory that its threads share; where none is declared, rules do without.
+    """Thread model of a target whose kernels are grids of blocks of threads, for shared schedule rules and cost models. Shared
+    memory is the memory scope with owner "block"; rules do without if none is declared.
 
     block: most threads of a block; 1 for a processor whose cores run blocks one after another: such a target has vectors, and
     rules for vectors schedule its kernels. subgroup: threads that run in lock step, whose accesses to neighbouring elements are
@@ -147,22 +147,20 @@ class Threads:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a target can do, as data: queried without a device.
+    """Capabilities of a target, as data that needs no device.
 
-    dtypes: names of element types, and "sequence" where sequences and optionals can be taken; scopes: memories besides the main
-    one: a loop program with a buffer in another, or with more than fits, is an error; vector_bits: width of a vector register, 0
-    for none; vector_registers: how many, at least 4; core: what shared schedules assume of a core with vectors; masks: whether a
-    vector can be loaded and stored in part; prefetch: whether kernels may hold the intrinsic `prefetch`; threads: None where a
-    kernel is a function that runs on one thread and may fork others; else kernels are launched, and calls may have predicates over
-    dimensions; cores: 0 where the number is known only at run time; dynamic_dims: whether dimensions may be symbolic; control_flow:
-    whether a region may be a `Loop`; branches: whether calls of a region may have predicates, and a region hold `If`; in_place:
-    whether kernels, and rounds of a loop, may update inputs and states where they are (`LoopProgram.updates`,
-    `RegionProgram.aliases`, `RegionLoop.in_place`); peak: floating-point operations a second; bandwidth: bytes a second; link: the
-    way between the host's memory and the target's; memory: None where the caller of a region owns its inputs and outputs, and there
-    is enough of it; stack_bytes: of a buffer that a kernel may have on the stack of the thread that calls it; thread_stack_bytes:
-    of one that an iteration of a parallel loop may have; standalone: no host stands beside the target: a model of which listed
-    targets do not take all is refused, where else the fallback runs the rest; device_memory: regions work in memory that is not the
-    host's, and the runtime module has a `Device`.
+    dtypes: supported dtypes, and "sequence" for sequences and optionals. scopes: memory scopes besides main memory; buffers of a
+    loop program in any other, or beyond the capacity, are errors. vector_bits: vector register width, 0 for none.
+    vector_registers: their number, at least 4. core: cost model of a core with vectors. masks: whether vector loads and stores can
+    be masked. prefetch: whether kernels may contain the intrinsic `prefetch`. threads: None if a kernel is a function on one thread
+    that may fork others; else kernels are launched on grids, and calls may have predicates over dimensions. cores: 0 if known only
+    at run time. dynamic_dims: whether dimensions may be symbolic. control_flow: whether a region may be a `Loop`. branches: whether
+    calls of a region may have predicates, and a region may contain `If`. in_place: whether kernels and loop iterations may update
+    inputs and state in place (`LoopProgram.updates`, `RegionProgram.aliases`, `RegionLoop.in_place`). peak: FLOP/s. bandwidth:
+    bytes/s. link: the link between host memory and the target's. memory: None if the caller owns a region's inputs and outputs, and
+    memory is ample. stack_bytes: largest buffer on the stack of a kernel's calling thread. thread_stack_bytes: of an iteration of a
+    parallel loop. standalone: no host fallback: a model that the listed targets cannot run completely is refused. device_memory:
+    regions work in device memory, and the runtime module has a `Device`.
     """
 
     dtypes: tuple[str, ...]
