@@ -28,7 +28,7 @@ from inlaid.ops.linear import matmul
 from inlaid.ops.normalise import softmax
 from inlaid.ops.reduce import reduce_max
 from inlaid.ops.shape import iota, reshape, transpose
-from inlaid.ops.threads import attend as whole
+from inlaid.ops.threads import attend as fused
 from inlaid.ops.threads.grid import Grid
 from inlaid.ops.threads.scores import Attention
 from inlaid.tensor import ir, te
@@ -204,20 +204,20 @@ def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Ex
 
 
 def _threaded(grid: Grid, attrs: AttentionAttrs, q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor) -> te.Tensor:
-    """In one kernel."""
+    """Emit attention as one fused kernel."""
 
     def capped(product: ir.Expr) -> ir.Expr:
         score = product * attrs.scale
         return te.math("tanh", score / attrs.softcap) * attrs.softcap if attrs.softcap else score
 
     mask, lengths = rest[0] if attrs.masked else None, rest[-1] if attrs.padded else None
-    what = Attention(q, k, v, mask, lengths, capped, attrs.offset, attrs.left, attrs.right)
-    return whole.attend(grid, what, q.dtype)
+    attention = Attention(q, k, v, mask, lengths, capped, attrs.offset, attrs.left, attrs.right)
+    return fused.attend(grid, attention, q.dtype)
 
 
 def _takes(grid: Grid, attrs: AttentionAttrs, q: Type, k: Type, v: Type, *rest: Type) -> bool:
     assert isinstance(q, TensorType) and isinstance(v, TensorType)
-    return whole.takes(grid, q.shape[3], v.shape[3], q.dtype)
+    return fused.is_supported(grid, q.shape[3], v.shape[3], q.dtype)
 
 
 attention = Operator(

@@ -30,7 +30,7 @@ from inlaid.ops.define import (
     working_dtype,
 )
 from inlaid.ops.threads.grid import Grid, unflatten
-from inlaid.ops.threads.scan import Running, scan
+from inlaid.ops.threads.scan import Scan, emit_scan
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy
@@ -251,7 +251,7 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
                 b.store(outputs[0], index(row, place), te.cast(before if attrs.exclusive else value, x.dtype))
 
             rows = arith.product(others)
-            scan(b, grid, Running(rows, extent, working, op, te.const(start, working), read, write, axis + 1 < x.rank))
+            emit_scan(b, grid, Scan(rows, extent, working, op, te.const(start, working), read, write, axis + 1 < x.rank))
 
         return te.extern([(x.shape, x.dtype)], [x], body, name)[0]
 

@@ -28,9 +28,9 @@ from inlaid.ops.define import (
 )
 from inlaid.ops.ordering import first_in_order, key_dtype, sort_key, visit_in_order
 from inlaid.ops.sort import before, merge_sort, stable_argsort
-from inlaid.ops.threads.choose import number_chosen
+from inlaid.ops.threads.choose import count_selected
 from inlaid.ops.threads.distinct import Distinct, find_distinct
-from inlaid.ops.threads.grid import Grid, each, truth, unflatten
+from inlaid.ops.threads.grid import Grid, parallel_range, truth, unflatten
 from inlaid.ops.threads.suppress import Suppression, suppress
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
@@ -103,11 +103,11 @@ def _threaded_nonzero(grid: Grid, attrs: Attrs, x: te.Tensor, *, out_type: Type)
             value = widen(inputs[0][unflatten(number, x.shape)])
             return value if value.dtype.kind == "bool" else value.not_equal(0)
 
-        numbered = number_chosen(b, grid, elements, chosen)
-        b.store(count, (), numbered.total)
+        selected = count_selected(b, grid, elements, chosen)
+        b.store(count, (), selected.total)
         if x.rank:
-            with each(b, grid, elements) as column, b.if_(truth(arith.compare("<", column, size))):
-                for axis, index in enumerate(unflatten(numbered.find(b, column), x.shape)):
+            with parallel_range(b, grid, elements) as column, b.if_(truth(arith.compare("<", column, size))):
+                for axis, index in enumerate(unflatten(selected.find(b, column), x.shape)):
                     b.store(result, (axis, column), index)
 
     (result,) = te.extern([((x.rank, size), "int64")], (x,), body, "nonzero", (size,))
@@ -404,8 +404,8 @@ def _threaded_non_max_suppression(grid: Grid, attrs: NonMaxSuppressionAttrs, *te
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         boxes, scores, overlap_limit, score_limit = inputs
         limits = (overlap_limit, score_limit)
-        what = Suppression(boxes, scores, limits, most, lambda box: _corners(box, attrs.center), _overlap)
-        suppress(b, grid, what, outputs, size)
+        nms = Suppression(boxes, scores, limits, most, lambda box: _corners(box, attrs.center), _overlap)
+        suppress(b, grid, nms, outputs, size)
 
     (result,) = te.extern([((size, 3), "int64")], tensors, body, "non_max_suppression", (size,))
     return result

@@ -15,7 +15,7 @@ from inlaid.graph.unify import fresh_size, upper_bound
 from inlaid.ops.define import INTEGER, Array, check_axes, tensor_type
 from inlaid.ops.index import positive_index
 from inlaid.ops.select import defined_size
-from inlaid.ops.threads.grid import Grid, each_of_rows, truth, unflatten
+from inlaid.ops.threads.grid import Grid, parallel_rows, truth, unflatten
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, Type
@@ -108,7 +108,7 @@ def _threaded_dynamic_slice(
         found = [_slice_limits(limits, number, x.shape[axis], strides[axis]) for number, axis in enumerate(attrs.axes)]
         for number, (_, count) in enumerate(found):
             b.store(sizes[number], (), count)
-        with each_of_rows(b, grid, arith.product(tuple(most[:-1])), most[-1]) as (row, place):
+        with parallel_rows(b, grid, arith.product(tuple(most[:-1])), most[-1]) as (row, place):
             at = (*unflatten(row, most[:-1]), place)
             inside = [arith.compare("<", index, extent) for index, extent in zip(at, shape, strict=True)]
             with b.if_(truth(functools.reduce(arith.logical_and, inside))):

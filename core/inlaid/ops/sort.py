@@ -18,7 +18,7 @@ from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
 from inlaid.ops.define import ANY, Array, check_axis, loop_nest, tensor_type, widen_array
 from inlaid.ops.ordering import by_share, first_few, key_dtype, radix_sort, sort_key
 from inlaid.ops.threads import merge
-from inlaid.ops.threads.grid import Grid, each_of_rows, unflatten
+from inlaid.ops.threads.grid import Grid, parallel_rows, unflatten
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, TupleType, Type
@@ -199,8 +199,8 @@ def _threaded_topk(grid: Grid, attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tenso
         def key(row: Dim, place: Dim) -> ir.Expr:
             return sort_key(source[index(row, place)], attrs.largest)
 
-        order = merge.sort(b, grid, merge.Rows(rows, count, wanted, key_dtype(x.dtype), key))
-        with each_of_rows(b, grid, rows, wanted) as (row, rank):
+        order = merge.sort(b, grid, merge.SortSpec(rows, count, wanted, key_dtype(x.dtype), key))
+        with parallel_rows(b, grid, rows, wanted) as (row, rank):
             found = b.let(order.numbers[row, rank], "found", (0, count - 1))
             b.store(values, index(row, rank), source[index(row, found)])
             b.store(indices, index(row, rank), found)

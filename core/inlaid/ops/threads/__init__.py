@@ -1,1 +1,1 @@
-"""Algorithms of operators as loop programs for grids of blocks of threads."""
+"""Operators as cooperative loop programs for grids of blocks of threads."""

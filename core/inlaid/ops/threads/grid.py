@@ -1,7 +1,7 @@
-"""What loop programs for grids of blocks of threads are made of: nests of blocks and threads, and memory of blocks.
+"""Building blocks of loop programs for grids: loops over blocks and threads, and scratch memory of blocks.
 
-The phases of a block are sibling loops over its threads. Indices that are written are the same function of the thread for any data,
-so that races are decidable: what is found out from data is read, by searches, never the place of a store.
+The phases of a block are sibling loops over its threads. Store indices are functions of the thread alone, never of data, so that
+the race check can decide them. Data-dependent positions are only read: kernels gather by searches and never scatter.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, dtype
 
-BLOCKS, MORE_BLOCKS = "blockIdx.x", "blockIdx.y"
-THREADS, MORE_THREADS = "threadIdx.x", "threadIdx.y"
+BLOCKS, BLOCKS_Y = "blockIdx.x", "blockIdx.y"
+THREADS, THREADS_Y = "threadIdx.x", "threadIdx.y"
 LONG = dtype("int64")
 ONE = ir.const(1, LONG)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid that a loop program is for.
+    """The grid that a loop program is built for.
 
-    block: threads of a block. resident: threads from which on a device is busy. scope: the memory that the threads of a block
-    share, "" where there is none: main memory then serves. capacity: its bytes.
+    block: threads per block. resident: threads that saturate the device. scope: shared memory scope, "" for none: scratch is then
+    in main memory. capacity: bytes of shared memory.
     """
 
     block: int
@@ -37,40 +37,41 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Part:
-    """The part of a buffer that belongs to a block, at the indices `where`."""
+class BlockView:
+    """A block's slice of a buffer, at the leading indices `prefix`."""
 
     buffer: ir.Buffer
-    where: tuple[Dim, ...] = ()
+    prefix: tuple[Dim, ...] = ()
 
     def __getitem__(self, indices: Dim | tuple[Dim, ...]) -> ir.Load:
-        return self.buffer[(*self.where, *_several(indices))]
+        return self.buffer[(*self.prefix, *_as_tuple(indices))]
 
     def store(self, b: Builder, indices: Dim | tuple[Dim, ...], value: ir.Operand) -> None:
         """self[indices] = value."""
-        b.store(self.buffer, (*self.where, *_several(indices)), value)
+        b.store(self.buffer, (*self.prefix, *_as_tuple(indices)), value)
 
 
-def _several(indices: Dim | tuple[Dim, ...]) -> tuple[Dim, ...]:
+def _as_tuple(indices: Dim | tuple[Dim, ...]) -> tuple[Dim, ...]:
     return indices if isinstance(indices, tuple) else (indices,)
 
 
-class Memory:
-    """A buffer that each block has: in the scope that its threads share, or in main memory, with a further dimension for each axis
-    of blocks. It is declared around the loops over blocks, and opened inside of them."""
+class BlockScratch:
+    """Scratch buffer of each block: in shared memory, or else in main memory with a leading dimension per block axis.
+
+    Construct it outside the loops over blocks, and open it inside."""
 
     def __init__(self, b: Builder, grid: Grid, around: Sequence[Dim], shape: tuple[Dim, ...], of: str | DType, name: str) -> None:
         self._make: Callable[[], ir.Buffer] = lambda: b.alloc(shape, of, name, grid.scope)
         self._buffer = None if grid.scope else b.alloc((*around, *shape), of, name)
 
-    def open(self, *blocks: Dim) -> Part:
-        """The part of the block at these indices."""
-        return Part(self._make()) if self._buffer is None else Part(self._buffer, blocks)
+    def open(self, *blocks: Dim) -> BlockView:
+        """The slice of the block at these indices."""
+        return BlockView(self._make()) if self._buffer is None else BlockView(self._buffer, blocks)
 
 
 @contextmanager
-def each(b: Builder, grid: Grid, extent: Dim) -> Iterator[arith.Expr]:
-    """A thread for each number below an extent."""
+def parallel_range(b: Builder, grid: Grid, extent: Dim) -> Iterator[arith.Expr]:
+    """Launch one thread per index below an extent; yields the index."""
     count = max(min(grid.block, extent), 1) if isinstance(extent, int) else grid.block
     with (
         b.loop(arith.ceildiv(extent, count), "block", thread=BLOCKS) as block,
@@ -81,12 +82,12 @@ def each(b: Builder, grid: Grid, extent: Dim) -> Iterator[arith.Expr]:
 
 
 @contextmanager
-def each_of_rows(b: Builder, grid: Grid, rows: Dim, extent: Dim) -> Iterator[tuple[arith.Var, arith.Expr]]:
-    """A thread for each place below an extent in each row: (row, place)."""
+def parallel_rows(b: Builder, grid: Grid, rows: Dim, extent: Dim) -> Iterator[tuple[arith.Var, arith.Expr]]:
+    """Launch one thread per element of `rows` rows of `extent` elements; yields (row, position)."""
     count = max(min(grid.block, extent), 1) if isinstance(extent, int) else grid.block
     with (
         b.loop(rows, "row", thread=BLOCKS) as row,
-        b.loop(arith.ceildiv(extent, count), "block", thread=MORE_BLOCKS) as block,
+        b.loop(arith.ceildiv(extent, count), "block", thread=BLOCKS_Y) as block,
         b.loop(count, "thread", thread=THREADS) as thread,
         b.if_(truth(arith.compare("<", block * count + thread, extent))),
     ):
@@ -94,12 +95,12 @@ def each_of_rows(b: Builder, grid: Grid, rows: Dim, extent: Dim) -> Iterator[tup
 
 
 def truth(condition: Dim) -> ir.Expr:
-    """A condition on indices as a value."""
+    """Convert an index condition to a bool value."""
     return ir.as_expr(arith.wrap(condition), dtype("bool"))
 
 
-def either(b: Builder, condition: Dim, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-    """Do the one or the other, by a condition on sizes."""
+def branch(b: Builder, condition: Dim, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    """Emit one branch, or both under an If, by a condition on sizes."""
     decided = arith.simplify(condition)
     if decided == arith.ONE:
         then()
@@ -113,7 +114,7 @@ def either(b: Builder, condition: Dim, then: Callable[[], None], otherwise: Call
 
 
 def unflatten(number: Dim, shape: Sequence[Dim]) -> tuple[arith.Expr, ...]:
-    """The indices of an element of a shape, given its row-major number."""
+    """Unflatten a row-major element number into indices."""
     found: list[arith.Expr] = []
     rest = arith.wrap(number)
     for place, extent in reversed(list(enumerate(shape))):
@@ -123,8 +124,9 @@ def unflatten(number: Dim, shape: Sequence[Dim]) -> tuple[arith.Expr, ...]:
 
 
 def first_where(b: Builder, ends: tuple[Dim, Dim], room: Dim, holds: Callable[[arith.Var], ir.Expr]) -> ir.Buffer:
-    """Search a sequence of truth values of which all before some place are false and all from there on true: a 0-d int64 buffer
-    with that place, the second of the ends where all between them are false. `holds` is asked for indices below `room`."""
+    """Binary search for the first index in [ends[0], ends[1]) at which a monotone predicate holds.
+
+    Returns a 0-d int64 buffer, equal to ends[1] if it holds nowhere. `holds` is evaluated at indices below `room`."""
     low, high = b.alloc((), LONG, "low"), b.alloc((), LONG, "high")
     b.store(low, (), arith.wrap(ends[0]))
     b.store(high, (), arith.wrap(ends[1]))

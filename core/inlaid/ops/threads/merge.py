@@ -1,9 +1,8 @@
-"""Stable orders of rows by integer keys, by merging: a thread for each place of the result.
+"""Stable merge sort of rows by integer keys, and top-k, with one thread per output position.
 
-Runs of 1, 2, 4, ... sorted elements are merged pairwise. The thread of a place finds by bisection how many of the elements before
-it come from the left run (S. Odeh, O. Green, Z. Mwassi, O. Shmueli and Y. Birk, Merge Path, 2012): so places are written in order,
-and what data decides is read alone. A block merges tiles in the memory that its threads share, where they have some; from there
-on, and where they have none, each round is a kernel over main memory.
+Sorted runs of 1, 2, 4, ... elements are merged pairwise. Each thread finds by bisection how many of the elements before its
+position come from the left run (merge path: S. Odeh, O. Green, Z. Mwassi, O. Shmueli and Y. Birk, 2012), so stores are contiguous
+and only loads depend on data. Tiles are sorted in shared memory; further rounds are kernels over main memory.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from functools import partial
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.ops.threads.grid import BLOCKS, LONG, MORE_BLOCKS, ONE, THREADS, Grid, each_of_rows, truth
+from inlaid.ops.threads.grid import BLOCKS, BLOCKS_Y, LONG, ONE, THREADS, Grid, parallel_rows, truth
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType, dtype
 
 EACH = 4
-"""Elements of a tile for each thread."""
+"""Elements of a shared tile per thread."""
 LEVELS = 40
-"""Rounds that rows of any length take."""
+"""Merge rounds for rows of unbounded length."""
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What is ordered: the first `wanted` elements of `rows` of `count`, by rising keys of the type `of` that
-    `read(row, place)` gives; of equal keys by place."""
+class SortSpec:
+    """A stable ascending sort of `rows` rows of `count` elements by the keys `read(row, position)`, of dtype `of`. Only the first
+    `wanted` elements of the result are needed."""
 
     rows: Dim
     count: Dim
@@ -39,43 +38,42 @@ class Rows:
 
 @dataclass(frozen=True)
 class Ordered:
-    """Elements of rows in order: their keys, and their numbers in int64; in each buffer (rows, count) the first wanted ones of a
-    row are valid."""
+    """Sorted rows: keys, and int64 source positions (argsort). The first `wanted` elements of each (rows, count) row are valid."""
 
     keys: ir.Buffer
     numbers: ir.Buffer
 
 
-def sort(b: Builder, grid: Grid, what: Rows) -> Ordered:
-    """Order rows."""
-    tile = _tile(grid, what)
+def sort(b: Builder, grid: Grid, spec: SortSpec) -> Ordered:
+    """Emit the sort."""
+    tile = _tile(grid, spec)
     one, other = (
-        Ordered(b.alloc((what.rows, what.count), what.of, "keys"), b.alloc((what.rows, what.count), LONG, "numbers")) for _ in "ab"
+        Ordered(b.alloc((spec.rows, spec.count), spec.of, "keys"), b.alloc((spec.rows, spec.count), LONG, "numbers")) for _ in "ab"
     )
     if tile > 1:
-        _sort_tiles(b, grid, what, tile, one)
+        _sort_tiles(b, grid, spec, tile, one)
     else:
-        _copy(b, grid, what, one)
+        _copy(b, grid, spec, one)
     begin = tile.bit_length() - 1
-    rounds = arith.simplify((_levels(what.count, begin) + 1) // 2)
+    rounds = arith.simplify((_levels(spec.count, begin) + 1) // 2)
     if rounds != arith.ZERO:
         with b.loop(rounds, "pair") as pair:
             for half, (source, target) in enumerate(((one, other), (other, one))):
-                _round(b, grid, what, source, target, pair * 2 + (begin + half))
+                _round(b, grid, spec, source, target, pair * 2 + (begin + half))
     return one
 
 
-def _tile(grid: Grid, what: Rows) -> int:
-    """Elements of a tile, a power of four; 1 where there is no memory for one."""
-    room = min(EACH * grid.block, grid.capacity // (2 * (what.of.bytes + 4)))
+def _tile(grid: Grid, spec: SortSpec) -> int:
+    """Elements of a shared tile, a power of four; 1 without shared memory."""
+    room = min(EACH * grid.block, grid.capacity // (2 * (spec.of.bytes + 4)))
     tile = 1
-    while tile * 4 <= room and not (isinstance(what.count, int) and what.count <= tile):
+    while tile * 4 <= room and not (isinstance(spec.count, int) and spec.count <= tile):
         tile *= 4
     return tile
 
 
 def _levels(count: Dim, begin: int) -> arith.Expr:
-    """How often runs of 2 ** begin elements double until one has all."""
+    """Merge rounds from runs of 2 ** begin elements to one run."""
     most = arith.bounds(count)[1]
     last = LEVELS if most is None else max(most - 1, 0).bit_length()
     total: arith.Expr = arith.ZERO
@@ -84,24 +82,24 @@ def _levels(count: Dim, begin: int) -> arith.Expr:
     return total
 
 
-def _copy(b: Builder, grid: Grid, what: Rows, to: Ordered) -> None:
-    """Runs of one element."""
-    with each_of_rows(b, grid, what.rows, what.count) as (row, place):
-        b.store(to.keys, (row, place), what.read(row, place))
+def _copy(b: Builder, grid: Grid, spec: SortSpec, to: Ordered) -> None:
+    """Emit runs of one element."""
+    with parallel_rows(b, grid, spec.rows, spec.count) as (row, place):
+        b.store(to.keys, (row, place), spec.read(row, place))
         b.store(to.numbers, (row, place), place)
 
 
-def _sort_tiles(b: Builder, grid: Grid, what: Rows, tile: int, to: Ordered) -> None:
-    """Runs of a tile."""
+def _sort_tiles(b: Builder, grid: Grid, spec: SortSpec, tile: int, to: Ordered) -> None:
+    """Sort each tile in shared memory."""
     short = dtype("int32")
     threads = min(grid.block, tile)
     with (
-        b.loop(what.rows, "row", thread=BLOCKS) as row,
-        b.loop(arith.ceildiv(what.count, tile), "tile", thread=MORE_BLOCKS) as number,
+        b.loop(spec.rows, "row", thread=BLOCKS) as row,
+        b.loop(arith.ceildiv(spec.count, tile), "tile", thread=BLOCKS_Y) as number,
     ):
         base = number * tile
-        count = arith.minimum(tile, what.count - base)
-        keys = [b.alloc((tile,), what.of, "keys", grid.scope) for _ in "ab"]
+        count = arith.minimum(tile, spec.count - base)
+        keys = [b.alloc((tile,), spec.of, "keys", grid.scope) for _ in "ab"]
         numbers = [b.alloc((tile,), short, "numbers", grid.scope) for _ in "ab"]
 
         def each_place(body: Callable[[arith.Expr], None]) -> None:
@@ -111,7 +109,7 @@ def _sort_tiles(b: Builder, grid: Grid, what: Rows, tile: int, to: Ordered) -> N
                     body(place)
 
         def begin(place: arith.Expr) -> None:
-            b.store(keys[0], place, what.read(row, base + place))
+            b.store(keys[0], place, spec.read(row, base + place))
             b.store(numbers[0], place, ir.Index(short, place))
 
         def merge(place: arith.Expr, level: arith.Expr, now: int) -> None:
@@ -121,7 +119,7 @@ def _sort_tiles(b: Builder, grid: Grid, what: Rows, tile: int, to: Ordered) -> N
                 b.store(keys[then], place, keys[now][source])
                 b.store(numbers[then], place, numbers[now][source])
 
-            _merge(b, place, level, (count, what.wanted, tile), lambda at: keys[now][at], put)
+            _merge(b, place, level, (count, spec.wanted, tile), lambda at: keys[now][at], put)
 
         def end(place: arith.Expr) -> None:
             b.store(to.keys, (row, base + place), keys[0][place])
@@ -134,15 +132,15 @@ def _sort_tiles(b: Builder, grid: Grid, what: Rows, tile: int, to: Ordered) -> N
         each_place(end)
 
 
-def _round(b: Builder, grid: Grid, what: Rows, source: Ordered, target: Ordered, level: arith.Expr) -> None:
-    """Merge runs of 2 ** level elements."""
-    with each_of_rows(b, grid, what.rows, what.count) as (row, place):
+def _round(b: Builder, grid: Grid, spec: SortSpec, source: Ordered, target: Ordered, level: arith.Expr) -> None:
+    """Merge pairs of runs of 2 ** level elements in main memory."""
+    with parallel_rows(b, grid, spec.rows, spec.count) as (row, place):
 
         def put(at: Dim) -> None:
             b.store(target.keys, (row, place), source.keys[row, at])
             b.store(target.numbers, (row, place), source.numbers[row, at])
 
-        _merge(b, place, level, (what.count, what.wanted, what.count), lambda at: source.keys[row, at], put)
+        _merge(b, place, level, (spec.count, spec.wanted, spec.count), lambda at: source.keys[row, at], put)
 
 
 def _merge(
@@ -153,8 +151,8 @@ def _merge(
     key: Callable[[Dim], ir.Expr],
     put: Callable[[Dim], None],
 ) -> None:
-    """Give a place of merged runs of 2 ** level elements to `put`: where its element lies now. Elements that are not wanted are
-    left out. `limits` are how many elements there are, how many are wanted, and how many the buffer holds."""
+    """Call `put` with the source index of one position of two merged runs of 2 ** level elements; positions from `wanted` on are
+    skipped. `limits` are the number of elements, `wanted`, and the buffer's extent."""
     count, wanted, room = limits
     width = b.let(ONE << ir.as_expr(level, LONG), "width")
     own = ir.as_expr(place, LONG)

@@ -1,7 +1,7 @@
-"""Running values along rows: by a thread for each row, by a block for each, or by many blocks in three kernels.
+"""Scans (prefix sums) of rows: one thread per row, one block per row, or reduce-then-scan over many blocks in three kernels.
 
-A block scans as many elements as it has threads at a time, in a logarithmic number of phases (W. D. Hillis and G. L. Steele, 1986),
-and carries the last value on. The sums of floats are reassociated.
+A block scans one element per thread at a time, in a logarithmic number of phases (W. D. Hillis and G. L. Steele, 1986), and carries
+the total to the next segment. Floating-point sums are reassociated.
 """
 
 from __future__ import annotations
@@ -11,135 +11,136 @@ from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.ops.threads.grid import BLOCKS, MORE_BLOCKS, THREADS, Grid, Memory, Part, each, either, truth
+from inlaid.ops.threads.grid import BLOCKS, BLOCKS_Y, THREADS, BlockScratch, BlockView, Grid, branch, parallel_range, truth
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid.types import DType
 
 PIECES = 16
-"""Times the threads of a block: elements that one block scans alone; more are for many blocks."""
+"""Most elements per thread of a row that one block scans; longer rows are split over blocks."""
 FEW = 16
-"""Elements of a row that a thread scans sooner than a block does."""
+"""Longest row that one thread scans faster than a block."""
 
 
 @dataclass(frozen=True)
-class Running:
-    """A scan of `rows` of `extent` elements each.
+class Scan:
+    """A scan of `rows` rows of `extent` elements.
 
-    `read(row, place)` is an element, of the type `of`; `write(b, row, place, before, value)` stores what was before it and what is
-    from it on; `op` combines two, `start` is before the first. `beside` says whether neighbouring rows are neighbours in memory, so
-    that threads had better have a row each.
+    `read(row, position)` is an element, of dtype `of`; `write(b, row, position, before, value)` stores the exclusive and the
+    inclusive prefix. `op` is an associative binary operation with the identity `identity`. `interleaved`: adjacent rows are
+    contiguous in memory, so that one thread per row is coalesced.
     """
 
     rows: Dim
     extent: Dim
     of: DType
     op: str
-    start: ir.Const
+    identity: ir.Const
     read: Callable[[Dim, Dim], ir.Expr]
     write: Callable[[Builder, Dim, Dim, ir.Expr, ir.Expr], None]
-    beside: bool = False
+    interleaved: bool = False
 
     def combine(self, a: ir.Operand, b: ir.Operand) -> ir.Expr:
-        """The value of two."""
+        """Combine two values."""
         return ir.binary(self.op, a, b)
 
 
-def scan(b: Builder, grid: Grid, what: Running) -> None:
-    """Scan rows in the way that suits their number and length."""
-    alone = arith.compare("<=", what.extent, FEW)
-    if what.beside:
-        alone = arith.logical_or(alone, arith.compare("<=", grid.resident, what.rows))
-    short = arith.compare("<=", what.extent, grid.block * PIECES)
-    either(
+def emit_scan(b: Builder, grid: Grid, scan: Scan) -> None:
+    """Emit the scan, in the form that suits the number and length of rows."""
+    alone = arith.compare("<=", scan.extent, FEW)
+    if scan.interleaved:
+        alone = arith.logical_or(alone, arith.compare("<=", grid.resident, scan.rows))
+    short = arith.compare("<=", scan.extent, grid.block * PIECES)
+    branch(
         b,
         alone,
-        lambda: _by_threads(b, grid, what),
-        lambda: either(b, short, lambda: _by_blocks(b, grid, what), lambda: _in_three(b, grid, what)),
+        lambda: _scan_by_threads(b, grid, scan),
+        lambda: branch(b, short, lambda: _scan_by_blocks(b, grid, scan), lambda: _reduce_then_scan(b, grid, scan)),
     )
 
 
-def _by_threads(b: Builder, grid: Grid, what: Running) -> None:
-    """A thread for each row."""
-    with each(b, grid, what.rows) as row:
-        total = b.alloc((), what.of, "total")
-        b.store(total, (), what.start)
-        with b.loop(what.extent, "k") as k:
+def _scan_by_threads(b: Builder, grid: Grid, scan: Scan) -> None:
+    """Scan each row by one thread."""
+    with parallel_range(b, grid, scan.rows) as row:
+        total = b.alloc((), scan.of, "total")
+        b.store(total, (), scan.identity)
+        with b.loop(scan.extent, "k") as k:
             before = total[()]
-            value = what.combine(before, what.read(row, k))
-            what.write(b, row, k, before, value)
+            value = scan.combine(before, scan.read(row, k))
+            scan.write(b, row, k, before, value)
             b.store(total, (), value)
 
 
-def _by_blocks(b: Builder, grid: Grid, what: Running) -> None:
-    """A block for each row."""
-    made = [Memory(b, grid, (what.rows,), (size,), what.of, name) for name, size in _memory(grid)]
-    with b.loop(what.rows, "row", thread=BLOCKS) as row:
+def _scan_by_blocks(b: Builder, grid: Grid, scan: Scan) -> None:
+    """Scan each row by one block."""
+    made = [BlockScratch(b, grid, (scan.rows,), (size,), scan.of, name) for name, size in _memory(grid)]
+    with b.loop(scan.rows, "row", thread=BLOCKS) as row:
         one, other, carry = (memory.open(row) for memory in made)
-        carry.store(b, 0, what.start)
-        _segment(b, grid, what, (row, 0, what.extent), (one, other, carry))
+        carry.store(b, 0, scan.identity)
+        _segment(b, grid, scan, (row, 0, scan.extent), (one, other, carry))
 
 
-def _in_three(b: Builder, grid: Grid, what: Running) -> None:
-    """Blocks for parts of rows: their totals, what runs over these, and the parts from there on."""
+def _reduce_then_scan(b: Builder, grid: Grid, scan: Scan) -> None:
+    """Reduce-then-scan over blocks: totals of parts of rows, their scan, then the scan of each part from its prefix."""
     size = grid.block * PIECES
-    parts = arith.unwrap(arith.ceildiv(what.extent, size))
-    totals = b.alloc((what.rows, parts), what.of, "totals")
-    memory = Memory(b, grid, (what.rows, parts), (grid.block,), what.of, "sums")
-    with b.loop(what.rows, "row", thread=BLOCKS) as row, b.loop(parts, "part", thread=MORE_BLOCKS) as part:
+    parts = arith.unwrap(arith.ceildiv(scan.extent, size))
+    totals = b.alloc((scan.rows, parts), scan.of, "totals")
+    memory = BlockScratch(b, grid, (scan.rows, parts), (grid.block,), scan.of, "sums")
+    with b.loop(scan.rows, "row", thread=BLOCKS) as row, b.loop(parts, "part", thread=BLOCKS_Y) as part:
         sums = memory.open(row, part)
         with b.loop(grid.block, "t", thread=THREADS) as t:
-            total = b.alloc((), what.of, "total")
-            b.store(total, (), what.start)
+            total = b.alloc((), scan.of, "total")
+            b.store(total, (), scan.identity)
             with b.loop(PIECES, "piece") as piece:
                 place = part * size + piece * grid.block + t
-                with b.if_(truth(arith.compare("<", place, what.extent))):
-                    b.store(total, (), what.combine(total[()], what.read(row, place)))
+                with b.if_(truth(arith.compare("<", place, scan.extent))):
+                    b.store(total, (), scan.combine(total[()], scan.read(row, place)))
             sums.store(b, t, total[()])
         half = grid.block
         while half > 1:
             half, odd = half // 2, half % 2
             with b.loop(half, "t", thread=THREADS) as t:
-                sums.store(b, t, what.combine(sums[t], sums[t + half + odd]))
+                sums.store(b, t, scan.combine(sums[t], sums[t + half + odd]))
             half += odd
         b.store(totals, (row, part), sums[0])
-    first = b.alloc((what.rows, parts), what.of, "first")
+    first = b.alloc((scan.rows, parts), scan.of, "first")
 
     def keep(b: Builder, row: Dim, part: Dim, before: ir.Expr, value: ir.Expr) -> None:
         b.store(first, (row, part), before)
 
-    _by_blocks(b, grid, Running(what.rows, parts, what.of, what.op, what.start, lambda row, part: totals[row, part], keep))
-    made = [Memory(b, grid, (what.rows, parts), (extent,), what.of, name) for name, extent in _memory(grid)]
-    with b.loop(what.rows, "row", thread=BLOCKS) as row, b.loop(parts, "part", thread=MORE_BLOCKS) as part:
+    _scan_by_blocks(b, grid, Scan(scan.rows, parts, scan.of, scan.op, scan.identity, lambda row, part: totals[row, part], keep))
+    made = [BlockScratch(b, grid, (scan.rows, parts), (extent,), scan.of, name) for name, extent in _memory(grid)]
+    with b.loop(scan.rows, "row", thread=BLOCKS) as row, b.loop(parts, "part", thread=BLOCKS_Y) as part:
         one, other, carry = (memory.open(row, part) for memory in made)
         carry.store(b, 0, first[row, part])
-        end = arith.minimum(part * size + size, what.extent)
-        _segment(b, grid, what, (row, part * size, end), (one, other, carry))
+        end = arith.minimum(part * size + size, scan.extent)
+        _segment(b, grid, scan, (row, part * size, end), (one, other, carry))
 
 
 def _memory(grid: Grid) -> tuple[tuple[str, int], ...]:
     return (("one", grid.block), ("other", grid.block), ("carry", 1))
 
 
-def _segment(b: Builder, grid: Grid, what: Running, of: tuple[Dim, Dim, Dim], memory: tuple[Part, Part, Part]) -> None:
-    """The elements of a row from one place to another, by the threads of a block. `memory` are two buffers of an element for each
-    thread, and one of what is before the first element."""
+def _segment(b: Builder, grid: Grid, scan: Scan, of: tuple[Dim, Dim, Dim], memory: tuple[BlockView, BlockView, BlockView]) -> None:
+    """Scan the range `of` = (row, begin, end) by one block. `memory`: two buffers with an element per thread, and the carry-in."""
     row, begin, end = of
     one, other, carry = memory
     with b.loop(arith.ceildiv(end - begin, grid.block), "piece") as piece:
         start = begin + piece * grid.block
         with b.loop(grid.block, "t", thread=THREADS) as t:
-            value = te.select(arith.compare("<", start + t, end), what.read(row, start + t), what.start)
+            value = te.select(arith.compare("<", start + t, end), scan.read(row, start + t), scan.identity)
             one.store(b, t, value)
-        done = scan_block(b, grid.block, one, other, what.combine)
+        done = scan_block(b, grid.block, one, other, scan.combine)
         with b.loop(grid.block, "t", thread=THREADS) as t, b.if_(truth(arith.compare("<", start + t, end))):
-            inside = te.select(arith.compare("<", 0, t), done[arith.maximum(t - 1, 0)], what.start)
-            what.write(b, row, start + t, what.combine(carry[0], inside), what.combine(carry[0], done[t]))
-        carry.store(b, 0, what.combine(carry[0], done[grid.block - 1]))
+            inside = te.select(arith.compare("<", 0, t), done[arith.maximum(t - 1, 0)], scan.identity)
+            scan.write(b, row, start + t, scan.combine(carry[0], inside), scan.combine(carry[0], done[t]))
+        carry.store(b, 0, scan.combine(carry[0], done[grid.block - 1]))
 
 
-def scan_block(b: Builder, count: int, one: Part, other: Part, combine: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> Part:
-    """Phases that make running values of the `count` elements of a buffer, with the help of another. The one that has them."""
+def scan_block(
+    b: Builder, count: int, one: BlockView, other: BlockView, combine: Callable[[ir.Expr, ir.Expr], ir.Expr]
+) -> BlockView:
+    """Emit the phases that scan `count` elements, double-buffered; returns the buffer with the result."""
     distance = 1
     while distance < count:
         with b.loop(count, "t", thread=THREADS) as t:

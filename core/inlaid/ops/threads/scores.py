@@ -1,4 +1,4 @@
-"""What attention asks of the score of a query and a key."""
+"""Attention scores: soft cap, mask, lengths and sliding window."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from inlaid.types import DType
 
 @dataclass(frozen=True)
 class Attention:
-    """Queries (B, H, L, E), keys (B, K, S, E), values (B, K, S, V), and what is asked of a score.
+    """Queries (B, H, L, E), keys (B, K, S, E), values (B, K, S, V), and the transformations of their scores.
 
-    `seen(batch, query, key)` is whether a window or a length lets a query see a key, `added(batch, head, query, key)` what is added
-    to its score; None where all are seen, and nothing is added. `left` and `right` are the windows, and `first` the position of the
-    first query among the keys, None where data has it. `capped(score)` is what becomes of a product of queries and keys.
+    `mask` is a bool mask or an additive bias that broadcasts to (B, H, L, S); `lengths` are the valid keys of each batch element.
+    `capped(score)` scales a dot product and applies the soft cap. `first` is the position of the first query among the keys;
+    `lengths`, if given, override it. `left` and `right` bound the sliding window; -1: unbounded.
     """
 
     q: te.Tensor
@@ -35,27 +35,27 @@ class Attention:
 
     @property
     def working(self) -> DType:
-        """The type of scores and sums."""
+        """Dtype of scores and accumulators."""
         return working_dtype(self.q.dtype)
 
     @property
     def tensors(self) -> tuple[te.Tensor, ...]:
-        """The arguments."""
+        """The tensors that are given, in order."""
         return tuple(tensor for tensor in (self.q, self.k, self.v, self.mask, self.lengths) if tensor is not None)
 
     @property
-    def hides(self) -> bool:
-        """Whether a query may not see a key."""
+    def masked(self) -> bool:
+        """Whether any score may be masked."""
         return self.mask is not None or self.lengths is not None or max(self.left, self.right) >= 0
 
-    def of_keys(self, head: Dim) -> Dim:
-        """The head of keys and values that serves one of queries."""
+    def kv_head(self, head: Dim) -> Dim:
+        """Key-value head of a query head (grouped-query attention)."""
         heads, groups = self.q.shape[1], self.k.shape[1]
         assert isinstance(heads, int) and isinstance(groups, int), "heads are checked when the type is inferred"
         return arith.floordiv(head, heads // groups)
 
-    def range(self, query: Dim, queries: int) -> tuple[arith.Expr, arith.Expr]:
-        """The keys that some of so many queries may see: from the first to before the last."""
+    def visible_keys(self, query: Dim, queries: int) -> tuple[arith.Expr, arith.Expr]:
+        """Range [begin, end) of the keys that the window leaves visible to any of `queries` queries from `query` on."""
         begin: arith.Expr = arith.ZERO
         end = arith.wrap(self.k.shape[2])
         if self.lengths is None and self.left >= 0:
@@ -65,14 +65,14 @@ class Attention:
         return arith.minimum(begin, self.k.shape[2]), arith.maximum(end, 0)
 
     def bias(self, place: tuple[Dim, Dim, Dim, Dim]) -> ir.Expr:
-        """What is added to the score of (batch, head, query, key), all inside: minus infinity where the query does not see it."""
+        """Additive bias of the score at (batch, head, query, key), all in bounds: minus infinity if masked."""
         batch, _, query, key = place
         hidden = te.const(-math.inf, self.working)
         added: ir.Expr = te.const(0.0, self.working)
         seen: list[ir.Expr] = []
         if self.mask is not None:
             shape = (self.q.shape[0], self.q.shape[1], self.q.shape[2], self.k.shape[2])
-            element = _plain(broadcast_read(self.mask, shape, place))
+            element = _as_loads(broadcast_read(self.mask, shape, place))
             if self.mask.dtype.kind == "bool":
                 seen.append(element)
             else:
@@ -93,12 +93,12 @@ class Attention:
 
 
 def finite(most: ir.Expr) -> ir.Expr:
-    """What scores are compared with: 0 where all were minus infinity."""
+    """Maximum that scores are shifted by: 0 if all are minus infinity, so that no NaN arises."""
     return te.select(most.equal(-math.inf), te.const(0.0, most.dtype), most)
 
 
-def _plain(value: ir.Expr) -> ir.Expr:
-    """An expression over the buffers of tensors."""
+def _as_loads(value: ir.Expr) -> ir.Expr:
+    """Replace reads of tensors by loads from their buffers."""
 
     def load(node: ir.Expr) -> ir.Expr | None:
         return ir.Load(node.dtype, node.buffer, node.indices) if isinstance(node, te.Read) else None
