@@ -177,7 +177,7 @@ def convert(a: Text, source: DType, target: DType, inside: bool = False) -> Text
 
 
 def reinterpret(a: Text, source: DType, target: DType) -> Text:
-    """The bits of a value as another element type of the same width."""
+    """Bitcast to a dtype of the same width."""
     return Text(f"((union {{ {c_type(source)} from; {c_type(target)} to; }}){{.from = {a.code}}}).to", ATOM)
 
 

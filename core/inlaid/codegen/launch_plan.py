@@ -130,9 +130,9 @@ class _Builder:
                 return [Step(variable=variable, extent=self._size(_substituted(extent, values)), body=tuple(steps))]
             case ir.If(condition=ir.Index(index=index), then=then, otherwise=otherwise):
                 arms = [(index, then)] if otherwise is None else [(index, then), (arith.logical_not(index), otherwise)]
-                return [self._once(arith.wrap(_at(condition, values)), inner(arm)) for condition, arm in arms]
+                return [self._predicated(arith.wrap(_substituted(condition, values)), inner(arm)) for condition, arm in arms]
             case ir.Let(var=var, value=ir.Index(index=index), body=body):  # kernels that are given it check its bounds
-                return inner(body, {**values, var: arith.wrap(_at(index, values))})
+                return inner(body, {**values, var: arith.wrap(_substituted(index, values))})
             case ir.Intrinsic(name=name, args=args):
                 kernel = launches.kernels[name]
                 given = [arg.index for arg in args if isinstance(arg, ir.Index)]

@@ -14,7 +14,7 @@ _Made = TypeVar("_Made")
 
 
 class _Doing:
-    """What a device is asked to do: errors of the driver become those of Inlaid."""
+    """Context that translates driver errors, with `action` in the message. Raises `DeviceLost` on entry if the device is lost."""
 
     __slots__ = ("_device", "_what")
 
@@ -55,11 +55,11 @@ class DriverDevice(Device):
         return _Doing(self, what)
 
     def lost_error(self) -> DeviceLost:
-        """The error of every call once the device is lost."""
+        """Error of every call after the device was lost."""
         return DeviceLost(self.lost, remedy=self.lost_remedy)
 
     def failure(self, error: Exception, doing: str) -> Exception:
-        """An error of the driver as one of Inlaid's; as it is where it means a mistake of the caller's."""
+        """Translate a driver error, and note that the device is lost if so; an error of the caller's is returned unchanged."""
         found = self.translated(error, doing)
         if isinstance(found, DeviceLost):
             self.lost = found.message

@@ -51,15 +51,15 @@ class LaunchQueue(ABC):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on the queue."""
+        """Whether all commands are known to have completed."""
         return self.sequence == self.done
 
     def put(self) -> None:
-        """Note that something was put on the queue."""
+        """Count a command that was enqueued."""
         self.sequence += 1
 
     def reports(self, flags: Flags) -> None:
-        """Note that kernels on the queue may set flags."""
+        """Note that enqueued kernels may set flags; the next event reads them back."""
         self._reporting[flags] = None
 
     def check_reports(self) -> None:
@@ -70,7 +70,7 @@ class LaunchQueue(ABC):
         self._reporting.clear()
 
     def finished(self, sequence: int) -> None:
-        """Note that all up to a number is done. Raises `KernelFault` where a kernel among that has reported one."""
+        """Note the completion of commands up to a number. Raises the `KernelFault` that one of them reported."""
         self.done = max(self.done, sequence)
         fault = None
         while self._checks and self._checks[0][0] <= sequence:

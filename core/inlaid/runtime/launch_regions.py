@@ -208,7 +208,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
             session.recycle(used)
 
     def _check_size(self, number: int, dims: np.ndarray[Any, Any]) -> None:
-        """Raise `KernelFault` for a size beyond the bound that buffers are made for."""
+        """Raise `KernelFault` if a computed size exceeds the bound that buffers are allocated for."""
         artifact, size = self.artifact, int(dims[number])
         source = artifact.signature.dims[number]
         known: dict[arith.Expr, int] = {
@@ -216,7 +216,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
         }
         bound = size if source.upper is None else arith.evaluate(source.upper, known)
         if not 0 <= size <= bound:
-            raise KernelFault(f"region {artifact.symbol} gave {source.name} = {size}, which may be 0 to {bound}")
+            raise KernelFault(f"region {artifact.symbol}: computed size {source.name} must be 0 to {bound}, got {size}")
 
 
 def _fault(artifact: Artifact, call: int) -> KernelFault:
@@ -245,5 +245,5 @@ def times_of_calls(spans: Iterable[tuple[int, float, float]]) -> Sequence[Kernel
 
 
 def sizes_text(sizes: Sequence[int]) -> str:
-    """Extents in words: 4 x 8 x 1."""
+    """Format extents: 4 x 8 x 1."""
     return " x ".join(map(str, sizes))

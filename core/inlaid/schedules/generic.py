@@ -31,7 +31,7 @@ class GenericRule:
     name = "generic"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Row-major buffers throughout."""
+        """Offer row-major layouts and the unscheduled program."""
         return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: _schedule(program, context)))
 
 

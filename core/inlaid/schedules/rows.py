@@ -61,7 +61,7 @@ class RowsRule:
     copies: bool = False
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines reductions of anything but plain rows, several results, and whatever a primitive refuses."""
+        """Declines reductions of other axes, several outputs, and what a primitive refuses."""
         if not context.capabilities.vector_bits or len(program.outputs) != 1 or program.defines:
             return None
         if not any(block.init is not None for block in blocks_of(program)):
@@ -175,7 +175,7 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
 
 
 def _after(s: Schedule, name: str, outer: Var | None) -> list[Var]:
-    """The loops of a block inside another."""
+    """Loops of a block inside loop `outer`; all for None."""
     loops = list(s.loops(name))
     return loops[loops.index(outer) + 1 :] if outer is not None else loops
 

@@ -71,7 +71,7 @@ class ThreadDialect(Protocol):
         """Vector from one scalar per lane."""
 
     def lane(self, value: str, number: int, lanes: int) -> str:
-        """A lane of a vector, which can be assigned to."""
+        """One lane of a vector, as an lvalue."""
 
     def choose(self, mask: str, a: str, b: str) -> str:
         """The lanes of `a` where a mask is set, of `b` elsewhere."""
@@ -97,4 +97,4 @@ class ThreadDialect(Protocol):
         """A vector from memory qualified by `space`, at a multiple of `aligned` bytes."""
 
     def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
-        """The expression that stores a vector so."""
+        """Vector store to address space `space`, with the alignment of an element."""

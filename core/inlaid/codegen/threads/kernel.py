@@ -278,7 +278,7 @@ class _ThreadKernel(WideExpressions):
         self.line(f"{kind} {name}[{max(size, 1)}];")
 
     def _declare_names(self, buffer: ir.Buffer, name: str) -> bool:
-        """Declare the elements of a buffer as named values; False where their indices are not constant."""
+        """Declare the elements of a buffer as scalar or vector variables; False if an index is not constant."""
         width, end = width_of(buffer, self.bodies[buffer], self.dialect.lanes)
         if not width or (end > MOST_NAMES and buffer.scope != "register"):
             return False

@@ -251,7 +251,7 @@ class Vectors:
         return a if source is target else self.value(self.dialect.convert(a.code, source, target, a.lanes), target, a.lanes)
 
     def _saturated(self, a: Wide, source: DType, target: DType) -> Wide:
-        """A float as an integer; NaN as 0."""
+        """Saturating float-to-integer conversion; NaN gives 0."""
         lanes, (low, high), choose = a.lanes, target.limits, self.dialect.choose
         if target.kind == "int":
             a = self.value(choose(f"{a.code} == {a.code}", a.code, self.number(0.0, source, lanes)), source, lanes)

@@ -69,8 +69,9 @@ def coordinates(axes: Sequence[Axis], position: arith.Expr) -> dict[arith.Expr, 
 
 
 def prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ()) -> tuple[Schedule, Contraction] | None:
-    """A schedule of a kernel that is a sum of products, in which what comes before is part of the factors and what follows one
-    block where that can be, and what the sum is. None for any other kernel."""
+    """Inline a contraction's prologue into its factors and merge its epilogue into one block where the primitives allow it.
+
+    Returns the schedule and the contraction; None for any other kernel."""
     anchor = find_anchor(program)
     if anchor is None or not anchor.reduced or _factors(anchor) is None:
         return None

@@ -164,7 +164,7 @@ def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
 
 
 def outer_loops(s: Schedule, store: str) -> tuple[list[Var], list[Var]]:
-    """The loops over blocks around what is stored, batches and parts as one, and those over threads."""
+    """Loops over blocks around the store, batches and parts fused, and the loops over threads."""
     loops = list(s.loops(store))
     names = [loop_of(loop) for loop in loops]
     first = names.index("mt")

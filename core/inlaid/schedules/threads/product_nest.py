@@ -128,7 +128,7 @@ def _fetch_together(
 
 
 def vector_lanes(value: ir.Expr, axes: tuple[Axis, ...], vector_bytes: int) -> int:
-    """How many neighbours along axes are loaded at once: those of one run of memory, which ends where a vector does."""
+    """Vector lanes of loads along axes: contiguous elements, of which vectors never cross the end."""
     size = known_extent(extent_of(axes))
     if not isinstance(value, ir.Load) or not axes or size is None or not runs_along(value, axes, ()):
         return 1

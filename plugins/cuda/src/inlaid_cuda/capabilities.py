@@ -86,7 +86,7 @@ def facts(options: CudaOptions) -> Facts:
 
 
 def capabilities(options: CudaOptions) -> Capabilities:
-    """What the target can do under these options."""
+    """Capabilities of the target for the options."""
     found = facts(options)
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),

@@ -126,7 +126,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         return MemoryFacts(self.total, min(free, self.total - self.live))
 
     def pinned(self, size: int) -> np.ndarray[Any, Any] | None:
-        """Page-locked host memory; None where device and host share their memory."""
+        """Allocate page-locked host memory; None if host and device share memory."""
         return None if self.facts.integrated else self._page_locked(size)
 
     def _page_locked(self, size: int) -> np.ndarray[Any, Any]:
@@ -144,7 +144,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
             return Queue(self.context, self._page_locked)
 
     def release(self, queue: Queue) -> None:
-        """Give a queue back, once what is on it is done. Never raises."""
+        """Wait for a queue's commands and release it. Never raises."""
         queue.close()
 
     def event(self, queue: Queue) -> Event:
@@ -160,7 +160,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
             return event
 
     def wait(self, queue: Queue, event: Event) -> None:
-        """Let a queue wait for an event."""
+        """Make later commands of a queue wait for an event of another queue."""
         if event.queue is not queue:
             with self.doing("ordering streams"):
                 self.context.await_event(queue.stream, event.handle)

@@ -77,7 +77,7 @@ def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
 
 @hookimpl
 def inlaid_codegen(target: Target) -> CudaCodegen:
-    """The code generator, which needs neither driver nor device."""
+    """The code generator; it needs no driver or device."""
     from inlaid_cuda.codegen import CudaCodegen
 
     return CudaCodegen(target.options)
@@ -85,7 +85,7 @@ def inlaid_codegen(target: Target) -> CudaCodegen:
 
 @hookimpl
 def inlaid_runtime(target: Target, device: int) -> CudaRuntime:
-    """The runtime module of a device. Raises `TargetError` where this machine has no driver or no device of that number."""
+    """The runtime module of a device. Raises `TargetError` if this machine has no driver or no device of that number."""
     from inlaid_cuda.device import devices_of
     from inlaid_cuda.runtime import CudaRuntime
 
@@ -94,7 +94,7 @@ def inlaid_runtime(target: Target, device: int) -> CudaRuntime:
 
 @hookimpl
 def inlaid_probe(target: Target) -> DeviceStatus:
-    """The devices of this machine, with their numbers; else what to install."""
+    """List the devices of this machine with their numbers, or name the package to install."""
     from inlaid.errors import InlaidError
     from inlaid_cuda.device import devices_of
 

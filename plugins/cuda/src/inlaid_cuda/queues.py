@@ -84,7 +84,7 @@ class Queue(LaunchQueue):
         self.put()
 
     def close(self) -> None:
-        """Wait for what is on the queue, whatever becomes of it, and let go of all that it holds."""
+        """Wait for all commands, failed ones included, and release what the queue holds."""
         with contextlib.suppress(DriverError):
             if not self.idle:
                 self._context.synchronise(self.stream)

@@ -26,7 +26,7 @@ class CudaRuntime(HostRuntime):
         self._device = devices.open(number)
 
     def check(self, artifact: Artifact) -> str | None:
-        """None when the device can run the artifact, else the reason why not, and what to compile with."""
+        """Explain why the device cannot run an artifact, with a remedy; None if it can."""
         return super().check(replace(artifact, requires=())) or missing(artifact.requires, self._device.facts)
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
@@ -39,9 +39,9 @@ class CudaRuntime(HostRuntime):
         return Loaded(launching=kernel, timed_launch=kernel.timed_launch)
 
     def device(self) -> CudaDevice:
-        """The device in whose memory regions work."""
+        """The device that regions run on."""
         return self._device
 
     def live_bytes(self) -> int:
-        """Bytes of the device that this process has allocated."""
+        """Bytes of device memory that this process has allocated."""
         return self._device.live

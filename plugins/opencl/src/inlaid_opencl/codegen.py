@@ -23,7 +23,7 @@ class OpenCLCodegen(Codegen):
         self.subgroup = able.threads.subgroup if able.threads is not None and able.threads.shuffles else 0
 
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
-        """The region as an artifact. Equal regions give equal bytes."""
+        """Compile a region to an artifact. Equal regions give equal bytes."""
         region = thread_region(unit, self.scopes, self.subgroup)
         texts = []
         for number, kernel in enumerate(region.kernels):

@@ -107,7 +107,7 @@ class OpenCLDevice(DriverDevice):
         queue.close()
 
     def event(self, queue: Queue) -> Event:
-        """An event of all that is on the queue."""
+        """Record an event after all commands on the queue."""
         with self.doing("marking a queue"):
             return queue.event()
 
@@ -119,7 +119,7 @@ class OpenCLDevice(DriverDevice):
                 queue.put()
 
     def synchronise(self, event: Event) -> None:
-        """Return once an event has come. Raises `KernelFault`, `OutOfMemory` and `DeviceLost` of what came before it."""
+        """Block until an event. Raises the `KernelFault`, `OutOfMemory` or `DeviceLost` of commands before it."""
         with self.doing("running what is on a queue"):
             event.marker.wait()
             event.queue.finished(event.sequence)

@@ -16,8 +16,8 @@ from inlaid_opencl.sessions import Bound, KernelSession, RegionCode
 
 
 class RegionKernel(LaunchedRegion[Bound]):
-    """A region on a device (see `inlaid.plugins.DeviceKernel`), with its constants there as long as it lives. Raises `Unsupported`
-    where the program does not fit the plan, `OutOfMemory` where there is no room for the constants."""
+    """A region loaded on a device (see `inlaid.plugins.DeviceKernel`); it owns the constants there. Raises `Unsupported` if program
+    and plan differ, and `OutOfMemory` if the constants do not fit."""
 
     def __init__(self, code: RegionCode, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._code, self._opencl = code, code.device
@@ -38,7 +38,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         dims: np.ndarray[Any, Any],
         queue: Queue,
     ) -> None:
-        """Put the region on a queue. Waits for the queue only where later launches need a size that the region works out."""
+        """Enqueue the region. Synchronizes only if later launches need a size that the region computes."""
         if self._opencl.lost:
             raise self._opencl.lost_error()
         commands, enqueue = queue.commands, cl.enqueue_nd_range_kernel
@@ -59,7 +59,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         dims: np.ndarray[Any, Any],
         queue: Queue,
     ) -> Callable[[], Sequence[KernelTime]]:
-        """Put the region on the queue's neighbour whose events have times, between what is on the queue and what comes."""
+        """Enqueue the region on the profiling queue, ordered after earlier and before later commands of `queue`."""
         if self._opencl.lost:
             raise self._opencl.lost_error()
         events: list[tuple[int, cl.Event]] = []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _EXTENSIONS = re.compile(r"^\s*#\s*pragma\s+OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable", re.MULTILINE)
 _DOUBLE = re.compile(r"\bdouble(2|3|4|8|16)?\b")
-"""A type name of OpenCL C that only devices with float64 compile."""
+"""OpenCL C types that need float64 support."""
 _SHUFFLED = re.compile(r"= inlaid_shuffle\(.*, (\d+)\)")
 _FP64 = "cl_khr_fp64"
 _GROUP, _LOCAL, _LANES = "work-items", "local-bytes", "shuffled-lanes"

@@ -25,8 +25,9 @@ takes 0.04 s."""
 
 
 def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = None) -> _cl._Program:
-    """The program of a source, of a binary in the cache (`caches().objects` unless given) where there is one that the driver takes.
-    Raises `CompileError` with the first lines of the log where the driver refuses the source."""
+    """Build a program: from the cached binary if the driver accepts it, else from source. `store` defaults to `caches().objects`.
+
+    Raises `CompileError` with the first lines of the log if the driver rejects the source."""
     # pyopencl's own `Program` would keep builds in a cache of its own, and warn of logs that are not empty.
     found, options = device.device, _options(device, source)
     if found.platform.name in CACHING_DRIVERS:

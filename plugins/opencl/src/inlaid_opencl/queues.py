@@ -79,7 +79,7 @@ class Queue(LaunchQueue):
             self._release(self.sequence)
 
     def event(self) -> Event:
-        """An event that comes when all that is on the queue by now is done, and its faults are known."""
+        """Enqueue a marker after all commands so far, and after the read-back of their flags."""
         self.check_reports()
         marker = cl.enqueue_marker(self.commands)
         self.commands.flush()

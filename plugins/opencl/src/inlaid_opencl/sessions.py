@@ -22,7 +22,7 @@ from inlaid.runtime.launches import LaunchPlan, Ready
 from inlaid_opencl.device import OpenCLDevice
 
 Bound = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...], Ready]
-"""A kernel with its arguments, how many work-items run it, how many of them are a group, and the launch that it stands for."""
+"""A kernel with bound arguments, its global size, its work-group size, and the launch that it implements."""
 _LONG = struct.Struct("=q").pack
 
 

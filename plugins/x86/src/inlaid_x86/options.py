@@ -1,4 +1,4 @@
-"""What the compile side and the run side share: the target's options and the format of its artifacts."""
+"""Target options and artifact format, shared by compiler and runtime."""
 
 from __future__ import annotations
 

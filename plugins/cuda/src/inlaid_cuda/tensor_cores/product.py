@@ -105,7 +105,7 @@ def _together(found: Contraction, unit: FragmentUnit, number: int, vector_bytes:
 
 
 def _made(schedule: Schedule) -> Schedule:
-    """A schedule that was tried already: where the primitives refuse it, there is no offer."""
+    """Return a schedule that was built before the offer: if the primitives refuse it, there is no offer."""
     return schedule
 
 
@@ -230,7 +230,7 @@ class _Product:
     # -- phases of all threads --
 
     def _fetch(self, name: str, number: int, outside: Sequence[Var], steps: Var | None) -> None:
-        """Share out the elements of a tile among all threads, neighbours to neighbours."""
+        """Distribute the elements of a tile over all threads, so that loads are coalesced."""
         s, (value, axes) = self.s, _sides(self.found)[number]
         s.compute_at(name, outside[-1] if steps is None else steps)
         loops = s.loops(name)[len(outside) + (steps is not None) :]

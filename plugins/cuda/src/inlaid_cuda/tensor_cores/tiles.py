@@ -16,7 +16,7 @@ from inlaid_cuda.capabilities import REGISTERS, THREAD_REGISTERS, WARP
 from inlaid_cuda.tensor_cores.unit import ROW_BYTES, SIDE
 
 OTHER_REGISTERS = 56
-"""Registers of a thread besides sums and factors: addresses, counters, what is being fetched."""
+"""Registers of a thread besides accumulators and operands: addresses, counters, loads in flight."""
 BLOCKS, RESIDENT_WARPS = 32, 64
 """What a multiprocessor holds at most."""
 SHARED_OF_PROCESSOR = 100 << 10
@@ -39,7 +39,7 @@ MOST_WARPS = 8
 MOST_PRODUCTS = 32
 """Products of fragments of a warp in a step, which are written out."""
 KEPT = 24
-"""Tilings that are legal for a kernel: those that the model has best."""
+"""Number of best-ranked tilings that are offered as legal decisions."""
 
 
 @dataclass(frozen=True)

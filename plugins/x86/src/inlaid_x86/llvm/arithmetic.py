@@ -160,7 +160,7 @@ def unary(p: FunctionPrinter, op: str, a: Value, dtype: DType) -> Value:
 
 
 def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value:
-    """A conversion between element types."""
+    """Convert between dtypes."""
     to, lanes = scalar_type(target), a.lanes
     kind = vector_type(to, lanes)
     if target.kind == "bool":

@@ -25,7 +25,7 @@ INDEX_ERROR = 1
 """Error code of a kernel that met an index outside its bounds."""
 
 MOST_RISKS = 16
-"""Loads and checked indices that are remembered of an expression."""
+"""Most loads and checked indices that are memoized per expression."""
 
 CUT_BYTES = 64
 """Room behind a buffer of registers, for the last lanes of a vector that its end cuts off."""
@@ -415,7 +415,7 @@ class ExpressionPrinter:
         return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size
 
     def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
-        """What an expression reads and checks; None where that is much."""
+        """Loads and bounds checks in an expression; None if more than `_MOST_RISKS`."""
         stack = [expr]
         while stack:
             node = stack[-1]
