@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -55,13 +55,19 @@ def region_of(programs: Sequence[ir.LoopProgram], names: Sequence[str] = ()) -> 
 
 
 class Compiled:
-    """The kernels of a region, built for the first device."""
+    """The kernels of a region, built for the first device, of their source as `changed`."""
 
-    def __init__(self, region: RegionProgram, scopes: Sequence[MemoryScope] = SCOPES) -> None:
+    def __init__(
+        self,
+        region: RegionProgram,
+        scopes: Sequence[MemoryScope] = SCOPES,
+        subgroup: int = 0,
+        changed: Callable[[str], str] = lambda source: source,
+    ) -> None:
         self.region = region
-        self.threads = thread_region(region, scopes)
+        self.threads = thread_region(region, scopes, subgroup)
         texts = [print_thread_kernel(kernel, DIALECT) for kernel in self.threads.kernels]
-        self.source = thread_source(texts, DIALECT)
+        self.source = changed(thread_source(texts, DIALECT))
         self.reports = [text.reports for text in texts]
         self.context = cl.Context([device()])
         self.queue = cl.CommandQueue(self.context)

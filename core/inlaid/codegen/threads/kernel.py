@@ -13,6 +13,7 @@ from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_indices import helpers
 from inlaid.codegen.launch_plan import AXES, ThreadKernel
 from inlaid.codegen.threads.dialect import ThreadDialect
+from inlaid.codegen.threads.exchange import shuffled
 from inlaid.codegen.threads.indices import index_type
 from inlaid.codegen.threads.lanes import cut_lanes
 from inlaid.codegen.threads.registers import MOST_NAMES, Names, width_of
@@ -43,7 +44,7 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
     sizes = size_vars(program)
     program = cut_lanes(legalise(expand_program(program), c_values.NATIVE), dialect.lanes)
-    program = narrow(program)
+    program = narrow(shuffled(program))
     ranges = Ranges(program)
     return _ThreadKernel(kernel, program, sizes, dialect, index_type(program, ranges), ranges, offsets).print()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from inlaid import arith
+from inlaid.codegen.c import c_type
 from inlaid.codegen.c_values import ATOM, Text
+from inlaid.codegen.threads.exchange import SHUFFLE
 from inlaid.codegen.threads.vectors import Wide, signed
 from inlaid.codegen.threads.wide_memory import WideMemory
 from inlaid.errors import Unsupported
@@ -50,6 +52,8 @@ class WideExpressions(WideMemory):
             return self.load(expr)
         if isinstance(expr, ir.Unary) and expr.op in ("popcount", "clz") and self.lane is None:
             return Text(self.dialect.call(expr.op, (self.value(expr.a).code,), expr.dtype, 0), ATOM)
+        if isinstance(expr, ir.CallIntrinsic) and expr.name == SHUFFLE:
+            return self._shuffle(expr)
         if self.lane is None:
             return super().expression(expr)
         match expr:
@@ -73,6 +77,15 @@ class WideExpressions(WideMemory):
         if fused is not None:
             return self.vectors.fused(fused[1], wide, expr.dtype)
         return self._operation(expr, wide)
+
+    def _shuffle(self, expr: ir.CallIntrinsic) -> Text:
+        value, lane, width = expr.args
+        assert isinstance(width, ir.Const)
+        code = self.value(value).code
+        if expr.dtype is _BOOL:
+            code = f"({c_type(_BOOL)})({code})"
+        found = self.dialect.shuffle(code, self.value(lane).code, int(width.value))
+        return Text(f"{found} != 0") if expr.dtype is _BOOL else Text(found, ATOM)
 
     def _widened(self, text: Text, of: DType) -> Wide:
         if isinstance(text, Wide):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from inlaid.codegen.c import C_TYPES
 from inlaid.types import DType, dtype
+from inlaid_opencl.options import SHUFFLE
 
 _TYPES = {"bool": "uchar", "float32": "float", "float64": "double"}
 _TYPES |= {f"int{bits}": kind for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))}
@@ -25,7 +26,7 @@ _WORDS = """
     inline int kernel local long pipe private read_only read_write register restrict return sampler_t short signed size_t ptrdiff_t
     sizeof static struct switch typedef uchar uint ulong union unsigned ushort void volatile while write_only bool true false
     intptr_t uintptr_t asm typeof barrier ceil clz fabs floor fma fmod get_group_id get_local_id popcount rint sqrt trunc NAN
-    INFINITY NULL fmaf fmodf fabsf floorf ceilf rintf truncf sqrtf
+    INFINITY NULL fmaf fmodf fabsf floorf ceilf rintf truncf sqrtf sub_group_shuffle get_sub_group_local_id
 """
 _PRELUDE = f"""\
 #pragma OPENCL FP_CONTRACT ON
@@ -103,6 +104,13 @@ def _helpers() -> dict[str, str]:
     return found
 
 
+_SHUFFLE = f"""\
+#pragma OPENCL EXTENSION {SHUFFLE} : enable
+#define inlaid_shuffle(value, lane, width) \\
+    sub_group_shuffle(value, (get_sub_group_local_id() & ~(width - 1u)) + ((uint)(lane) & (width - 1u)))
+"""
+
+
 class OpenCLDialect:
     """See `inlaid.codegen.threads.dialect.ThreadDialect`."""
 
@@ -110,7 +118,7 @@ class OpenCLDialect:
     prelude = _PRELUDE + "".join(_rounding(name, builtin) for name, builtin in _ROUNDING.items())
     words = frozenset(_WORDS.split()) | frozenset(f"{kind}{lanes}" for kind in _TYPES.values() for lanes in (2, 3, 4, 8, 16))
     lanes: tuple[int, ...] = _LANES
-    helpers: Mapping[str, str] = _helpers()
+    helpers: Mapping[str, str] = {**_helpers(), "inlaid_shuffle": _SHUFFLE}
     device = "__global"
     shared = "__local"
     barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"
@@ -159,6 +167,9 @@ class OpenCLDialect:
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         return f"as_{self.vector(to, lanes)}({value})"
+
+    def shuffle(self, value: str, lane: str, width: int) -> str:
+        return f"inlaid_shuffle({value}, {lane}, {width})"
 
     def load(self, pointer: str, space: str, of: DType, lanes: int) -> str:
         return f"inlaid_load_{self.vector(of, lanes)}({space}, {pointer})"
