@@ -25,6 +25,7 @@ class Toy:
     prelude = "// toy\n"
     words = frozenset(("kernel",))
     lanes: tuple[int, ...] = ()
+    converted: frozenset[str] = frozenset()
     helpers: ClassVar = {"used": "// used\n", "unused": "// unused\n"}
     device, shared, barrier = "far", "near", "used()"
 
@@ -43,7 +44,7 @@ class Toy:
     def shuffle(self, value: str, lane: str, width: int) -> str:
         return f"shuffle({value}, {lane}, {width})"
 
-    any = all = splat = elements = lane = convert = reinterpret = load = store = vector
+    decode = encode = any = all = splat = elements = lane = convert = reinterpret = load = store = vector
 
 
 REVERSE = """

@@ -17,7 +17,8 @@ class ThreadDialect(Protocol):
     Vectors have the numbers of `lanes`. Their operators work on lanes, integers wrap as unsigned ones do, comparisons give a mask:
     a vector of signed integers as wide as what is compared, of 0 and -1. A choice takes a mask as wide as what it chooses.
 
-    words: what no variable may be called. helpers: definitions by name, for `source` to print where a kernel uses the name.
+    converted: narrow floats, by name, that the language converts from and to float32, exactly and to nearest even. words: what no
+    variable may be called. helpers: definitions by name, for `source` to print where a kernel uses the name.
     device, shared: what qualifies a pointer to memory of the device, and memory that the threads of a block share.
     """
 
@@ -25,6 +26,7 @@ class ThreadDialect(Protocol):
     prelude: str
     words: frozenset[str]
     lanes: tuple[int, ...]
+    converted: frozenset[str]
     helpers: Mapping[str, str]
     device: str
     shared: str
@@ -59,6 +61,13 @@ class ThreadDialect(Protocol):
 
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
         """A conversion as of a C cast, lane by lane; a mask keeps its meaning."""
+
+    def decode(self, code: str, of: DType, lanes: int) -> str:
+        """The float32 value of a narrow float, one of `converted`, that an unsigned integer of its width carries: a scalar (`lanes`
+        0) or a vector."""
+
+    def encode(self, value: str, of: DType, lanes: int) -> str:
+        """The unsigned integer that carries a float32 value as a narrow float."""
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         """The bits of a vector as another of as many bits."""

@@ -8,6 +8,7 @@ from inlaid import arith
 from inlaid.codegen.c import c_type
 from inlaid.codegen.c_values import ATOM, Text
 from inlaid.codegen.threads.exchange import SHUFFLE
+from inlaid.codegen.threads.narrow_floats import DECODE, ENCODE
 from inlaid.codegen.threads.vectors import Wide, signed
 from inlaid.codegen.threads.wide_memory import WideMemory
 from inlaid.errors import Unsupported
@@ -52,8 +53,8 @@ class WideExpressions(WideMemory):
             return self.load(expr)
         if isinstance(expr, ir.Unary) and expr.op in ("popcount", "clz") and self.lane is None:
             return Text(self.dialect.call(expr.op, (self.value(expr.a).code,), expr.dtype, 0), ATOM)
-        if isinstance(expr, ir.CallIntrinsic) and expr.name == SHUFFLE:
-            return self._shuffle(expr)
+        if isinstance(expr, ir.CallIntrinsic):
+            return self._shuffle(expr) if expr.name == SHUFFLE else self._converted(expr)
         if self.lane is None:
             return super().expression(expr)
         match expr:
@@ -77,6 +78,17 @@ class WideExpressions(WideMemory):
         if fused is not None:
             return self.vectors.fused(fused[1], wide, expr.dtype)
         return self._operation(expr, wide)
+
+    def _converted(self, expr: ir.CallIntrinsic) -> Text:
+        """A conversion of a narrow float."""
+        action, _, name = expr.name.partition(".")
+        spelled = {DECODE: self.dialect.decode, ENCODE: self.dialect.encode}.get(action)
+        if spelled is None:
+            raise Unsupported(f"kernel {self.program.name} calls {expr.name!r}, which {self.language} has not")
+        text = self.value(expr.args[0])
+        if isinstance(text, Wide):
+            return self.vectors.value(spelled(text.code, dtype(name), text.lanes), expr.dtype, text.lanes)
+        return Text(spelled(text.code, dtype(name), 0), ATOM)
 
     def _shuffle(self, expr: ir.CallIntrinsic) -> Text:
         value, lane, width = expr.args

@@ -94,6 +94,37 @@ typedef {kind} inlaid_{kind} __attribute__((aligned({of.bytes})));
 """
 
 
+def _half(lanes: int) -> str:
+    """Conversions of half precision in memory, as an unsigned integer holds it, to float32 and back, to nearest even. All devices
+    have functions for this, which read and write memory; PoCL's are no instructions."""
+    number, code = (f"{kind}{lanes or ''}" for kind in ("float", "ushort"))
+    wide, pick = (lanes, "") if lanes else (4, ".s0")
+    return f"""\
+#if defined(INLAID_CPU) && (defined(__F16C__) || defined(__aarch64__))
+typedef __fp16 inlaid_half_of_{code} __attribute__((ext_vector_type({wide})));
+static {number} inlaid_decode_{code}({code} code) {{
+    union {{ ushort{wide} code; inlaid_half_of_{code} half_; }} both;
+    both.code = code;
+    return __builtin_convertvector(both.half_, float{wide}){pick};
+}}
+static {code} inlaid_encode_{code}({number} value) {{
+    union {{ ushort{wide} code; inlaid_half_of_{code} half_; }} both;
+    both.half_ = __builtin_convertvector((float{wide})(value), inlaid_half_of_{code});
+    return both.code{pick};
+}}
+#else
+static {number} inlaid_decode_{code}({code} code) {{
+    return vload_half{lanes or ""}(0, (const __private half *)&code);
+}}
+static {code} inlaid_encode_{code}({number} value) {{
+    {code} code;
+    vstore_half{lanes or ""}_rte(value, 0, (__private half *)&code);
+    return code;
+}}
+#endif
+"""
+
+
 def _helpers() -> dict[str, str]:
     found = {}
     for name in _TYPES:
@@ -101,6 +132,9 @@ def _helpers() -> dict[str, str]:
             of = dtype(name)
             for action in ("load", "store"):
                 found[f"inlaid_{action}_{_TYPES[name]}{lanes}"] = _memory(of, lanes)
+    for lanes in (0, *_LANES):
+        for action in ("decode", "encode"):
+            found[f"inlaid_{action}_ushort{lanes or ''}"] = _half(lanes)
     return found
 
 
@@ -118,6 +152,7 @@ class OpenCLDialect:
     prelude = _PRELUDE + "".join(_rounding(name, builtin) for name, builtin in _ROUNDING.items())
     words = frozenset(_WORDS.split()) | frozenset(f"{kind}{lanes}" for kind in _TYPES.values() for lanes in (2, 3, 4, 8, 16))
     lanes: tuple[int, ...] = _LANES
+    converted = frozenset(("float16",))
     helpers: Mapping[str, str] = {**_helpers(), "inlaid_shuffle": _SHUFFLE}
     device = "__global"
     shared = "__local"
@@ -164,6 +199,12 @@ class OpenCLDialect:
 
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
         return f"inlaid_convert({self.vector(to, lanes)}, {value})"
+
+    def decode(self, code: str, of: DType, lanes: int) -> str:
+        return f"inlaid_decode_ushort{lanes or ''}({code})"
+
+    def encode(self, value: str, of: DType, lanes: int) -> str:
+        return f"inlaid_encode_ushort{lanes or ''}({value})"
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         return f"as_{self.vector(to, lanes)}({value})"
