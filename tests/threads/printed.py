@@ -50,10 +50,15 @@ class Printed:
     """A region as launches, and its kernels as text, whose names begin with `prefix`."""
 
     def __init__(
-        self, region: RegionProgram, dialect: ThreadDialect, scopes: Sequence[MemoryScope] = SCOPES, prefix: str = ""
+        self,
+        region: RegionProgram,
+        dialect: ThreadDialect,
+        scopes: Sequence[MemoryScope] = SCOPES,
+        prefix: str = "",
+        subgroup: int = 0,
     ) -> None:
         self.region = region
-        self.threads = thread_region(region, scopes)
+        self.threads = thread_region(region, scopes, subgroup)
         kernels = [replace(kernel, name=prefix + kernel.name) for kernel in self.threads.kernels]
         self.names = [kernel.name for kernel in kernels]
         self.texts = [print_thread_kernel(kernel, dialect) for kernel in kernels]

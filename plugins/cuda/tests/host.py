@@ -97,8 +97,9 @@ class Compiled:
 class EveryOrder:
     """A region whose runs in all orders of threads must agree."""
 
-    def __init__(self, region: RegionProgram, scopes: Sequence[MemoryScope] = SCOPES) -> None:
-        compiled = Compiled([Printed(region, DIALECT, scopes)])
+    def __init__(self, region: RegionProgram, scopes: Sequence[MemoryScope] = SCOPES, subgroup: int = 0) -> None:
+        compiled = Compiled([Printed(region, DIALECT, scopes, subgroup=subgroup)])
+        self.source = compiled.source.decode()
         self.runs = [run for order in Order for run in compiled.on(Machine(order, seed=1))]
 
     def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:

@@ -26,8 +26,8 @@ class Toy:
     prelude = "// toy\n"
     words = frozenset(("kernel",))
     lanes: tuple[int, ...] = ()
-    helpers: ClassVar = {"used": "// used\n", "unused": "// unused\n"}
     converted: frozenset[str] = frozenset()
+    helpers: ClassVar = {"used": "// used\n", "unused": "// unused\n"}
     device, shared, barrier = "far", "near", "used()"
     static_shared = 1 << 10
 
@@ -45,6 +45,9 @@ class Toy:
 
     def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
         return f"{function}({', '.join(args)})"
+
+    def shuffle(self, value: str, lane: str, width: int) -> str:
+        return f"shuffle({value}, {lane}, {width})"
 
     any = all = splat = elements = lane = choose = convert = decode = encode = reinterpret = load = store = vector
 
@@ -74,7 +77,7 @@ kernel reverse_0(far uint8_t *restrict b0, int64_t o0, far uint8_t *b1, int64_t 
 
 
 def printed(text: str) -> tuple[str, bool, str]:
-    ((name, kernel),) = split_launches(parse(text), SCOPES).kernels.items()
+    ((name, kernel),) = split_launches(parse(text), SCOPES, 8).kernels.items()
     found = print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())
     return found.text, found.reports, found.index
 
@@ -134,6 +137,50 @@ def test_an_unknown_intrinsic():
     program = ir.LoopProgram("odd", (), (), ir.Intrinsic("gemm", ()))
     with pytest.raises(Unsupported, match="tensor intrinsic 'gemm', which toy has not"):
         print_thread_kernel(ThreadKernel("odd", Kernel(program, {}, {}, {}), 0), Toy())
+
+
+TREE = """
+program tree(x: bool[24, 8]) -> (y: bool[24, 2, 8]):
+  for b in 6, thread, "blockIdx.x":
+    alloc p: bool[4, 8] in "subgroup"
+    alloc q: bool[4, 4] in "subgroup"
+    for r in 4, thread, "threadIdx.y":
+      for t in 8, thread, "threadIdx.x":
+        p[r, t] = x[((b * 4) + r), t]
+    for r in 4, thread, "threadIdx.y":
+      for t in 4, thread, "threadIdx.x":
+        q[r, t] = max(p[r, t], p[r, (t + 4)])
+    for r in 4, thread, "threadIdx.y":
+      for t in 8, thread, "threadIdx.x":
+        y[((b * 4) + r), 0, t] = q[r, 3]
+        y[((b * 4) + r), 1, t] = p[r, t]
+"""
+TREE_TEXT = """\
+    const int32_t threadIdx_y = (int32_t)threadIdx.y;
+    const int32_t threadIdx_x = (int32_t)threadIdx.x;
+    uint8_t p_0;
+    uint8_t q_0;
+    uint8_t p_of_0;
+    uint8_t q_of_0;
+    p_0 = 0;
+    q_0 = 0;
+    p_0 = x[b * 32 + threadIdx_y * 8 + threadIdx_x] != 0;
+    p_of_0 = shuffle((uint8_t)(p_0 != 0), (int32_t)(threadIdx_x + 4), 8) != 0;
+    if (threadIdx_x < 4) {
+        const _Bool v1 = p_of_0 != 0;
+        const _Bool v2 = p_0 != 0;
+        q_0 = v2 > v1 ? v2 : v1;
+    }
+    q_of_0 = shuffle((uint8_t)(q_0 != 0), 3, 8) != 0;
+    y[b * 64 + threadIdx_y * 16 + threadIdx_x] = q_of_0 != 0;
+    y[b * 64 + threadIdx_y * 16 + threadIdx_x + 8] = p_0 != 0;
+}
+"""
+
+
+def test_registers_of_a_subgroup_are_shuffled():
+    text = printed(TREE)[0]
+    assert text[text.index("    const int32_t threadIdx_y") :] == TREE_TEXT
 
 
 def test_a_buffer_of_lanes_that_a_scalar_copy_of_the_loop_had_by_name():

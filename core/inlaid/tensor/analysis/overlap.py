@@ -26,7 +26,8 @@ _MOST_CASES = 64
 class Access:
     """What a statement does with one element of a buffer, or with each of several, where `guards` hold. `free` are the variables,
     besides those of threads, whose values threads do not share, by their extents (None: any value); `over` are the axes of threads
-    that do it together; `rounds` tell iterations of the loops around apart."""
+    that do it together; `rounds` tell iterations of the loops around apart; `met` are the axes along which threads have met
+    since."""
 
     stmt: ir.Stmt
     buffer: ir.Buffer
@@ -36,6 +37,7 @@ class Access:
     free: Mapping[arith.Expr, arith.Expr | None]
     rounds: tuple[tuple[arith.Expr, int], ...]
     over: tuple[str, ...]
+    met: tuple[str, ...] = ()
 
     def at(self, values: Values) -> Access:
         """The access with values put in for variables that threads share."""
@@ -63,7 +65,8 @@ class Overlaps:
         self._offsets = offsets
 
     def find(self, first: Access, second: Access) -> Overlap | None:
-        """Two different threads, the one with `first` and the other with `second`; None where there are none."""
+        """Two different threads that have not met since `first`, the one with it and the other with `second`; None where there are
+        none."""
         if first.buffer is not second.buffer:
             first, second = self._in_bytes(first, second)
         elif first.point == second.point and not first.over + second.over and self._tells_thread(first):
@@ -137,7 +140,8 @@ class Overlaps:
             return Overlap("", "the number of threads has no constant bound")
         if any(not isinstance(loop.extent, arith.Const) for loop in self.axes.values()):
             doubt = doubt or "the number of threads is not constant"
-        tables = [self._table(access, count, threads) for access, count in zip((first, second), counts, strict=True)]
+        sides = zip((first, second), counts, strict=True)
+        tables = [self._table(access, count, threads, first.met) for access, count in sides]
         keys: list[_Array] = [np.zeros(table.ids.size, np.int64) for table in tables]
         for *indices, step in columns:
             values = [table.of(index) for table, index in zip(tables, indices, strict=True)]
@@ -181,14 +185,15 @@ class Overlaps:
                 (own if variables <= threads | counts.keys() else others)[atom] = count
         return arith.Linear(shared, form.constant), arith.Linear(own, 0).expr(), arith.Linear(others, 0)
 
-    def _table(self, access: Access, counts: _Counts, threads: list[int]) -> _Table:
+    def _table(self, access: Access, counts: _Counts, threads: list[int], met: tuple[str, ...]) -> _Table:
         numbers = [1 if axis in access.over else count for axis, count in zip(self.axes, threads, strict=True)]
         grid = np.indices((*numbers, *counts.values()), sparse=True)
         values = dict(zip((*(loop.var for loop in self.axes.values()), *counts), grid, strict=True))
         # Threads that act together are as one more thread.
         ids: _Array = np.full((*numbers, *counts.values()), math.prod(threads) if access.over else 0)
-        for axis, index in enumerate(grid[: len(threads)]):
-            ids += index * math.prod(threads[axis + 1 :])
+        for axis, (name, index) in enumerate(zip(self.axes, grid, strict=False)):
+            if name not in met:
+                ids += index * math.prod(threads[axis + 1 :])
         chosen = np.ones(ids.shape, np.bool_)
         doubt = "" if all(isinstance(access.free[var], arith.Const) for var in counts) else "extents are not constant"
         for guard in map(self._analyzer.simplify, access.guards):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -347,8 +347,8 @@ class Emitter:
                 self._collective(stmt)
             case ir.Intrinsic():
                 self._intrinsic(stmt)
-            case ir.Barrier():
-                self.line(f"yield {self.bind(stmt)}, (), {self._count(self._axes)}")
+            case ir.Barrier(over=over):
+                self._meet(stmt, over or tuple(self._axes))
             case _:
                 raise AssertionError(f"{type(stmt).__name__} is no statement")
 
@@ -402,12 +402,15 @@ class Emitter:
 
     def _collective(self, stmt: ir.Intrinsic) -> None:
         """Threads wait for those of their group, one of which runs the intrinsic."""
-        group = "".join(f"{variable}, " for axis, (variable, _) in self._axes.items() if axis not in stmt.over)
-        stop = f"yield {self.bind(stmt)}, ({group}), {self._count(stmt.over)}"
-        self.line(stop)
+        self._meet(stmt, stmt.over)
         first = " and ".join(f"{self._axes[axis][0]} == 0" for axis in stmt.over)
         self._inside(f"if {first}:", lambda: self._intrinsic(stmt))
-        self.line(stop)
+        self._meet(stmt, stmt.over)
+
+    def _meet(self, stmt: ir.Stmt, over: Collection[str]) -> None:
+        """Each thread waits for those that differ from it along some axes alone."""
+        group = "".join(f"{variable}, " for axis, (variable, _) in self._axes.items() if axis not in over)
+        self.line(f"yield {self.bind(stmt)}, ({group}), {self._count(over)}")
 
     def _count(self, axes: Iterable[str]) -> str:
         return " * ".join(self._axes[axis][1] for axis in axes)

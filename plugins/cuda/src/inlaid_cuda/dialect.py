@@ -305,6 +305,9 @@ class CudaDialect:
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         return f"inlaid_lanes<inlaid_bits, {c_type(to)}>({value})" if lanes else f"inlaid_bits::of<{c_type(to)}>({value})"
 
+    def shuffle(self, value: str, lane: str, width: int) -> str:
+        return f"__shfl_sync(0xffffffff, +({value}), {lane}, {width})"  # + makes an int of narrower integers
+
     def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
         return f"inlaid_load<{c_type(of)}, {lanes}, {aligned}>({pointer})"
 

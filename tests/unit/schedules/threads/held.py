@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ THREADS = Threads(block=32, subgroup=8, resident=256)
 SHARED = MemoryScope("shared", "block", 32 << 10, 16)
 GPU = Capabilities(("float32",), (SHARED,), threads=THREADS, stack_bytes=0)
 EMBEDDED = Capabilities(("float32",), threads=THREADS, stack_bytes=0)
+SHUFFLES = replace(GPU, threads=replace(THREADS, shuffles=True))
+"""A device whose threads read registers of their subgroup."""
 CLASSES = {"gpu": GPU, "embedded": EMBEDDED}
 """Devices with memory that the threads of a block share, and without."""
 
@@ -58,10 +61,16 @@ def offer_of(
     raise AssertionError(f"expected that {'a rule' if rule is None else rule.name} takes the kernel")
 
 
+def subgroup_of(capabilities: Capabilities) -> int:
+    """Threads of a subgroup that read one another's registers; 0 where none do."""
+    threads = capabilities.threads
+    return threads.subgroup if threads is not None and threads.shuffles else 0
+
+
 def launches_of(program: ir.LoopProgram, capabilities: Capabilities, rule: ScheduleRule | None = None, **decided: Any) -> Launches:
     """Host and SPMD kernels of a kernel as it is scheduled."""
     _, offer = offer_of(program, capabilities, rule, **decided)
-    return split_launches(finish(offer.schedule(program), able=capabilities), capabilities.scopes)
+    return split_launches(finish(offer.schedule(program), able=capabilities), capabilities.scopes, subgroup_of(capabilities))
 
 
 def held_to_the_interpreter(
@@ -83,7 +92,7 @@ def held_to_the_interpreter(
     scheduled = offer.schedule(program)
     _replays(program, offer, scheduled)
     finished = finish(scheduled, able=capabilities)
-    split = split_launches(finished, capabilities.scopes)
+    split = split_launches(finished, capabilities.scopes, subgroup_of(capabilities))
     threads = capabilities.threads
     assert threads is not None
     for item in split.kernels.values():
