@@ -86,7 +86,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
         dtypes=tuple(name for name in DTYPES if name != "string"),
         scopes=(MemoryScope(SHARED, "block", found.shared, 16),),
         vector_bits=0,
-        threads=Threads(resident=found.processors * found.threads),
+        threads=Threads(shuffles=True, resident=found.processors * found.threads),
         cores=0,
         in_place=True,
         peak=found.peak,

@@ -19,12 +19,14 @@ class CudaCodegen(Codegen):
 
     def __init__(self, options: CudaOptions) -> None:
         self.options = options
-        self.scopes = capabilities(options).scopes
+        able = capabilities(options)
+        self.scopes = able.scopes
+        self.subgroup = able.threads.subgroup if able.threads is not None and able.threads.shuffles else 0
 
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """The region as an artifact. Equal regions give equal bytes. Raises `CompileError` where NVRTC refuses the source,
         `TargetError` where it is not installed."""
-        region = thread_region(unit, self.scopes)
+        region = thread_region(unit, self.scopes, self.subgroup)
         texts = []
         for number, kernel in enumerate(region.kernels):
             context.report("print", number, len(region.kernels))
