@@ -63,8 +63,8 @@ class Compiled:
         self.printed, self.source = printed, thread_source(texts, DIALECT).encode()
 
     def on(self, machine: Machine) -> list[Callable[..., bool]]:
-        """Each region loaded by a machine: a function that runs it on inputs, by default with the sizes that these have, and returns
-        whether an index was out of range."""
+        """Each region loaded by a machine: a function that runs it on inputs, with the sizes that these have or that are given, and
+        returns whether an index was out of range."""
         module = machine.context.load(self.source)
         return [partial(self._run, machine, module, item) for item in self.printed]
 

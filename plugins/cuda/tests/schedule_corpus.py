@@ -54,7 +54,12 @@ def recorded(module: str) -> list[Case]:
     def check(made, arrays, sizes=None, tolerance=0.0, seed=0):
         wanted = made.call.callee.reference(made.call.attrs, *arrays)
         known = interp.bind_sizes(made.program, list(arrays), sizes or {})
-        add(made.finished, Given(list(arrays), dict(known), list(wanted) if isinstance(wanted, tuple) else [wanted], tolerance))
+        add(
+            made.finished,
+            Given(
+                [array.copy() for array in arrays], dict(known), list(wanted) if isinstance(wanted, tuple) else [wanted], tolerance
+            ),
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(held, "_agree", agree)
@@ -74,7 +79,8 @@ def recorded(module: str) -> list[Case]:
 
 
 def _tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The tests of a module with each of their parameters, as functions without parameters."""
+    """The tests of a module with each of their parameters, as functions without parameters; devices without shared memory are left
+    out."""
     for name, function in vars(module).items():
         if not name.startswith("test_") or hasattr(function, "hypothesis"):
             continue
@@ -88,4 +94,6 @@ def _tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], Any]]]:
                 choices.append([dict(zip(names, value, strict=True)) for value in values])
         for chosen in itertools.product(*choices):
             arguments = {key: value for part in chosen for key, value in part.items()}
+            if held.EMBEDDED in arguments.values():
+                continue
             yield name, lambda arguments=arguments, function=function: function(**arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.threads.printed import Printed, region_of
+from tests.unit.schedules.threads.held import SHARED
 
 from inlaid import arith
 from inlaid_cuda.dialect import DIALECT
@@ -14,17 +15,14 @@ from .host import Compiled, Machine
 from .schedule_corpus import recorded
 
 pytestmark = pytest.mark.usefixtures("host_compiler")
-MODULES = """
-    attend choose convolution distinct dots each elementwise product reduce reducers rows scans sort suppress transpose
-""".split()
+WHOLE = ["attend", "choose", "distinct", "scans", "sort", "suppress"]
+RULES = ["convolution", "dots", "each", "elementwise", "product", "reduce", "reducers", "rows", "transpose"]
 FAR = 1e-5
 """The relative difference that floats may have which are not small integers."""
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", WHOLE + RULES)
 def test_kernels(module):
-    from tests.unit.schedules.threads.held import SHARED
-
     cases = recorded(f"test_{module}")
     assert cases
     printed = [Printed(region_of([case.program]), DIALECT, (SHARED,), f"c{number}_") for number, case in enumerate(cases)]
