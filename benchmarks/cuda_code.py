@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inlaid.api import compile_file
@@ -82,7 +82,9 @@ def _kernels(artifact: Artifact, arch: str) -> Iterator[Kernel]:
         info = artifact.kernels[call]
         operations, moved = (dim if isinstance(dim, int) else 0 for dim in (info.operations, info.bytes))
         seconds = max(operations / able.peak, moved / able.bandwidth)
-        yield Kernel(plan.kernels[kernel], info.nodes, found[plan.kernels[kernel]], seconds, False)
+        used = found[plan.kernels[kernel]]
+        launched = plan.shared[kernel] if plan.shared else 0
+        yield Kernel(plan.kernels[kernel], info.nodes, replace(used, shared=used.shared + launched), seconds, False)
 
 
 def _ranked(kernels: Sequence[Kernel]) -> Iterator[Kernel]:
@@ -91,7 +93,7 @@ def _ranked(kernels: Sequence[Kernel]) -> Iterator[Kernel]:
     ordered = sorted(kernels, key=lambda kernel: kernel.seconds, reverse=True)
     left = sum(kernel.seconds for kernel in ordered)
     for kernel in ordered:
-        yield Kernel(kernel.name, kernel.nodes, kernel.found, kernel.seconds, left > rest)
+        yield replace(kernel, counts=left > rest)
         left -= kernel.seconds
 
 

@@ -170,9 +170,11 @@ class DeviceWork:
         self._recordings: dict[object, _Recording] = {}
 
     def want(self, arena: int, scratch: int) -> None:
-        """Have an arena and scratch memory of at least so many bytes. What was there before is given back once nothing uses it."""
+        """Have an arena and scratch memory of at least so many bytes. What was there before is given back once nothing uses it, with
+        what was recorded of it."""
         if self.arena.size < arena or self.scratch.size < scratch:
             self.wait()
+            self._recordings.clear()
         self.arena = self._grown(self.arena, arena)
         self.scratch = self._grown(self.scratch, scratch)
 
@@ -259,16 +261,11 @@ class DeviceWork:
         if len(self._recordings) >= _KEPT_RECORDINGS:
             oldest = next((key for key, found in self._recordings.items() if found.handle is None), None)
             if oldest is None:
-                self.forget()
+                self.wait()  # nothing uses what is given back
+                self._recordings.clear()
             else:
                 del self._recordings[oldest]
         return _Recording(tensors, self.scratch)
-
-    def forget(self) -> None:
-        """Give back what was recorded, once nothing uses it."""
-        if self._recordings:
-            self.wait()
-            self._recordings.clear()
 
     def wait(self) -> None:
         """Return once the queues are done. Raises what went wrong on them."""

@@ -187,7 +187,7 @@ class Executable:
             given = values[place]
             if isinstance(given, DeviceArray):
                 shared = (item for other, item in enumerate(values) if other != place and isinstance(item, DeviceArray))
-                if any(item.tensor.buffer is given.tensor.buffer for item in shared):
+                if any(item.tensor.buffer == given.tensor.buffer for item in shared):
                     values[place] = given.copy()
                 continue
             if self._bound_memory(place) is not None:

@@ -76,7 +76,6 @@ class Workspace:
         self.want_scratch(layout.scratch)
         values = prepared.plan.values
         for device, work in self.devices.items():
-            work.forget()
             work.want(layout.arenas[device], 0)
         self.template = prepared.template.copy()
         for number, offset in layout.offsets.items():

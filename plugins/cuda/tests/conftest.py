@@ -1,5 +1,6 @@
 """Strategies of the core's tests are used here."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -14,3 +15,59 @@ def host_compiler():
     from inlaid_cuda.emulation.build import INSTALL, find_compiler
 
     return find_compiler() or pytest.skip(f"there is no C++ compiler: {INSTALL}")
+
+
+@pytest.fixture
+def device(host_compiler, monkeypatch):
+    """A device whose driver does its work late, and which option `arch=host` means while the test runs."""
+    from inlaid_cuda import device as module
+    from inlaid_cuda.device import Devices
+
+    from .late import LateDriver
+
+    devices = Devices(LateDriver(memory=1 << 28))
+    monkeypatch.setattr(module, "devices_of", lambda options: devices)
+    found = devices.open(0)
+    yield found
+    gc.collect()
+
+
+@pytest.fixture
+def tidy(device):
+    """Holds a test to leaving nothing on the device but events, which are used again."""
+    gc.collect()
+    before = device.context.open_handles() | {"events": 0}
+    yield
+    gc.collect()
+    assert device.context.open_handles() | {"events": 0} == before and not device.live
+
+
+@pytest.fixture
+def queue(device):
+    """A queue of the device."""
+    found = device.queue()
+    yield found
+    device.release(found)
+
+
+@pytest.fixture
+def loaded(device):
+    """Loads an artifact."""
+    from inlaid_cuda.device import devices_of
+    from inlaid_cuda.options import HOST, CudaOptions
+    from inlaid_cuda.runtime import CudaRuntime
+
+    runtime = CudaRuntime(devices_of(CudaOptions(HOST)), 0)
+    return lambda made: runtime.load(made, made.constants)
+
+
+@pytest.fixture
+def nvrtc():
+    """NVRTC. Skips the test where it is not installed."""
+    from inlaid.errors import TargetError
+    from inlaid_cuda.nvrtc import nvrtc
+
+    try:
+        return nvrtc("sm_80")
+    except TargetError as error:
+        pytest.skip(str(error))

@@ -92,7 +92,7 @@ class Compiled:
             for storage, index, offset in ready.places:
                 arguments += [memory[storage][index], offset]
             arguments += [*ready.scalars, *[report] * printed.reports[ready.kernel]]
-            function = context.function(module, printed.names[ready.kernel])
+            function = context.function(module, printed.names[ready.kernel], printed.texts[ready.kernel].shared)
             context.launch([context.prepare(function, ready.grid, ready.threads, arguments)], machine.stream)
         for array, address in zip(outputs, memory["output"], strict=True):
             machine.download(address, array)

@@ -17,9 +17,9 @@ class ThreadDialect(Protocol):
     Vectors have the numbers of `lanes`. Their operators work on lanes, integers wrap as unsigned ones do, comparisons give a mask:
     a vector of signed integers as wide as what is compared, of 0 and -1. A choice takes a mask as wide as what it chooses.
 
-    words: what no variable may be called. helpers: definitions by name, for `source` to print where a kernel uses the name.
-    converted: names of the narrow float types that `convert` converts from and to float32, each as the unsigned integer of its
-    width. device, shared: qualifiers of a pointer to memory of the device, and to memory that the threads of a block share.
+    converted: narrow floats, by name, that the language converts from and to float32, exactly and to nearest even. words: what no
+    variable may be called. helpers: definitions by name, for `source` to print where a kernel uses the name.
+    device, shared: qualifiers of a pointer to memory of the device, and to memory that the threads of a block share.
     static_shared: bytes of shared memory that a kernel may declare; more is allocated at its launch.
     """
 
@@ -27,8 +27,8 @@ class ThreadDialect(Protocol):
     prelude: str
     words: frozenset[str]
     lanes: tuple[int, ...]
-    helpers: Mapping[str, str]
     converted: frozenset[str]
+    helpers: Mapping[str, str]
     device: str
     shared: str
     static_shared: int
@@ -68,8 +68,14 @@ class ThreadDialect(Protocol):
         """The lanes of `a` where a mask is set, of `b` elsewhere."""
 
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
-        """A conversion as of a C cast, lane by lane; a mask keeps its meaning. Of a scalar (`lanes` 0), one from or to a type of
-        `converted`."""
+        """A conversion as of a C cast, lane by lane; a mask keeps its meaning."""
+
+    def decode(self, code: str, of: DType, lanes: int) -> str:
+        """The float32 value of a narrow float, one of `converted`, that an unsigned integer of its width carries: a scalar (`lanes`
+        0) or a vector."""
+
+    def encode(self, value: str, of: DType, lanes: int) -> str:
+        """The unsigned integer that carries a float32 value as a narrow float."""
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         """The bits of a scalar (`lanes` 0) or vector as another type of as many bits."""

@@ -16,6 +16,7 @@ from inlaid.codegen.launch_plan import AXES, ThreadKernel
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.codegen.threads.indices import index_type
 from inlaid.codegen.threads.lanes import cut_lanes
+from inlaid.codegen.threads.narrow_floats import as_functions
 from inlaid.codegen.threads.registers import MOST_NAMES, Names, width_of
 from inlaid.codegen.threads.shared import declarations, shared_by_threads, with_own_names
 from inlaid.codegen.threads.vectors import VECTOR_BYTES, Wide
@@ -44,7 +45,8 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     where it reports, that pointer. Raises `Unsupported` for intrinsics that the language has not."""
     program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
     sizes = size_vars(program)
-    program = cut_lanes(legalise(expand_program(program), c_values.NATIVE, dialect.converted), dialect.lanes)
+    program = legalise(expand_program(program), c_values.NATIVE, dialect.converted)
+    program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)
     program = narrow(program)
     ranges = Ranges(program)
     return _ThreadKernel(kernel, program, sizes, dialect, index_type(program, ranges), ranges, offsets).print()

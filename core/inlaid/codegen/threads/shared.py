@@ -39,8 +39,10 @@ def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[str, int]) -> di
 def declarations(
     shared: Mapping[ir.Buffer, int], names: Mapping[ir.Buffer, str], arena: str, dialect: ThreadDialect
 ) -> tuple[list[str], int]:
-    """Declare shared buffers at the head of a kernel: arrays, or where their bytes overlap, pointers into one. Returns the lines and
-    the bytes that the launch allocates: those of buffers beyond what the language lets a kernel declare."""
+    """Declare shared buffers at the head of a kernel: arrays, or where their bytes overlap, pointers into one.
+
+    Returns the lines, and the bytes that the launch allocates: all, where they are more than a kernel may declare.
+    """
     spans = sorted((at, at + _bytes(buffer)) for buffer, at in shared.items())
     total = max((end for _, end in spans), default=0)
     if total <= dialect.static_shared and all(one[1] <= two[0] for one, two in itertools.pairwise(spans)):

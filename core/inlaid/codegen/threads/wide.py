@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from inlaid import arith
 from inlaid.codegen.c_values import ATOM, Text
+from inlaid.codegen.threads.narrow_floats import DECODE, ENCODE
 from inlaid.codegen.threads.vectors import Wide, signed
 from inlaid.codegen.threads.wide_memory import WideMemory
 from inlaid.errors import Unsupported
 from inlaid.tensor import ir
-from inlaid.tensor.transform.legalise import carrier
 from inlaid.types import DType, dtype
 
 _BOOL = dtype("bool")
@@ -30,8 +30,8 @@ class WideExpressions(WideMemory):
         if isinstance(expr, ir.Select):
             risky = self.needs_guard(expr.then) or self.needs_guard(expr.otherwise)
             return (expr.condition,) if risky else ir.operands(expr)
-        fused, narrow = self._fused(expr), self._narrow(expr)
-        return ir.operands(expr) if fused is None and narrow is None else fused[0] if narrow is None else narrow[:1]
+        fused = self._fused(expr)
+        return ir.operands(expr) if fused is None else fused[0]
 
     def _fused(self, expr: ir.Expr) -> tuple[tuple[ir.Expr, ir.Expr, ir.Expr], str] | None:
         """The factors and the other operand of a sum of floats with a product, which may be one operation."""
@@ -49,9 +49,8 @@ class WideExpressions(WideMemory):
     def expression(self, expr: ir.Expr) -> Text:
         if isinstance(expr, ir.Load):
             return self.load(expr)
-        narrow = self._narrow(expr)
-        if narrow is not None:
-            return self._converted(*narrow)
+        if isinstance(expr, ir.CallIntrinsic):
+            return self._converted(expr)
         if self.lane is None:
             return self._scalar(expr)
         match expr:
@@ -83,22 +82,16 @@ class WideExpressions(WideMemory):
                 return Text(self.dialect.reinterpret(self.value(a).code, of, 0), ATOM)
         return super().expression(expr)
 
-    def _narrow(self, expr: ir.Expr) -> tuple[ir.Expr, DType, DType] | None:
-        """The operand, source and target type of a conversion from or to a narrow float that the language has (see `legalise`)."""
-        match expr:
-            case ir.Cast(a=ir.Bitcast(a=a, dtype=source), dtype=target) if source.name in self.dialect.converted:
-                return a, source, target
-            case ir.Bitcast(a=ir.Cast(a=a, dtype=target)) if target.name in self.dialect.converted:
-                return a, a.dtype, target
-        return None
-
-    def _converted(self, a: ir.Expr, source: DType, target: DType) -> Text:
-        """A conversion from or to a narrow float, which its carrier stands for."""
-        text = self.value(a)
-        if not isinstance(text, Wide):
-            return Text(self.dialect.convert(text.code, source, target, 0), ATOM)
-        of = target if target.name not in self.dialect.converted else carrier(target)
-        return self.vectors.value(self.dialect.convert(text.code, source, target, self.lanes), of, self.lanes)
+    def _converted(self, expr: ir.CallIntrinsic) -> Text:
+        """A conversion of a narrow float."""
+        action, _, name = expr.name.partition(".")
+        spelled = {DECODE: self.dialect.decode, ENCODE: self.dialect.encode}.get(action)
+        if spelled is None:
+            raise Unsupported(f"kernel {self.program.name} calls {expr.name!r}, which {self.language} has not")
+        text = self.value(expr.args[0])
+        if isinstance(text, Wide):
+            return self.vectors.value(spelled(text.code, dtype(name), text.lanes), expr.dtype, text.lanes)
+        return Text(spelled(text.code, dtype(name), 0), ATOM)
 
     def _widened(self, text: Text, of: DType) -> Wide:
         if isinstance(text, Wide):

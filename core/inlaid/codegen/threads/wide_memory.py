@@ -25,8 +25,8 @@ _MOST_RISKS = 16
 
 
 class WideMemory(WideIndices):
-    """Prints accesses to buffers: `spaces` are the qualifiers of pointers, `bases` the bytes that the starts of buffers in memory are
-    multiples of, `named` the buffers of named values."""
+    """Prints accesses to buffers: `spaces` are the qualifiers of pointers, `bases` the alignment in bytes of buffers in memory,
+    `named` the buffers of named values."""
 
     def __init__(self, program: ir.LoopProgram, dialect: ThreadDialect, index: str, ranges: Ranges) -> None:
         super().__init__(program, dialect, index, ranges)

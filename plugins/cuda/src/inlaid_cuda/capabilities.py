@@ -6,25 +6,29 @@ bandwidth from the data sheets of the device named in each row.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
+from inlaid.errors import TargetError
 from inlaid.plugins import Capabilities, Link, MemoryScope, Threads
 from inlaid.types import DTYPES
+from inlaid_cuda.bindings import SystemDriver
+from inlaid_cuda.driver import DriverError
+from inlaid_cuda.nvrtc import nvrtc
 from inlaid_cuda.options import DEFAULT, HOST, NATIVE, CudaOptions
 
 SHARED = "shared"
 """The memory scope of shared memory."""
-STATIC_SHARED = 48 << 10
-"""Bytes of shared memory that a block has on every architecture without opting in."""
-REGISTERS = 65536
-"""Registers of 32 bits of a multiprocessor, on every architecture from sm_70."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A typical device of an architecture: `threads` that a multiprocessor holds, most bytes of `shared` memory of a block,
-    `processors` (multiprocessors), `peak` floating-point operations a second of float32 outside tensor cores, `bandwidth` bytes a
-    second of its memory, `transfer` bytes a second from the host."""
+    """A typical device of an architecture.
+
+    threads: that a multiprocessor holds, of 65,536 registers on every architecture. shared: most bytes of shared memory of a block;
+    what is beyond 48 KiB its launch allocates. processors: multiprocessors. peak: floating-point operations a second of float32
+    outside tensor cores. bandwidth: bytes a second of the device's memory. transfer: bytes a second from the host.
+    """
 
     device: str
     threads: int
@@ -45,19 +49,34 @@ FACTS = {
     "sm_89": Facts("GeForce RTX 4090", 1536, 99 << 10, 128, 82.6e12, 1008e9, 25e9),
     "sm_90": Facts("H100 SXM5 80 GB", 2048, 227 << 10, 132, 67e12, 3350e9, 50e9),
     "sm_100": Facts("B200", 2048, 227 << 10, 148, 75e12, 8000e9, 50e9),
+    "sm_120": Facts("GeForce RTX 5090", 1536, 99 << 10, 170, 105e12, 1792e9, 50e9),
 }
 """By architecture, without the letter of what an architecture has alone."""
 
 
 def architecture(options: CudaOptions) -> str:
     """The architecture that code for these options is made for; `host` for the processor of this machine."""
-    return DEFAULT if options.arch == NATIVE else options.arch
+    return _native() if options.arch == NATIVE else options.arch
+
+
+@functools.cache
+def _native() -> str:
+    """The newest architecture of the table that device 0 of this machine runs; that of `DEFAULT` on a machine without one."""
+    try:
+        number = SystemDriver().devices()[0].architecture
+    except (TargetError, DriverError):
+        return DEFAULT
+    if number == 90:
+        return "sm_90a"
+    first = 10 * (number // 10)  # cubins run on greater minor versions of their major one
+    known = [arch for arch in FACTS if first <= int(arch[3:]) <= number]
+    return known[-1] if known else DEFAULT
 
 
 def facts(options: CudaOptions) -> Facts:
     """What code for these options may assume: for the host, what the default architecture has."""
     arch = architecture(options)
-    return FACTS[DEFAULT if arch == HOST else arch.rstrip("af")]
+    return FACTS[DEFAULT if arch == HOST else arch.rstrip("a")]
 
 
 def capabilities(options: CudaOptions) -> Capabilities:
@@ -65,7 +84,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
     found = facts(options)
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),
-        scopes=(MemoryScope(SHARED, "block", STATIC_SHARED, 16),),
+        scopes=(MemoryScope(SHARED, "block", found.shared, 16),),
         vector_bits=0,
         threads=Threads(resident=found.processors * found.threads),
         cores=0,
@@ -80,13 +99,10 @@ def capabilities(options: CudaOptions) -> Capabilities:
 
 def surroundings(options: CudaOptions) -> str:
     """What code depends on besides the options: the version of NVRTC, and for `native` the architecture of device 0."""
-    from inlaid.errors import TargetError
-    from inlaid_cuda.nvrtc import nvrtc
-
     arch = architecture(options)
     if arch == HOST:
         return HOST
     try:
-        return f"{arch} NVRTC {nvrtc().version}"
+        return f"{arch} NVRTC {nvrtc(arch).version}"
     except TargetError:
         return arch

@@ -39,7 +39,7 @@ def resources(cubin: bytes) -> dict[str, Resources]:
     """The resources of each kernel by name, in order of names. Raises `CompileError` for what is no cubin."""
     try:
         return _resources(cubin)
-    except (struct.error, IndexError, KeyError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, KeyError, ValueError) as error:
         raise CompileError(f"expected a cubin, got {len(cubin)} bytes that are none: {error!r}", plugin="cuda") from error
 
 

@@ -232,7 +232,6 @@ struct inlaid_to_float16 {
     }
 };
 """
-_CONVERTED = frozenset({"float16", "bfloat16"})
 
 
 class CudaDialect:
@@ -247,7 +246,7 @@ class CudaDialect:
         for name, kind in C_TYPES.items()
         for lanes in _LANES
     }
-    converted = _CONVERTED
+    converted = frozenset(("float16", "bfloat16"))
     device = ""
     shared = ""
     static_shared = 48 << 10
@@ -295,12 +294,13 @@ class CudaDialect:
         return f"inlaid_choose({mask}, {a}, {b})"
 
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
-        if source.name in _CONVERTED:
-            how = f"inlaid_from_{source.name}"
-        else:
-            how = f"inlaid_to_{to.name}" if to.name in _CONVERTED else "inlaid_cast"
-        kind = "uint16_t" if to.name in _CONVERTED else c_type(to)
-        return f"inlaid_lanes<{how}, {kind}>({value})" if lanes else f"{how}::of<{kind}>({value})"
+        return f"inlaid_lanes<inlaid_cast, {c_type(to)}>({value})"
+
+    def decode(self, code: str, of: DType, lanes: int) -> str:
+        return f"inlaid_lanes<inlaid_from_{of}, float>({code})" if lanes else f"inlaid_from_{of}::of<float>({code})"
+
+    def encode(self, value: str, of: DType, lanes: int) -> str:
+        return f"inlaid_lanes<inlaid_to_{of}, uint16_t>({value})" if lanes else f"inlaid_to_{of}::of<uint16_t>({value})"
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         return f"inlaid_lanes<inlaid_bits, {c_type(to)}>({value})" if lanes else f"inlaid_bits::of<{c_type(to)}>({value})"

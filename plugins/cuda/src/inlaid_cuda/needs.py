@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from inlaid_cuda.driver import DeviceFacts
 from inlaid_cuda.faults import RECOMPILE
-from inlaid_cuda.options import HOST
-
-_ARCHITECTURE = re.compile(r"sm_(\d{2,3})([af]?)")
+from inlaid_cuda.options import HOST, compute_capability
 
 
 def missing(requires: Sequence[str], facts: DeviceFacts) -> str | None:
@@ -25,10 +22,7 @@ def missing(requires: Sequence[str], facts: DeviceFacts) -> str | None:
 
 
 def _runs(need: str, architecture: int) -> bool:
-    wanted = _ARCHITECTURE.fullmatch(need)
+    wanted, own = compute_capability(need), divmod(architecture, 10)
     if wanted is None or not architecture:
         return False
-    major, minor = divmod(int(wanted[1]), 10)
-    if wanted[2] == "a":
-        return (major, minor) == divmod(architecture, 10)
-    return major == architecture // 10 and minor <= architecture % 10
+    return wanted == own if need.endswith("a") else wanted[0] == own[0] and wanted[1] <= own[1]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
-import re
 import sys
 from ctypes.util import find_library
 from pathlib import Path
@@ -17,6 +16,7 @@ from inlaid.cache import Store, caches, digest
 from inlaid.errors import CompileError, TargetError
 
 INSTALL = "pip install nvidia-cuda-nvrtc"
+INSTALL_12 = 'pip install "nvidia-cuda-nvrtc-cu12==12.9.*"'
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--disable-warnings")
 _FOLDERS = ("cu13", "cuda_nvrtc")
 """Folders of the package `nvidia` that hold the library: of CUDA 13, of CUDA 12."""
@@ -53,15 +53,17 @@ class Nvrtc:
         self._call("nvrtcGetSupportedArchs", found)
         return tuple(f"sm_{number}" for number in found)
 
+    def compiles_for(self, arch: str) -> bool:
+        """Whether this version knows an architecture."""
+        return arch.rstrip("a") in self.architectures()
+
     def compile(self, source: str, name: str, arch: str) -> bytes:
         """The cubin of a source for an architecture. Raises `CompileError` with the first lines of the log."""
-        known = self.architectures()
-        if re.sub("[af]$", "", arch) not in known:
-            hint = ": pip install nvidia-cuda-nvrtc-cu12 in its place" if arch == "sm_70" else ""
+        if not self.compiles_for(arch):
             raise CompileError(
-                f"NVRTC {self.version} compiles for {', '.join(known)}, got {arch}",
+                f"NVRTC {self.version} compiles for {', '.join(self.architectures())}, got {arch}",
                 plugin="cuda",
-                remedy=f"choose another architecture (option arch) or install another version of NVRTC{hint}",
+                remedy=f"choose another architecture (option arch), or add NVRTC of CUDA 12, which has sm_70: {INSTALL_12}",
             )
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)
@@ -102,20 +104,23 @@ class Nvrtc:
 
 
 @functools.cache
-def nvrtc() -> Nvrtc:
-    """The NVRTC of this environment. Raises `TargetError` where none is installed."""
-    files = _files()
-    found = files[0] if files else find_library("nvrtc")
-    if found is None:
+def nvrtc(arch: str) -> Nvrtc:
+    """The newest NVRTC of this environment that compiles for an architecture, else the newest. Raises `TargetError` where none is
+    installed."""
+    files: list[Path | str] = [*_files(), *filter(None, [find_library("nvrtc")])]
+    if not files:
         raise TargetError("compiling for target cuda needs NVRTC, which is not installed", remedy=INSTALL)
-    return Nvrtc(found)
+    return next((library for library in map(_loaded, files) if library.compiles_for(arch)), _loaded(files[0]))
+
+
+_loaded = functools.cache(Nvrtc)
 
 
 def compile_cached(source: str, name: str, arch: str, store: Store | None = None) -> bytes:
     """The cubin of a source for an architecture: from the cache (`caches().objects` unless given) where this version of NVRTC made
     it before."""
     store = caches().objects if store is None else store
-    library = nvrtc()
+    library = nvrtc(arch)
     key = digest("cuda cubin", source, arch, library.version, *OPTIONS)
     kept = store.get(key)
     if kept is not None:

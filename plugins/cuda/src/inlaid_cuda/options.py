@@ -13,8 +13,8 @@ FORMAT, FORMAT_VERSION = "cuda-cubin", 1
 NATIVE, HOST = "native", "host"
 DEFAULT = "sm_80"
 """The architecture of `native` on a machine without a device."""
-ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a")
-_ARCHITECTURE = re.compile(r"sm_(\d{2,3})([af]?)")
+ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120")
+_ARCHITECTURE = re.compile(r"sm_(\d+)a?")
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class CudaOptions:
             )
 
 
-def compute_capability(arch: str) -> tuple[int, int]:
-    """Major and minor compute capability of an architecture: (9, 0) of `sm_90a`."""
+def compute_capability(arch: str) -> tuple[int, int] | None:
+    """Major and minor compute capability of an architecture, (9, 0) of `sm_90a`; None of what is none."""
     found = _ARCHITECTURE.fullmatch(arch)
-    assert found is not None, arch
-    return divmod(int(found[1]), 10)
+    return divmod(int(found[1]), 10) if found else None

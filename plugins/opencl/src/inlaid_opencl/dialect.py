@@ -165,6 +165,12 @@ class OpenCLDialect:
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
         return f"inlaid_convert({self.vector(to, lanes)}, {value})"
 
+    def decode(self, code: str, of: DType, lanes: int) -> str:
+        raise NotImplementedError
+
+    def encode(self, value: str, of: DType, lanes: int) -> str:
+        raise NotImplementedError
+
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         return f"as_{self.vector(to, lanes)}({value})"
 

@@ -1,0 +1,28 @@
+"""Conversions of narrow floats that a language has, as functions."""
+
+from __future__ import annotations
+
+from inlaid.tensor import ir
+from inlaid.tensor.transform.rewrite import Rewriter
+
+DECODE, ENCODE = "decode", "encode"
+"""Functions of values, in kernels about to be printed; the name of the narrow float follows behind a dot."""
+
+
+def as_functions(program: ir.LoopProgram, converted: frozenset[str]) -> ir.LoopProgram:
+    """
+    cast(float32, bitcast(float16, code))    becomes    call "decode.float16"(code)
+    bitcast(uint16, cast(float16, value))    becomes    call "encode.float16"(value)
+
+    Those are what `legalise` leaves of narrow floats that are `converted`.
+    """
+
+    def function(node: ir.Expr) -> ir.Expr | None:
+        match node:
+            case ir.Cast(a=ir.Bitcast(dtype=of, a=code)) if of.name in converted:
+                return ir.CallIntrinsic(node.dtype, f"{DECODE}.{of.name}", (code,))
+            case ir.Bitcast(a=ir.Cast(dtype=of, a=value)) if of.name in converted:
+                return ir.CallIntrinsic(node.dtype, f"{ENCODE}.{of.name}", (value,))
+        return None
+
+    return Rewriter(expr=function).program(program) if converted else program

@@ -1,0 +1,83 @@
+"""What is read of a cubin: one made by hand, real ones, and damaged ones."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inlaid.errors import CompileError
+from inlaid_cuda.cubin import Resources, resources
+
+REGISTERS, FRAME, OTHER = 0x2F, 0x11, 0x12
+
+
+def cubin(kernels: dict[str, Resources]) -> bytes:
+    """An ELF file with the sections that are read."""
+    names, symbols, info = b"\0", bytes(24), b""
+    for number, (name, found) in enumerate(kernels.items(), 1):
+        symbols += struct.pack("<I", len(names)) + bytes(20)
+        names += name.encode() + b"\0"
+        info += struct.pack("<BBH", 3, OTHER, 1)  # a form whose value is in the size
+        for attribute, value in ((REGISTERS, found.registers), (FRAME, found.local), (OTHER, 7)):
+            info += struct.pack("<BBHII", 4, attribute, 8, number, value)
+    sections = [(".symtab", 2, symbols, 0), (".strtab", 3, names, 0), (".nv.info", 0x70000000, info, 0)]
+    for name, found in kernels.items():
+        sections.append((f".text.{name}", 1, b"code", 0))
+        if found.shared:
+            sections.append((f".nv.shared.{name}", 8, b"", found.shared))
+    titles = b"\0" + b"\0".join(name.encode() for name, *_ in sections) + b"\0.shstrtab\0"
+    sections.append((".shstrtab", 3, titles, 0))
+    body, heads = b"", bytes(64)
+    for name, kind, data, size in sections:
+        title = titles.index(b"\0" + name.encode() + b"\0") + 1
+        heads += struct.pack("<II16xQQ24x", title, kind, 64 + len(body), size or len(data))
+        body += data
+    head = b"\x7fELF\x02\x01" + bytes(34) + struct.pack("<Q10xHHH", 64 + len(body), 64, len(sections) + 1, len(sections))
+    return head + body + heads
+
+
+KERNELS = {"one": Resources(32, 0, 0), "two": Resources(255, 640, 1024), "other": Resources(8, 16, 0)}
+
+
+def test_attributes_of_each_kernel():
+    assert resources(cubin(KERNELS)) == KERNELS
+
+
+def test_a_real_cubin(nvrtc):
+    source = """
+extern "C" __global__ void plain(float *x) { x[threadIdx.x] *= 2.0f; }
+extern "C" __global__ void local(float *x, const int *at) {
+    float own[64];
+    for (int i = 0; i < 64; i++) own[i] = x[i];
+    for (int i = 0; i < 64; i++) x[at[i]] = own[at[i]];
+}
+extern "C" __global__ void shared(float *x) {
+    __shared__ float all[100];
+    all[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = all[99 - threadIdx.x];
+}
+"""
+    found = resources(nvrtc.compile(source, "region", "sm_80"))
+    assert list(found) == ["local", "plain", "shared"]
+    assert found["plain"].local == found["shared"].local == 0 and found["local"].local == 256
+    assert found["shared"].shared - found["plain"].shared == 400
+    newer = resources(nvrtc.compile(source, "region", "sm_90a"))
+    assert newer["local"].local == 256 and newer["shared"].shared >= 400  # 1 KiB more, which the system reserves
+
+
+@given(st.data())
+def test_damaged_cubins(data):
+    """Cut off, or a byte changed: an error of this package's, or an answer."""
+    whole = cubin(KERNELS)
+    place = data.draw(st.integers(0, len(whole) - 1))
+    changed = data.draw(
+        st.sampled_from([whole[:place], whole[:place] + bytes([data.draw(st.integers(0, 255))]) + whole[place + 1 :]])
+    )
+    try:
+        resources(changed)
+    except CompileError as error:
+        assert "expected a cubin" in error.message
