@@ -113,6 +113,33 @@ CUDA = Language(
 )
 
 
+def device_bytes(device, size):
+    """A tensor of bytes."""
+    return DeviceTensor(device.allocate(size), 0, (size,), np.dtype(np.uint8))
+
+
+def read(device, queue, source):
+    """What a tensor holds once the queue has come so far."""
+    found = np.zeros(source.shape, source.dtype)
+    device.download(source, found, queue)
+    device.synchronise(device.event(queue))
+    return found
+
+
+def check_uploads(device, queue, given):
+    """An array of bytes may change as soon as it is uploaded, whether the queue is idle or busy."""
+    target, copies = device_bytes(device, given.size), [device_bytes(device, given.size) for _ in range(5)]
+    for turn, copied in enumerate(copies):
+        given[:] = turn
+        device.upload(given, target, queue)
+        given[:] = 99
+        device.copy(target, copied, queue)
+    for turn, copied in enumerate(copies):
+        assert (read(device, queue, copied) == turn).all()
+        device.free(copied.buffer)
+    device.free(target.buffer)
+
+
 def scaled(x):
     """What `Language.scaled` gives."""
     return 3 * (2 * np.asarray(x, np.float32) + 0.5) + 0.5

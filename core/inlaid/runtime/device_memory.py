@@ -170,8 +170,8 @@ class DeviceWork:
         self._recordings: dict[object, _Recording] = {}
 
     def want(self, arena: int, scratch: int) -> None:
-        """Have an arena and scratch memory of at least so many bytes. What was there before is given back once nothing uses it, with
-        what was recorded of it."""
+        """Have an arena and scratch memory of at least so many bytes. What was there before is given back, with recordings of it,
+        once nothing uses it."""
         if self.arena.size < arena or self.scratch.size < scratch:
             self.wait()
             self._recordings.clear()

@@ -49,7 +49,7 @@ def test_sizes_beyond_the_device(device, queue, loaded):
     ) as caught:
         launch(loaded(CUDA.single(threads=(1025, 1, 1))), queue)
     assert caught.value.node == "node0" and "option arch" in str(caught.value)
-    with pytest.raises(KernelFault, match="a grid of .* at most 2147483647 x 65535 x 65535 blocks, got 1 x 65536 x 1") as caught:
+    with pytest.raises(KernelFault, match=r"a grid of .* at most 2147483647 x 65535 x 65535 blocks, got 1 x 65536 x 1") as caught:
         launch(loaded(CUDA.single(grid=(1, 65536, 1))), queue)
     assert caught.value.node == "node0"
     bounded = 'extern "C" __global__ void __launch_bounds__(64) k(long n) {}'
@@ -61,7 +61,7 @@ def test_sizes_beyond_the_device(device, queue, loaded):
 @pytest.mark.parametrize("source", ["__shared__ volatile float a[60000]; a[n] = n;", ""])
 def test_shared_memory_beyond_the_device(device, loaded, source):
     shared = () if source else (240000,)
-    with pytest.raises(Unsupported, match="kernel k needs 240000 bytes of shared memory, a block of .* has 232448"):
+    with pytest.raises(Unsupported, match=r"kernel k needs 240000 bytes of shared memory, a block of .* has 232448"):
         loaded(CUDA.single(f"KERNEL k(long n) {{ {source} }}", shared=shared))
 
 
@@ -70,3 +70,9 @@ def test_a_launch_that_allocates_shared_memory(device, queue, loaded):
     kernel = loaded(CUDA.single(source, threads=(32, 1, 1), shared=(80000,)))
     launch(kernel, queue)
     device.synchronise(device.event(queue))
+
+
+@pytest.mark.parametrize("shared", [(1, 2), (-1,)])
+def test_damaged_bytes_of_shared_memory(loaded, shared):
+    with pytest.raises(Unsupported, match=r"plan.shared: expected bytes for each kernel"):
+        loaded(CUDA.single(shared=shared))

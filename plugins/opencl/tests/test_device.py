@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pyopencl as cl
 import pytest
+from tests.threads.handmade import check_uploads, read
 
 from inlaid.errors import DeviceLost, KernelFault, OutOfMemory
 from inlaid.plugins import DeviceTensor
@@ -25,26 +26,9 @@ def tensor(device, shape, dtype=BYTES):
     return DeviceTensor(device.allocate(max(int(np.prod(shape)) * np.dtype(dtype).itemsize, 1)), 0, shape, np.dtype(dtype))
 
 
-def read(device, queue, source):
-    found = np.zeros(source.shape, source.dtype)
-    device.download(source, found, queue)
-    device.synchronise(device.event(queue))
-    return found
-
-
 @pytest.mark.parametrize("size", [1, 1000, 1 << 20])
 def test_an_array_may_change_once_it_is_uploaded(device, queue, size):
-    target, copies = tensor(device, (size,)), [tensor(device, (size,)) for _ in range(5)]
-    given = np.empty(size, np.uint8)
-    for turn, copied in enumerate(copies):  # from the second on, the queue is busy
-        given[:] = turn
-        device.upload(given, target, queue)
-        given[:] = 99
-        device.copy(target, copied, queue)
-    for turn, copied in enumerate(copies):
-        assert (read(device, queue, copied) == turn).all()
-        device.free(copied.buffer)
-    device.free(target.buffer)
+    check_uploads(device, queue, np.empty(size, np.uint8))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bool", "int64", "bfloat16", "float16"])

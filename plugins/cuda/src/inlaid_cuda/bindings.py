@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from inlaid.errors import TargetError
 from inlaid_cuda.driver import DeviceFacts, DriverError, FunctionFacts, Status
@@ -15,6 +15,9 @@ BINDING = "pip install cuda-bindings"
 DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"
 _KEPT = 8
 """One part in so many of a device's memory is kept for later allocations when it is free."""
+
+
+_Found = TypeVar("_Found")
 
 
 class _Prepared(NamedTuple):
@@ -129,9 +132,20 @@ class SystemContext:
         return pool
 
     def _do(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        """Call a function in the context. Other libraries of the process may have made another one current."""
-        _call(self._cuda, "cuCtxSetCurrent", self._context)
-        return _call(self._cuda, name, *arguments)
+        """Call a function of the driver in the context."""
+        return self._inside(lambda: _call(self._cuda, name, *arguments))
+
+    def _inside(self, call: Callable[[], _Found]) -> _Found:
+        """Call something while the context is current in this thread. What other libraries have made current is so again later,
+        since they take it for the device that the user chose."""
+        (current,) = _call(self._cuda, "cuCtxGetCurrent")
+        if int(current) == int(self._context):
+            return call()
+        _call(self._cuda, "cuCtxPushCurrent", self._context)
+        try:
+            return call()
+        finally:
+            self._cuda.cuCtxPopCurrent()
 
     def memory(self) -> tuple[int, int]:
         free, total = self._do("cuMemGetInfo")
@@ -257,13 +271,14 @@ class SystemContext:
         )
 
     def launch(self, launches: Sequence[_Prepared], stream: int) -> None:
-        cuda, on = self._cuda, self._streams[stream]
-        _call(cuda, "cuCtxSetCurrent", self._context)
-        launch = cuda.cuLaunchKernel
+        self._inside(lambda: self._launch(launches, self._streams[stream]))
+
+    def _launch(self, launches: Sequence[_Prepared], stream: Any) -> None:
+        launch = self._cuda.cuLaunchKernel
         for head, parameters, _ in launches:
-            (status,) = launch(*head, on, parameters, 0)
+            (status,) = launch(*head, stream, parameters, 0)
             if status:
-                raise _error(cuda, "cuLaunchKernel", status)
+                raise _error(self._cuda, "cuLaunchKernel", status)
 
     def graph(self, launches: Sequence[_Prepared]) -> int:
         cuda = self._cuda

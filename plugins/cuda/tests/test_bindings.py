@@ -1,0 +1,147 @@
+"""The driver by cuda-bindings, on a library that they take for CUDA's: `fake_driver.c`. Each test runs in a process of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inlaid.plugins import DeviceStatus
+from inlaid_cuda.bindings import DRIVER
+
+pytest.importorskip("cuda.bindings", reason="needs cuda-bindings: pip install cuda-bindings")
+SOURCE = Path(__file__).with_name("fake_driver.c")
+DEVICE = """
+import numpy as np
+from inlaid_cuda.bindings import SystemDriver
+driver = SystemDriver()
+context = driver.open(0)
+stream = context.stream()
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """The folder of a library that cuda-bindings take for the driver."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("there is no C compiler: apt-get install gcc")
+    folder = tmp_path_factory.mktemp("driver")
+    made = folder / "libcuda.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o", made, SOURCE, "-ldl"], check=True)
+    return folder
+
+
+def run(library, script, devices=1, **fails):
+    """The lines that a script writes."""
+    path = f"{library}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    settings = os.environ | {"LD_LIBRARY_PATH": path, "FAKE_DEVICES": str(devices), "PYTHONUNBUFFERED": "1"}
+    for name, status in fails.items():
+        settings |= {"FAKE_FAILS": name, "FAKE_STATUS": str(status)}
+    settings["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run([sys.executable, "-c", script], env=settings, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_call(library):
+    script = f"""{DEVICE}
+print(*driver.devices(), driver.devices()[0].shared, context.memory())
+module = context.load(b"cubin")
+function = context.function(module, "add", 100000)
+print(context.function_facts(function))
+memory, other = context.allocate(64), context.allocate(64)
+array = np.arange(16, dtype=np.float32)
+context.upload(memory, array.ctypes.data, 64, stream)
+launch = context.prepare(function, (1, 2, 3), (4, 5, 6), [memory, 8, -7])
+context.launch([launch, launch], stream)
+graph = context.graph([launch] * 3)
+del launch
+context.launch_graph(graph, stream)
+context.copy(other, memory, 64, stream)
+context.clear(other, 8, stream)
+context.download(array.ctypes.data, other, 64, stream)
+context.synchronise(stream)
+print(array[:4].tolist())
+start, end = context.event(timed=True), context.event()
+context.record(start, stream)
+context.await_event(stream, end)
+context.synchronise_event(start)
+print(context.elapsed(start, end), context.page_locked(100), context.page_locked(memory))
+for destroy, handle in ((context.destroy_event, start), (context.destroy_event, end), (context.destroy_graph, graph)):
+    destroy(handle)
+context.unload(module)
+context.free(memory)
+context.trim()
+context.free_host(context.allocate_host(100))
+context.destroy_stream(stream)
+from cuda.bindings import driver as cuda
+import ctypes
+print(ctypes.string_at(int(cuda.cuCtxGetCurrent()[1])))  # what was current before, and is so for others
+"""
+    assert run(library, script) == [
+        "stream 1",  # of memory, and that of the script: neither waits for the default stream
+        "pool 1 1 0",  # pinned, on a device, number 0
+        f"pool keeps 4 {1 << 27}",
+        "stream 1",
+        f"device 0: Fake 0 (sm_86, 1024 MiB) 97 (5, {1 << 30})",
+        "function allows 8 100000",
+        "FunctionFacts(threads=256, shared=64, parameters=3)",
+        *["run 1 2 3 / 4 5 6 / 100000"] * 2,
+        "graph gone",
+        *["run 1 2 3 / 4 5 6 / 100000"] * 3,
+        "[0.0, 0.0, -33.0, 3.0]",
+        "event 0",
+        "event 2",
+        "wait",
+        "0.25 False True",
+        "unload",
+        "trim 0",
+        "b'another'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "name", "status"),
+    [
+        ("context.allocate(5)", "cuMemAllocFromPoolAsync", 2),
+        ("context.synchronise(stream)", "cuStreamSynchronize", 700),
+        ("context.load(b'x')", "cuModuleLoadData", 200),
+        ("context.function(context.load(b'cubin'), 'other')", "cuModuleGetFunction", 500),
+        ("context.launch([context.prepare(context.function(context.load(b'cubin'), 'add'), *[(1, 1, 1)] * 2, [])], stream)",
+         "cuLaunchKernel", 701),
+        ("context.graph([])", "cuGraphInstantiate", 2),
+    ],
+)  # fmt: skip
+def test_errors_name_the_call(library, script, name, status):
+    caught = f"{DEVICE}\nfrom inlaid_cuda.driver import DriverError\ntry: {script}\nexcept DriverError as error: print(repr(error))"
+    text = "CUDA_ERROR_OUT_OF_MEMORY" if status == 2 else "CUDA_ERROR_OTHER"
+    found = run(library, f"{caught}; print(error.status)", **{name: status})
+    assert found[-2:] == [f"DriverError('{name}: {text} (on purpose)')", str(status)]
+
+
+PROBE = """
+from inlaid.plugins import Target
+from inlaid_cuda.options import CudaOptions
+from inlaid_cuda.plugin import inlaid_probe
+print(inlaid_probe(Target("cuda", CudaOptions())))
+"""
+
+
+@pytest.mark.parametrize(
+    ("devices", "fails", "reason"),
+    [
+        (0, {}, "the CUDA driver finds no device"),
+        (1, {"cuInit": 100}, "the CUDA driver finds no device"),
+        (1, {"cuInit": 803}, "the CUDA driver does not start: cuInit: CUDA_ERROR_OTHER (on purpose)"),
+    ],
+)
+def test_a_driver_that_cannot_be_used_says_so_in_one_line(library, devices, fails, reason):
+    assert run(library, PROBE, devices, **fails) == [str(DeviceStatus(False, f"{reason}; {DRIVER}"))]
+
+
+def test_two_devices(library):
+    listed = "device 0: Fake 0 (sm_86, 1024 MiB); device 1: Fake 1 (sm_86, 1024 MiB)"
+    assert run(library, PROBE, 2) == [str(DeviceStatus(True, listed))]

@@ -1,0 +1,213 @@
+"""Memory, queues, copies, limits and DLPack of a device, on a driver that does its work late."""
+
+import gc
+
+import numpy as np
+import pytest
+from tests.threads.handmade import check_uploads, device_bytes, read
+
+import inlaid
+from inlaid import ops
+from inlaid.errors import InputError, OutOfMemory, TargetError
+from inlaid.graph import ir
+from inlaid.plugins import DeviceTensor
+from inlaid.runtime.dlpack import export_capsule
+from inlaid.types import TensorType
+from inlaid_cuda.device import MEMORY, Devices, memory_limit
+from inlaid_cuda.driver import DriverError, Status
+from inlaid_cuda.emulation.driver import HostDriver
+
+from .late import LateDriver
+
+
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.parametrize("size", [1, 1000, 1 << 20])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_an_array_may_change_once_it_is_uploaded(device, queue, size, pinned):
+    check_uploads(device, queue, device.pinned(size) if pinned else np.empty(size, np.uint8))
+
+
+@pytest.mark.usefixtures("tidy")
+def test_queues_are_ordered_by_events(device, queue):
+    other, target = device.queue(), device_bytes(device, 100)
+    for turn in range(20):
+        device.upload(np.full(100, turn, np.uint8), target, queue)
+        device.wait(other, device.event(queue))
+        assert (read(device, other, target) == turn).all()
+        device.wait(queue, device.event(other))
+    assert device.context.counted["event"] <= 4  # events are used again
+    device.free(target.buffer)
+    device.release(other)
+
+
+def test_room(device):
+    buffer = device.allocate(1000)
+    facts = device.memory()
+    assert device.live == 1000 and facts.total - facts.free == 1000
+    device.free(buffer)
+    with pytest.raises(OutOfMemory, match=r"bytes left, expected"):
+        device.allocate(device.total + 1)
+    assert not device.live
+
+
+def test_kept_memory_is_given_back_before_there_is_no_room(device):
+    device.context.fail(0, fails=("allocate",))
+    device.free(device.allocate(100))
+    assert device.context.counted["trim"] == 1
+    device.context.fail(0, fails=("allocate",), sticky=True)
+    with pytest.raises(OutOfMemory, match=r"allocating 100 bytes on host .cuda device 0. failed: allocate: CUDA_ERROR_OUT"):
+        device.allocate(100)
+    device.context.heal()
+    assert not device.live
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("", None), ("1000", 1000), ("3K", 3072), ("2M", 2 << 20), ("4GiB", 4 << 30), ("5 G", 0), ("x", 0)]
+)
+def test_a_limit_of_memory(monkeypatch, text, size):
+    monkeypatch.setenv(MEMORY, text)
+    if size == 0:
+        with pytest.raises(TargetError, match=f"{MEMORY} must be a number of bytes"):
+            memory_limit()
+        return
+    assert memory_limit() == size
+    device = Devices(HostDriver(memory=1 << 30)).open(0)
+    assert device.total == min(size or 1 << 30, 1 << 30)
+
+
+def test_devices_are_opened_once():
+    devices = Devices(HostDriver())
+    assert devices.open(0) is devices.open(0)
+    with pytest.raises(TargetError, match="cuda device number must be 0 to 0, got 1; choose from device 0: host"):
+        devices.open(1)
+
+
+def test_a_device_that_does_not_open(monkeypatch):
+    def open(self, number):
+        raise DriverError("cuDevicePrimaryCtxRetain", Status.OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY")
+
+    monkeypatch.setattr(HostDriver, "open", open)
+    with pytest.raises(OutOfMemory, match=r"opening the device on host .cuda device 0. failed"):
+        Devices(HostDriver()).open(0)
+
+
+# --- DLPack -------------------------------------------------------------------------------------------------------------------
+
+
+class Producer:
+    """A tensor of another library, at an address of the device, whose streams it knows."""
+
+    def __init__(self, address, shape, device, strides=None):
+        self.address, self.shape, self.device = address, shape, device
+        self.streams, self.owner = [], np.empty(1)
+        self.strides = strides
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, stream=None):
+        self.streams.append(stream)
+        return export_capsule(self.address, self.device, self.shape, np.dtype(np.float32), self.owner)
+
+
+CUDA = (2, 0)
+
+
+@pytest.fixture
+def executable(device):
+    """x + x over 4 floats."""
+    object.__setattr__(device.facts, "dlpack", CUDA[0])
+    x = ir.var("x", TensorType((4,), "float32"))
+    module = ir.Module({"main": ir.function([x], ops.tanh(x))})
+    return inlaid.compile(module, targets=["cuda:arch=host"], cache=False)
+
+
+def put(device, queue, values):
+    found = DeviceTensor(device.allocate(16), 0, (4,), np.dtype(np.float32))
+    device.upload(np.asarray(values, np.float32), found, queue)
+    return found
+
+
+def test_tensors_of_other_libraries_are_read_where_they_lie(device, queue, executable):
+    target = put(device, queue, [1, 2, 3, 4])
+    device.synchronise(device.event(queue))
+    given = Producer(target.buffer.address, (4,), CUDA)
+    counted = []
+    for turn in range(4):
+        before = device.context.counted.copy()
+        (found,) = executable.run({"x": given}).values()
+        np.testing.assert_allclose(found, np.tanh([1, 2, 3, 4]), rtol=1e-6)
+        counted.append(device.context.counted - before)
+        assert not counted[-1]["upload"], turn
+    assert counted[3]["launch_graph"] and not counted[3]["launch"]  # the same memory is the same buffer
+    streams = {*given.streams}
+    assert len(streams) == 1 and streams <= device.context.streams.keys()
+    device.free(target.buffer)
+
+
+def test_results_are_tensors_of_other_libraries(device, executable):
+    (found,) = executable.run({"x": np.zeros(4, np.float32)}, keep_on_device=True).values()
+    assert found.__dlpack_device__() == CUDA
+    again, live = executable.to_device("x", np.ones(4, np.float32)), device.live
+    (same,) = executable.run({"x": Exported(again)}).values()
+    np.testing.assert_allclose(same, np.tanh(np.ones(4)), rtol=1e-6)
+    assert device.live == live
+    capsule = again.__dlpack__(stream=1)
+    del again
+    gc.collect()
+    assert device.live == live
+    del capsule
+    gc.collect()
+    assert device.live < live
+
+
+class Exported:
+    """A device array as another library would hand it on."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__(stream=stream)
+
+
+def test_donated_memory_that_another_input_reads_is_copied(device, queue):
+    object.__setattr__(device.facts, "dlpack", CUDA[0])
+    a, b = (ir.var(name, TensorType((4,), "float32")) for name in "ab")
+    at, values = ir.constant(np.array([[2]])), ir.constant(np.array([9], np.float32))
+    module = ir.Module({"main": ir.function([a, b], ir.tuple_([ops.scatter_nd(a, at, values), ops.tanh(b)]))})
+    executable = inlaid.compile(module, targets=["cuda:arch=host"], cache=False, donate=["a"])
+    target = put(device, queue, [1, 2, 3, 4])
+    device.synchronise(device.event(queue))
+    for _ in range(3):
+        given = [Producer(target.buffer.address, (4,), CUDA) for _ in "ab"]
+        updated, found = executable.run(dict(zip("ab", given, strict=True))).values()
+        assert updated.tolist() == [1, 2, 9, 4]
+        np.testing.assert_allclose(found, np.tanh([1, 2, 3, 4]), rtol=1e-6)
+    np.testing.assert_array_equal(read(device, queue, target), [1, 2, 3, 4])
+    device.free(target.buffer)
+
+
+def test_tensors_that_cannot_be_read_where_they_lie(device, queue, executable):
+    target = put(device, queue, [1, 2, 3, 4])
+    device.synchronise(device.event(queue))
+    with pytest.raises(InputError, match=r"a tensor must start at a multiple of 64 bytes, got address .*; give a copy"):
+        executable.run({"x": Producer(target.buffer.address + 4, (4,), CUDA)})
+
+    class Attached(Producer):
+        def __dlpack__(self, stream=None):
+            raise BufferError("it needs gradients")
+
+    with pytest.raises(InputError, match="it needs gradients"):
+        executable.run({"x": Attached(target.buffer.address, (4,), CUDA)})
+    device.free(target.buffer)
+
+
+def test_memory_that_host_and_device_share_is_not_pinned():
+    class Shared(LateDriver):
+        integrated = True
+
+    assert Devices(Shared()).open(0).pinned(100) is None

@@ -1,0 +1,175 @@
+"""Drivers that fail: at every call in turn, for good, and with every status."""
+
+import gc
+
+import numpy as np
+import pytest
+from tests.threads.handmade import CUDA
+
+import inlaid
+from inlaid import ops
+from inlaid.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory, TargetError, Unsupported
+from inlaid.graph import ir
+from inlaid.runtime import load
+from inlaid.types import TensorType
+from inlaid_cuda.driver import DeviceFacts, DriverError, Status
+from inlaid_cuda.faults import translated
+from inlaid_cuda.needs import missing
+
+WEIGHTS = np.random.default_rng(0).uniform(-1, 1, (7, 5)).astype(np.float32)
+X = np.random.default_rng(1).uniform(-1, 1, (3, 7)).astype(np.float32)
+WANTED = np.maximum(X @ WEIGHTS, 0)[[2, 0]]
+
+
+@pytest.fixture
+def package(device, tmp_path):
+    """Rows of relu(x @ w) by number, which are checked."""
+    x, i = ir.var("x", TensorType((3, 7), "float32")), ir.var("i", TensorType((2,), "int64"))
+    function = ir.function([x, i], ops.take(ops.relu(ops.matmul(x, ir.constant(WEIGHTS))), i, axis=0))
+    path = tmp_path / "model.inlaid"
+    inlaid.compile(ir.Module({"main": function}), targets=["cuda:arch=host"], cache=False).save(path)
+    return path
+
+
+def everything(path):
+    """All that a user does with a model."""
+    executable, given = load(path), {"x": X, "i": np.array([2, 0])}
+    for _ in range(3):
+        (found,) = executable.run(given).values()
+        np.testing.assert_allclose(found, WANTED, rtol=1e-5)
+    executable.profile(given)
+    with pytest.raises(KernelFault):
+        executable.run({"x": X, "i": np.array([2, 9])})
+    (kept,) = executable.run({"x": executable.to_device("x", X), "i": given["i"]}, keep_on_device=True).values()
+    np.testing.assert_allclose(kept.numpy(), WANTED, rtol=1e-5)
+
+
+def left(device):
+    """What is left on the device: events are used again."""
+    gc.collect()
+    return device.context.open_handles() | {"events": 0}
+
+
+def test_a_failure_at_every_call(device, package):
+    """Each call of the driver but those that give back fails, when it first comes and when it last does. What was made is given
+    back, and the error is Inlaid's."""
+    everything(package)
+    before, context = left(device), device.context
+    counted = context.counted.copy()
+    everything(package)
+    counted = context.counted - counted
+    raising = [name for name in counted if name not in ("free", "free_host", "unload") and not name.startswith("destroy")]
+    assert len(raising) > 15
+    for name in raising:
+        for number in {0, counted[name] - 1}:
+            context.fail(number, fails=(name,))
+            try:
+                everything(package)
+            except InlaidError as error:
+                assert isinstance(error, OutOfMemory) and "on purpose" in str(error), error  # noqa: PT017
+                del error
+            assert context.failing < 0, (name, number)
+            context.heal()
+            assert left(device) == before and not device.live, (name, number)
+    everything(package)
+
+
+@pytest.mark.parametrize("status", [Status.ILLEGAL_ADDRESS, Status.ECC_UNCORRECTABLE, Status.LAUNCH_FAILED])
+def test_a_lost_device(device, package, status):
+    """Whatever comes first after the device is lost says so, and so does all that comes later; other targets go on."""
+    everything(package)
+    executable, context = load(package), device.context
+    (kept,) = executable.run({"x": X, "i": np.array([2, 0])}, keep_on_device=True).values()
+    queue, event = device.queue(), device.event(device.queue())
+    context.fail(0, status, sticky=True)
+    with pytest.raises(DeviceLost, match=f"CUDA_ERROR_{status.name}") as caught:
+        executable.run({"x": X, "i": np.array([2, 0])})
+    assert "start the process again" in str(caught.value)
+    calls = (
+        kept.numpy,
+        lambda: executable.run({"x": X, "i": np.array([2, 0])}),
+        lambda: load(package),
+        lambda: device.allocate(1),
+        device.queue,
+        device.memory,
+        lambda: device.event(queue),
+        lambda: device.synchronise(event),
+        lambda: device.begin_capture(queue),
+    )
+    for call in calls:
+        with pytest.raises(DeviceLost, match=status.name):
+            call()
+    device.release(queue)
+    x = ir.var("x", TensorType((3,), "float32"))
+    other = inlaid.compile(ir.Module({"main": ir.function([x], ops.neg(x))}), targets=["x86"], cache=False)
+    assert next(iter(other.run({"x": np.ones(3, np.float32)}).values())).tolist() == [-1, -1, -1]
+
+
+def test_a_kernel_that_fails(device, loaded):
+    """What a kernel does wrong is found when the queue is waited for, and loses the device."""
+    source = "KERNEL k(long n) {\n if (threadIdx.x)\n __syncthreads();\n else\n __syncthreads();\n }"
+    kernel, queue = loaded(CUDA.single(source, threads=(2, 1, 1))).launching, device.queue()
+
+    def run():
+        kernel.launch([], [], None, np.zeros(0, np.int64), queue)
+        device.synchronise(device.event(queue))
+
+    with pytest.raises(DeviceLost, match="LAUNCH_FAILED"):
+        run()
+    with pytest.raises(DeviceLost, match="LAUNCH_FAILED"):
+        device.allocate(1)
+
+
+KINDS = {
+    Status.OUT_OF_MEMORY: OutOfMemory,
+    Status.NO_BINARY_FOR_GPU: Unsupported,
+    Status.INVALID_IMAGE: Unsupported,
+    Status.NO_DEVICE: TargetError,
+    Status.LAUNCH_OUT_OF_RESOURCES: KernelFault,
+    Status.INVALID_VALUE: KernelFault,
+    Status.MISALIGNED_ADDRESS: DeviceLost,
+    Status.UNKNOWN: DeviceLost,
+    12345: KernelFault,
+}
+
+
+@pytest.mark.parametrize("status", [*{*Status, *KINDS}])
+def test_every_status_is_an_error_of_inlaid(status):
+    error = translated(DriverError("cuCall", status, f"text {int(status)}"), "device 0", "doing something")
+    assert isinstance(error, InlaidError)
+    assert f"doing something on device 0 failed: cuCall: text {int(status)}" in str(error)
+    assert isinstance(error, KINDS.get(status, InlaidError))
+
+
+def facts(architecture):
+    sizes = (1, 1, 1)
+    return DeviceFacts(0, "a device", architecture, 1, 1, sizes, sizes, 1, 1, 13000)
+
+
+@pytest.mark.parametrize(
+    ("need", "runs"),
+    [
+        ("sm_80", (80, 86, 89)),
+        ("sm_86", (86, 89)),
+        ("sm_90", (90,)),
+        ("sm_90a", (90,)),
+        ("sm_100a", (100,)),
+        ("sm_100f", (100, 103)),
+        ("host", (0,)),
+        ("sm_8", ()),
+        ("x" * 99, ()),
+    ],
+)
+def test_architectures(need, runs):
+    for architecture in (0, 75, 80, 86, 89, 90, 100, 103, 120):
+        reason = missing([need], facts(architecture))
+        assert (reason is None) == (architecture in runs), architecture
+        if reason:
+            assert f"the code is for {need[:20]}, a device is" in reason and "option arch" in reason and len(reason) < 200
+    assert missing([], facts(80)) is None
+
+
+def test_a_package_of_another_architecture(device, package, monkeypatch):
+    object.__setattr__(device.facts, "architecture", 86)
+    with pytest.raises(Unsupported, match="the code is for host, host is sm_86; compile for this device"):
+        load(package)
