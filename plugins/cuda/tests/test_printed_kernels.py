@@ -20,8 +20,9 @@ from inlaid_cuda.dialect import DIALECT
 from .host import check
 
 AXPY_TEXT = """\
-extern "C" __global__ void __launch_bounds__(1) axpy_0(uint8_t *restrict b0, int64_t o0, uint8_t *restrict b1,
-        int64_t o1, uint8_t *restrict b2, int64_t o2, uint8_t *restrict b3, int64_t o3, int64_t n) {
+extern "C" __global__ void __launch_bounds__(1, 1) axpy_0(uint8_t *restrict b0, int64_t o0,
+        uint8_t *restrict b1, int64_t o1, uint8_t *restrict b2, int64_t o2, uint8_t *restrict b3, int64_t o3,
+        int64_t n) {
     const float *a = (const float *)(b0 + o0);
     const float *x = (const float *)(b1 + o1);
     const float *y = (const float *)(b2 + o2);
@@ -36,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(1) axpy_0(uint8_t *restrict b0, int
 }
 """
 SHARING_TEXT = """\
-extern "C" __global__ void __launch_bounds__(8) sharing_0(uint8_t *restrict b0, int64_t o0, uint8_t *b1,
+extern "C" __global__ void __launch_bounds__(8, 1) sharing_0(uint8_t *restrict b0, int64_t o0, uint8_t *b1,
         int64_t o1, uint8_t *b2, int64_t o2) {
     const float *x = (const float *)(b0 + o0);
     float *y = (float *)(b1 + o1);
