@@ -40,7 +40,8 @@ def region_of(programs: Sequence[ir.LoopProgram]) -> RegionProgram:
         given = tuple(add(buffer, "input", inputs) for buffer in program.inputs)
         made = tuple(add(buffer, "output", outputs) for buffer in program.outputs if buffer not in own)
         defines = tuple(size for size, _ in program.defines)
-        dims.update({size: DimSource(size.name, None, 0, size.upper) for size in defines})
+        others = (*defines, *(size for size in size_vars(program) if size not in dims))
+        dims.update({size: DimSource(size.name, None, 0, size.upper) for size in others})
         calls.append(KernelCall(number, given, made, size_vars(program), defines, (f"node{number}",)))
     signature = Signature(tuple(inputs), tuple(outputs), tuple(dims.values()))
     return RegionProgram("region", tuple(programs), tuple(calls), tuple(buffers), signature)
@@ -84,13 +85,15 @@ class Compiled(Protocol):
 
 
 class Check(Protocol):
-    """Holds printed kernels, on given inputs, to the interpreter."""
+    """Holds printed kernels, on given inputs, to the interpreter. Without `signs`, zeros of either sign are equal: which of two is
+    less is not defined."""
 
     def __call__(
         self,
         programs: Sequence[ir.LoopProgram],
         arrays: Sequence[Sequence[np.ndarray]],
         scopes: Sequence[MemoryScope] = SCOPES,
+        signs: bool = True,
     ) -> object: ...
 
 
@@ -101,7 +104,10 @@ def _of_any_zero(program: ir.LoopProgram) -> bool:
 
 
 def check_printed(
-    compiled: Callable[[RegionProgram], Compiled], programs: Sequence[ir.LoopProgram], arrays: Sequence[Sequence[np.ndarray]]
+    compiled: Callable[[RegionProgram], Compiled],
+    programs: Sequence[ir.LoopProgram],
+    arrays: Sequence[Sequence[np.ndarray]],
+    signs: bool,
 ) -> None:
     """The kernels give what the interpreter gives, bit for bit but for NaNs, and for the sign of zeros where a minimum or a maximum
     of 0 and -0 may be either."""

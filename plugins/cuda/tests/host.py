@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -62,15 +62,23 @@ class Compiled:
         texts = [text for item in printed for text in item.texts]
         self.printed, self.source = printed, thread_source(texts, DIALECT).encode()
 
-    def on(self, machine: Machine) -> list[Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], bool]]:
-        """Each region loaded by a machine: a function that runs it on inputs and returns whether an index was out of range."""
+    def on(self, machine: Machine) -> list[Callable[..., bool]]:
+        """Each region loaded by a machine: a function that runs it on inputs, with the sizes that these have or that are given, and
+        returns whether an index was out of range."""
         module = machine.context.load(self.source)
         return [partial(self._run, machine, module, item) for item in self.printed]
 
     @staticmethod
-    def _run(machine: Machine, module: int, printed: Printed, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
+    def _run(
+        machine: Machine,
+        module: int,
+        printed: Printed,
+        arrays: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        sizes: Mapping[str, int] | None = None,
+    ) -> bool:
         context = machine.context
-        dims = printed.dims(arrays)
+        dims = printed.dims(arrays) if sizes is None else [sizes.get(dim.name, 0) for dim in printed.region.signature.dims]
         memory = {"input": list(map(machine.upload, arrays)), "output": list(map(machine.upload, outputs))}
         memory["constant"] = list(map(machine.upload, printed.region.constants.values()))
         memory["arena"] = [context.allocate(printed.arena_bytes(dims))]
@@ -97,8 +105,9 @@ class Compiled:
 class EveryOrder:
     """A region whose runs in all orders of threads must agree."""
 
-    def __init__(self, region: RegionProgram, scopes: Sequence[MemoryScope] = SCOPES) -> None:
-        compiled = Compiled([Printed(region, DIALECT, scopes)])
+    def __init__(self, region: RegionProgram, scopes: Sequence[MemoryScope] = SCOPES, subgroup: int = 0) -> None:
+        compiled = Compiled([Printed(region, DIALECT, scopes, subgroup=subgroup)])
+        self.source = compiled.source.decode()
         self.runs = [run for order in Order for run in compiled.on(Machine(order, seed=1))]
 
     def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
@@ -115,6 +124,7 @@ def check(
     programs: Sequence[ir.LoopProgram],
     arrays: Sequence[Sequence[np.ndarray]],
     scopes: Sequence[MemoryScope] = SCOPES,
+    signs: bool = True,
 ) -> None:
     """The kernels give what the interpreter gives, whatever the order of threads."""
-    check_printed(partial(EveryOrder, scopes=scopes), programs, arrays)
+    check_printed(partial(EveryOrder, scopes=scopes), programs, arrays, signs)

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from tests.threads.printed import SCOPES
+from tests.threads.programs import AXPY, SHARING
 
 from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
@@ -18,16 +19,10 @@ from inlaid_cuda.dialect import DIALECT
 
 from .host import check
 
-AXPY = """
-program axpy(a: float32[], x: float32[n], y: float32[n]) -> (z: float32[n]):
-  size n: 1..1000
-  for b in (n // 8), thread, "blockIdx.x":
-    for lane in 8, vectorized:
-      z[((b * 8) + lane)] = ((a[] * x[((b * 8) + lane)]) + y[((b * 8) + lane)])
-"""
 AXPY_TEXT = """\
-extern "C" __global__ void __launch_bounds__(1) axpy_0(uint8_t *restrict b0, int64_t o0, uint8_t *restrict b1,
-        int64_t o1, uint8_t *restrict b2, int64_t o2, uint8_t *restrict b3, int64_t o3, int64_t n) {
+extern "C" __global__ void __launch_bounds__(1, 1) axpy_0(uint8_t *restrict b0, int64_t o0,
+        uint8_t *restrict b1, int64_t o1, uint8_t *restrict b2, int64_t o2, uint8_t *restrict b3, int64_t o3,
+        int64_t n) {
     const float *a = (const float *)(b0 + o0);
     const float *x = (const float *)(b1 + o1);
     const float *y = (const float *)(b2 + o2);
@@ -41,22 +36,8 @@ extern "C" __global__ void __launch_bounds__(1) axpy_0(uint8_t *restrict b0, int
     }
 }
 """
-REVERSED = """
-program reversed(x: float32[8]) -> (y: float32[8], z: int8[8]):
-  for i in 1, thread, "blockIdx.x":
-    alloc a: float32[8] in "shared"
-    alloc b: int8[8] in "shared"
-    for t in 8, thread, "threadIdx.x":
-      a[t] = x[t]
-    for u in 8, thread, "threadIdx.x":
-      y[u] = a[(7 + (u * -1))]
-    for v in 8, thread, "threadIdx.x":
-      b[v] = int8(7)
-    for w in 8, thread, "threadIdx.x":
-      z[w] = b[(7 + (w * -1))]
-"""
-REVERSED_TEXT = """\
-extern "C" __global__ void __launch_bounds__(8) reversed_0(uint8_t *restrict b0, int64_t o0, uint8_t *b1,
+SHARING_TEXT = """\
+extern "C" __global__ void __launch_bounds__(8, 1) sharing_0(uint8_t *restrict b0, int64_t o0, uint8_t *b1,
         int64_t o1, uint8_t *b2, int64_t o2) {
     const float *x = (const float *)(b0 + o0);
     float *y = (float *)(b1 + o1);
@@ -99,7 +80,7 @@ def text_of(program, scopes=SCOPES):
     return print_thread_kernel(ThreadKernel(*kernel, 0), DIALECT)
 
 
-@pytest.mark.parametrize(("program", "text"), [(AXPY, AXPY_TEXT), (REVERSED, REVERSED_TEXT)])
+@pytest.mark.parametrize(("program", "text"), [(AXPY, AXPY_TEXT), (SHARING, SHARING_TEXT)])
 def test_a_kernel_reads_well(program, text):
     printed = text_of(program)
     assert printed.text == text and not printed.reports and printed.shared == 0

@@ -82,6 +82,7 @@ def check(
     programs: Sequence[ir.LoopProgram],
     arrays: Sequence[Sequence[np.ndarray]],
     scopes: Sequence[MemoryScope] = SCOPES,
+    signs: bool = True,
 ) -> None:
     """The kernels give what the interpreter gives."""
-    check_printed(partial(Compiled, scopes=scopes), programs, arrays)
+    check_printed(partial(Compiled, scopes=scopes), programs, arrays, signs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.threads.printed import SCOPES, region_of
+from tests.threads.programs import AXPY, SHARING
 
 from inlaid import ops
 from inlaid.arith import SizeVar
@@ -22,13 +23,6 @@ from inlaid_opencl.dialect import DIALECT
 
 from .pocl import Compiled, check
 
-AXPY = """
-program axpy(a: float32[], x: float32[n], y: float32[n]) -> (z: float32[n]):
-  size n: 1..1000
-  for b in (n // 8), thread, "blockIdx.x":
-    for lane in 8, vectorized:
-      z[((b * 8) + lane)] = ((a[] * x[((b * 8) + lane)]) + y[((b * 8) + lane)])
-"""
 AXPY_TEXT = """\
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void axpy_0(__global uint8_t *restrict b0, int64_t o0,
         __global uint8_t *restrict b1, int64_t o1, __global uint8_t *restrict b2, int64_t o2,
@@ -63,20 +57,6 @@ program gather(x: float32[100], at: int64[64], m: bool[64]) -> (y: float32[64]):
       y[((b * 8) + lane)] = float32(1.0)
       if m[((b * 8) + lane)]:
         y[((b * 8) + lane)] = x[checked(at[((b * 8) + lane)], 0, 99)]
-"""
-SHARING = """
-program sharing(x: float32[8]) -> (y: float32[8], z: int8[8]):
-  for i in 1, thread, "blockIdx.x":
-    alloc a: float32[8] in "shared"
-    alloc b: int8[8] in "shared"
-    for t in 8, thread, "threadIdx.x":
-      a[t] = x[t]
-    for u in 8, thread, "threadIdx.x":
-      y[u] = a[(7 + (u * -1))]
-    for v in 8, thread, "threadIdx.x":
-      b[v] = int8(7)
-    for w in 8, thread, "threadIdx.x":
-      z[w] = b[(7 + (w * -1))]
 """
 
 LOOP = """

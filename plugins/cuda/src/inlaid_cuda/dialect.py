@@ -272,7 +272,8 @@ class CudaDialect:
     barrier = "__syncthreads()"
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
-        bounds = "" if threads is None else f" __launch_bounds__({prod(threads)})"
+        # The assembler spills registers for the sake of more blocks of a multiprocessor, unless one is enough.
+        bounds = "" if threads is None else f" __launch_bounds__({prod(threads)}, 1)"
         return f'extern "C" __global__ void{bounds} {name}'
 
     def position(self, thread: str) -> str:

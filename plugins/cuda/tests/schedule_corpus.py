@@ -1,0 +1,99 @@
+"""The kernels that the tests of schedules for threads make, with inputs and what the kernels are to give."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.schedules.threads import held, whole
+
+from inlaid import arith
+from inlaid.tensor import interp, ir
+
+FOLDER = "tests.unit.schedules.threads"
+
+
+@dataclass(frozen=True)
+class Given:
+    """Inputs of a kernel, the values of its sizes, and the results that are wanted."""
+
+    arrays: list[np.ndarray]
+    sizes: dict[arith.SizeVar, int]
+    wanted: list[np.ndarray]
+    tolerance: float
+
+
+@dataclass(eq=False)
+class Case:
+    """A scheduled and finished kernel."""
+
+    name: str
+    program: ir.LoopProgram
+    given: list[Given] = field(default_factory=list)
+
+
+def recorded(module: str) -> list[Case]:
+    """The kernels of the tests of a module that draw nothing at random. What the tests check besides is left out."""
+    found: dict[int, Case] = {}
+    name = ""
+
+    def add(program: ir.LoopProgram, given: Given) -> None:
+        found.setdefault(id(program), Case(f"{module}: {name}", program)).given.append(given)
+
+    def agree(program, finished, split, given, sizes, seed, tolerance):
+        packed = [array.reshape(held._shape(buffer, sizes)) for array, buffer in zip(given, finished.inputs, strict=True)]
+        add(finished, Given(packed, dict(sizes), interp.run(program, given, sizes), tolerance))
+
+    def check(made, arrays, sizes=None, tolerance=0.0, seed=0):
+        wanted = made.call.callee.reference(made.call.attrs, *arrays)
+        known = interp.bind_sizes(made.program, list(arrays), sizes or {})
+        add(
+            made.finished,
+            Given(
+                [array.copy() for array in arrays], dict(known), list(wanted) if isinstance(wanted, tuple) else [wanted], tolerance
+            ),
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held, "_agree", agree)
+        patch.setattr(whole.Threaded, "check", check)
+        patch.setattr(held, "_unseen", lambda *args: [])
+        for place, checked in (
+            (held, "verify"),
+            (held, "check_race_free"),
+            (held, "_replays"),
+            (whole, "verify"),
+            (whole, "check_races"),
+        ):
+            patch.setattr(place, checked, lambda *args: None)
+        for name, test in _tests(import_module(f"{FOLDER}.{module}")):  # noqa: B007
+            test()
+    return [*found.values()]
+
+
+def _tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The tests of a module with each of their parameters, as functions without parameters; devices without shared memory are left
+    out."""
+    for name, function in vars(module).items():
+        if not name.startswith("test_") or hasattr(function, "hypothesis"):
+            continue
+        if "held_to" not in inspect.getsource(function) and ".check(" not in inspect.getsource(function):
+            continue
+        choices = []
+        for mark in getattr(function, "pytestmark", ()):
+            if mark.name == "parametrize":
+                names = mark.args[0].replace(" ", "").split(",") if isinstance(mark.args[0], str) else list(mark.args[0])
+                values = [value if len(names) > 1 else (value,) for value in mark.args[1]]
+                choices.append([dict(zip(names, value, strict=True)) for value in values])
+        for chosen in itertools.product(*choices):
+            arguments = {key: value for part in chosen for key, value in part.items()}
+            if held.EMBEDDED in arguments.values():
+                continue
+            yield name, lambda arguments=arguments, function=function: function(**arguments)
