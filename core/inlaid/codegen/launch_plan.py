@@ -43,15 +43,17 @@ class ThreadRegion:
         return replace(self.plan, reports=tuple(reports), shared=tuple(shared) if any(shared) else ())
 
 
-def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope]) -> ThreadRegion:
-    """A region in launches. Raises `ScheduleError` as `split_launches` does, `Unsupported` for calls under conditions on data."""
-    return _Builder(program, scopes).build()
+def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:
+    """A region in launches, of kernels as `split_launches` makes them for these scopes and subgroups. Raises `ScheduleError` as
+    that does, `Unsupported` for calls under conditions on data."""
+    return _Builder(program, scopes, subgroup).build()
 
 
 @dataclass
 class _Builder:
     program: RegionProgram
     scopes: Sequence[MemoryScope]
+    subgroup: int
     _kernels: list[ThreadKernel] = field(default_factory=list)
     _places: list[Place] = field(default_factory=list)
     _sizes: dict[arith.Expr, int] = field(default_factory=dict)
@@ -62,7 +64,7 @@ class _Builder:
         self._workspace = self.program.workspace
         for buffer in self.program.buffers:
             self._places.append(Place(buffer.storage, buffer.index, self._size(buffer.offset)))
-        split = [split_launches(kernel, self.scopes) for kernel in self.program.kernels]
+        split = [split_launches(kernel, self.scopes, self.subgroup) for kernel in self.program.kernels]
         numbers: list[dict[str, int]] = []
         for position, launches in enumerate(split):
             known = {}

@@ -34,7 +34,8 @@ Operand = Union["Expr", arith.Expr, int, float, bool]
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Buffer:
     """Memory of a shape and dtype, row-major. `scope` "" lies in main memory; "register" is a register file: every index into it
-    is constant once unrolled loops are expanded; other names are memory scopes that a plugin declares."""
+    is constant once unrolled loops are expanded; "subgroup" are registers that neighbouring threads read of one another; other
+    names are memory scopes that a plugin declares."""
 
     name: str
     shape: tuple[Dim, ...]
@@ -517,10 +518,13 @@ class Intrinsic(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Barrier(Stmt):
-    """All threads of a block arrive here before any goes on, and each then sees what the others wrote before.
+    """All threads of a block arrive here before any goes on, and each then sees what the others wrote before. With `over`, only
+    threads that differ along these axes alone meet, and see what was written to registers of their subgroup (scope "subgroup").
 
-    It stands in one perfect nest of loops bound to threads, in serial loops and branches that all threads run alike.
+    It stands in one perfect nest of loops bound to threads, in serial loops and branches that all threads of the block run alike.
     """
+
+    over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -199,7 +199,7 @@ class _Parser:
                     position += 1
                 groups[-1].append(ir.If(condition, then, otherwise))
             elif first == "barrier":
-                groups[-1].append(ir.Barrier())
+                groups[-1].append(self._on(line, self._barrier))
             elif first != "pass":
                 groups[-1].append(self._stmt(line, first))
             self._temporaries = {}
@@ -289,11 +289,18 @@ class _Parser:
             raise ValueError(f"store of {value.dtype} into {buffer.name}, which holds {buffer.dtype}")
         return ir.Store(buffer, indices, value)
 
+    def _barrier(self) -> ir.Stmt:
+        self._tokens.expect("barrier")
+        return ir.Barrier(self._over())
+
+    def _over(self) -> tuple[str, ...]:
+        return self._after("over", lambda: unquoted(self._tokens.expect_kind("string")))
+
     def _intrinsic(self) -> ir.Stmt:
         tokens = self._tokens
         tokens.expect("intrinsic")
         name = unquoted(tokens.expect_kind("string"))
-        over = self._after("over", lambda: unquoted(tokens.expect_kind("string")))
+        over = self._over()
         operands = self._after("on", lambda: (self._access(), self._region()))
         args = self._after("with", self._value)
         return ir.Intrinsic(name, tuple(part for _, part in operands), tuple(part for part, _ in operands), args, over)

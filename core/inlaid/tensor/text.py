@@ -170,17 +170,16 @@ class _Printer:
                 words = map(ACCESS_WORDS.__getitem__, access)
                 operands = zip_longest(words, map(self._region, regions), fillvalue="?")  # programs that are wrong print too
                 places = ", ".join(map(" ".join, operands))
-                axes = f" over {', '.join(map(quoted, over))}" if over else ""
                 scalars = f" with {', '.join(map(self.value, args))}" if args else ""
-                return f"intrinsic {quoted(name)}{axes}{' on ' if places else ''}{places}{scalars}"
+                return f"intrinsic {quoted(name)}{_axes(over)}{' on ' if places else ''}{places}{scalars}"
         raise AssertionError(f"{type(stmt).__name__} has no line")
 
     def _stmt(self, stmt: ir.Stmt) -> Iterator[str]:
         match stmt:
             case ir.Store() | ir.Intrinsic():
                 yield from self._headed(stmt, self._head(stmt))
-            case ir.Barrier():
-                yield from self._headed(stmt, "barrier")
+            case ir.Barrier(over=over):
+                yield from self._headed(stmt, f"barrier{_axes(over)}")
             case ir.Block():
                 yield from self._block(stmt)
             case ir.If(then=then, otherwise=otherwise):
@@ -327,6 +326,12 @@ def plain(item: ir.Const) -> bool:
     if isinstance(value, bool):
         return False
     return isinstance(value, float) == item.dtype.is_float and abs(value) < float("inf")
+
+
+def _axes(over: Iterable[str]) -> str:
+    """The axes of threads that meet."""
+    names = ", ".join(map(quoted, over))
+    return f" over {names}" if names else ""
 
 
 def quoted_name(name: str) -> str:

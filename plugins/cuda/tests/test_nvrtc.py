@@ -69,7 +69,7 @@ def test_the_cache(nvrtc, monkeypatch):
 
 
 def test_not_installed(monkeypatch):
-    monkeypatch.setattr(module, "_files", lambda: [])
+    monkeypatch.setattr(module, "_files", list)
     monkeypatch.setattr(module, "find_library", lambda name: None)
     with pytest.raises(TargetError, match="NVRTC, which is not installed.*pip install nvidia-cuda-nvrtc"):
         module.nvrtc.__wrapped__("sm_80")

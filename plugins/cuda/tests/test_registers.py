@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from cuda_code import compiled
 from zoo import path_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -27,11 +27,17 @@ def device():
 
 
 class Compiled:
-    """The kernels of a region, built for the first device."""
+    """The kernels of a region, built for the first device, of their source as `changed`."""
 
-    def __init__(self, region: RegionProgram, scopes: Sequence[MemoryScope] = SCOPES) -> None:
-        self.printed = Printed(region, DIALECT, scopes)
-        self.source = thread_source(self.printed.texts, DIALECT)
+    def __init__(
+        self,
+        region: RegionProgram,
+        scopes: Sequence[MemoryScope] = SCOPES,
+        subgroup: int = 0,
+        changed: Callable[[str], str] = lambda source: source,
+    ) -> None:
+        self.printed = Printed(region, DIALECT, scopes, subgroup=subgroup)
+        self.source = changed(thread_source(self.printed.texts, DIALECT))
         self.context = cl.Context([device()])
         self.queue = cl.CommandQueue(self.context)
         built = cl.Program(self.context, self.source).build(options=["-cl-std=CL1.2", "-w"])

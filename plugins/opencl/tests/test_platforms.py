@@ -155,7 +155,18 @@ def gpu(**more):
     return [Platform("Vendor", *[("gpu", KIND.GPU)])], {**base, **more}
 
 
-@pytest.mark.parametrize("more", [{}, {"extensions": "cl_khr_fp16 cl_nv_device_attribute_query", "warp_size_nv": 64}])
+NVIDIA = "cl_khr_fp16 cl_nv_device_attribute_query"
+SHUFFLES = f"{NVIDIA} cl_khr_subgroup_shuffle"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"extensions": NVIDIA, "warp_size_nv": 64},
+        {"extensions": SHUFFLES, "warp_size_nv": 64, "opencl_c_version": "OpenCL C 3.0 "},
+    ],
+)
 def test_native_is_what_device_0_tells(monkeypatch, more):
     found, details = gpu(**more)
     found[0].devices[0].__dict__.update(details)
@@ -165,4 +176,5 @@ def test_native_is_what_device_0_tells(monkeypatch, more):
     facts._measured.cache_clear()
     assert able.threads.block == 128
     assert able.threads.subgroup == more.get("warp_size_nv", 32)
+    assert able.threads.shuffles == ("cl_khr_subgroup_shuffle" in more.get("extensions", ""))
     assert able.scopes[0].capacity == 32 << 10 and "float64" not in able.dtypes and able.peak == 10 * 1e9 * 128

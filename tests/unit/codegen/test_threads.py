@@ -13,6 +13,7 @@ from inlaid.errors import Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.parse import parse
 from inlaid.tensor.transform.launches import Kernel, split_launches
+from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import DType, MemoryScope
 
 SCOPES = (MemoryScope("shared", "block", 32 << 10, 16), MemoryScope("local", "thread", 1024))
@@ -26,7 +27,9 @@ class Toy:
     words = frozenset(("kernel",))
     lanes: tuple[int, ...] = ()
     helpers: ClassVar = {"used": "// used\n", "unused": "// unused\n"}
+    converted: frozenset[str] = frozenset()
     device, shared, barrier = "far", "near", "used()"
+    static_shared = 1 << 10
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
         return f"kernel {name}"
@@ -34,13 +37,19 @@ class Toy:
     def position(self, thread: str) -> str:
         return thread
 
+    def shared_array(self, kind: str, name: str, count: int) -> str:
+        return f"near {kind} {name}[{count}];"
+
     def vector(self, of: DType, lanes: int) -> str:
         raise AssertionError("no vectors")
 
     def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
         return f"{function}({', '.join(args)})"
 
-    any = all = splat = elements = lane = convert = reinterpret = load = store = vector
+    def shuffle(self, value: str, lane: str, width: int) -> str:
+        return f"shuffle({value}, {lane}, {width})"
+
+    any = all = splat = elements = lane = choose = convert = decode = encode = reinterpret = load = store = vector
 
 
 REVERSE = """
@@ -68,7 +77,7 @@ kernel reverse_0(far uint8_t *restrict b0, int64_t o0, far uint8_t *b1, int64_t 
 
 
 def printed(text: str) -> tuple[str, bool, str]:
-    ((name, kernel),) = split_launches(parse(text), SCOPES).kernels.items()
+    ((name, kernel),) = split_launches(parse(text), SCOPES, 8).kernels.items()
     found = print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())
     return found.text, found.reports, found.index
 
@@ -79,6 +88,13 @@ def test_a_kernel_with_shared_memory():
     ((name, kernel),) = split_launches(parse(REVERSE), SCOPES).kernels.items()
     source = thread_source([print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())], Toy())
     assert source == f"// toy\n\n// used\n\n{REVERSE_TEXT}"
+
+
+def test_shared_memory_that_a_launch_allocates():
+    ((name, kernel),) = split_launches(parse(REVERSE.replace("float32[8]", "float32[300]")), SCOPES).kernels.items()
+    found = print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())
+    assert found.shared == 1200 and "near int64_t arena[0];" in found.text
+    assert "near float *s = (near float *)((near uint8_t *)arena + 0);" in found.text
 
 
 def test_indices_have_32_bits_where_these_hold_them():
@@ -121,3 +137,85 @@ def test_an_unknown_intrinsic():
     program = ir.LoopProgram("odd", (), (), ir.Intrinsic("gemm", ()))
     with pytest.raises(Unsupported, match="tensor intrinsic 'gemm', which toy has not"):
         print_thread_kernel(ThreadKernel("odd", Kernel(program, {}, {}, {}), 0), Toy())
+
+
+TREE = """
+program tree(x: bool[24, 8]) -> (y: bool[24, 2, 8]):
+  for b in 6, thread, "blockIdx.x":
+    alloc p: bool[4, 8] in "subgroup"
+    alloc q: bool[4, 4] in "subgroup"
+    for r in 4, thread, "threadIdx.y":
+      for t in 8, thread, "threadIdx.x":
+        p[r, t] = x[((b * 4) + r), t]
+    for r in 4, thread, "threadIdx.y":
+      for t in 4, thread, "threadIdx.x":
+        q[r, t] = max(p[r, t], p[r, (t + 4)])
+    for r in 4, thread, "threadIdx.y":
+      for t in 8, thread, "threadIdx.x":
+        y[((b * 4) + r), 0, t] = q[r, 3]
+        y[((b * 4) + r), 1, t] = p[r, t]
+"""
+TREE_TEXT = """\
+    const int32_t threadIdx_y = (int32_t)threadIdx.y;
+    const int32_t threadIdx_x = (int32_t)threadIdx.x;
+    uint8_t p_0;
+    uint8_t q_0;
+    uint8_t p_of_0;
+    uint8_t q_of_0;
+    p_0 = 0;
+    q_0 = 0;
+    p_0 = x[b * 32 + threadIdx_y * 8 + threadIdx_x] != 0;
+    p_of_0 = shuffle((uint8_t)(p_0 != 0), (int32_t)(threadIdx_x + 4), 8) != 0;
+    if (threadIdx_x < 4) {
+        const _Bool v1 = p_of_0 != 0;
+        const _Bool v2 = p_0 != 0;
+        q_0 = v2 > v1 ? v2 : v1;
+    }
+    q_of_0 = shuffle((uint8_t)(q_0 != 0), 3, 8) != 0;
+    y[b * 64 + threadIdx_y * 16 + threadIdx_x] = q_of_0 != 0;
+    y[b * 64 + threadIdx_y * 16 + threadIdx_x + 8] = p_0 != 0;
+}
+"""
+
+
+def test_registers_of_a_subgroup_are_shuffled():
+    text = printed(TREE)[0]
+    assert text[text.index("    const int32_t threadIdx_y") :] == TREE_TEXT
+
+
+def test_a_buffer_of_lanes_that_a_scalar_copy_of_the_loop_had_by_name():
+    class Lanes(Toy):
+        lanes = (4,)
+
+        def vector(self, of: DType, lanes: int) -> str:
+            return f"{of}x{lanes}"
+
+        def lane(self, value: str, number: int, lanes: int) -> str:
+            return f"{value}.{number}"
+
+        def elements(self, values: Sequence[str], of: DType) -> str:
+            return f"[{', '.join(values)}]"
+
+        def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+            return f"load({pointer})"
+
+        def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+            return f"store({pointer}, {value})"
+
+    program = parse("""
+program twice(x: float32[10]) -> (y: float32[10]):
+  for b in 1, thread, "blockIdx.x":
+    for lane in 5, vectorized:
+      alloc own: float32[1]
+      own[0] = x[lane]
+      y[lane] = own[0]
+    for lane in 5, vectorized:
+      alloc other: float32[1]
+      other[0] = x[(lane + 5)]
+      y[(lane + 5)] = other[0]
+""")
+    first, second = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
+    program = Rewriter(buffers={second: first}).program(program)
+    ((name, kernel),) = split_launches(program, SCOPES).kernels.items()
+    text = print_thread_kernel(ThreadKernel(name, kernel, 0), Lanes()).text
+    assert text.count("float own[4];") + text.count("float own_1[4];") + text.count("float own_2[4];") == 2

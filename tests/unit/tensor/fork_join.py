@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.parse import parse
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import MemoryScope
@@ -174,22 +175,27 @@ def races(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int], sizes: dict
 
     for loops, body, values in nests(program.body, sizes or {}):
         private = {stmt.buffer for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Alloc)}
-        seen: dict[tuple[int, object, object], set[tuple[tuple[int, ...], ir.Buffer, bool]]] = defaultdict(set)
+        lanes = next((place for place, loop in enumerate(loops) if loop.thread == LANES), len(loops))
+        seen: dict[tuple[int, object, object], set[tuple[tuple[int, ...], ir.Buffer, bool, int]]] = defaultdict(set)
         for thread in itertools.product(*(range(arith.evaluate(loop.extent, values)) for loop in loops)):
-            epoch = 0
+            epoch = meetings = 0  # barriers of the block, and any
             own = values | {loop.var: number for loop, number in zip(loops, thread, strict=True)}
             for buffer, place, writes in _events(body, own):
                 if buffer is None:
-                    epoch += 1
+                    epoch += not place
+                    meetings += 1
+                elif buffer.scope == SUBGROUP:
+                    seen[-1, buffer, place].add((thread, buffer, writes, meetings))
                 elif buffer not in private:
-                    seen[epoch, buffer, place].add((thread, buffer, writes))
+                    seen[epoch, buffer, place].add((thread, buffer, writes, epoch))
                     shape = tuple(arith.evaluate(extent, values) for extent in buffer.shape)
                     if buffer in offsets and all(0 <= index < extent for index, extent in zip(place, shape, strict=True)):
                         flat = int(np.ravel_multi_index(place, shape)) if shape else 0
-                        seen[epoch, buffer.scope, offsets[buffer] + flat * buffer.dtype.bytes].add((thread, buffer, writes))
+                        seen[epoch, buffer.scope, offsets[buffer] + flat * buffer.dtype.bytes].add((thread, buffer, writes, epoch))
         for (_, at, _), touches in seen.items():
             for one, other in itertools.combinations(touches, 2):
-                if one[0] != other[0] and (one[2] or other[2]) and (one[1] is at or one[1] is not other[1]):
+                met = one[3] != other[3] and one[0][:lanes] == other[0][:lanes] and one[0][lanes + 1 :] == other[0][lanes + 1 :]
+                if one[0] != other[0] and not met and (one[2] or other[2]) and (one[1] is at or one[1] is not other[1]):
                     return True
     return False
 
@@ -204,8 +210,8 @@ def _events(stmt: ir.Stmt, values: dict[arith.Expr, int]) -> Iterator[tuple[ir.B
         if isinstance(node, ir.Load):
             yield node.buffer, tuple(arith.evaluate(index, values) for index in node.indices), False
     match stmt:
-        case ir.Barrier():
-            yield None, (), False
+        case ir.Barrier(over=over):
+            yield None, tuple(map(len, over)), False
         case ir.Store(buffer=buffer, indices=indices):
             yield buffer, tuple(arith.evaluate(index, values) for index in indices), True
         case ir.For(var=var, extent=extent, body=body):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from inlaid.errors import ScheduleError, VerifyError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structural_key
-from inlaid.tensor.analysis.memory_scopes import check_scopes, places
+from inlaid.tensor.analysis.memory_scopes import SUBGROUP, check_scopes, places
 from inlaid.tensor.analysis.races import Races, check_races
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import run
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.barriers import to_spmd
+from inlaid.tensor.transform.rewrite import Rewriter
 
 from .fork_join import NAMED, SCOPES, SHARED, barriers_of, inputs_of, programs, races, without
 
@@ -59,6 +61,69 @@ def test_random_programs(program: ir.LoopProgram) -> None:
         for barrier in barriers_of(kernel):
             assert checker.problems([barrier]) and Races(without(kernel, barrier), offsets).problems()
             assert races(without(kernel, barrier), offsets)
+
+
+@settings(deadline=None, max_examples=25)
+@given(programs(), st.sampled_from(["a", "b", "ab"]))
+def test_random_programs_of_subgroups(program: ir.LoopProgram, registers: str) -> None:
+    """The same with buffers that are registers of a subgroup: a barrier is one of the block where other memory needs it."""
+    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    moved = {item: ir.Buffer(item.name, item.shape, item.dtype, SUBGROUP) for item in local if item.name in registers}
+    program = Rewriter(buffers=moved).program(program)
+    kernel = to_spmd(program, SCOPES, subgroup=8)
+    checker, racy = Races(kernel), races(kernel, {})
+    assert bool(checker.problems()) == racy
+    assert structural_key(parse(show(kernel))) == structural_key(kernel)
+    if not racy:
+        x = np.arange(8, dtype=np.int32) * 7
+        for seed in (0, 1):
+            np.testing.assert_array_equal(run(kernel, [x], seed=seed)[0], run(program, [x], seed=seed + 1)[0])
+        for barrier in barriers_of(kernel):
+            assert checker.problems([barrier]) and races(without(kernel, barrier), {})
+            assert isinstance(barrier, ir.Barrier)
+            # Of loops whose barriers are all of subgroups, the verifier knows less than the detector does.
+            assert barrier.over or checker.problems(within=[barrier])
+
+
+SUBGROUPS = """
+program f(x: int32[4, 8]) -> (y: int32[4, 8]):
+  alloc p: int32[4, 8] in "subgroup"
+  alloc s: int32[4, 8] in "shared"
+  for r in 4, thread, "threadIdx.y":
+    for t in 8, thread, "threadIdx.x":
+      p[r, t] = x[r, t]
+      s[r, t] = x[r, t]
+      barrier over "threadIdx.x"
+      y[r, t] = BODY
+"""
+
+
+def test_registers_of_a_subgroup() -> None:
+    """Its threads alone read them, after any barrier; a barrier of theirs orders nothing else."""
+    own = SUBGROUPS.replace("BODY", "p[r, (7 + (t * -1))]")
+    check_races(parse(own))
+    verify(parse(own))
+    x = np.arange(32, dtype=np.int32).reshape(4, 8)
+    for seed in SEEDS:
+        np.testing.assert_array_equal(run(parse(own), [x], seed=seed)[0], x[:, ::-1])
+    mutants = {
+        "race for p": [
+            own.replace('      barrier over "threadIdx.x"\n', ""),
+            own.replace("p[r, (7", "p[(3 + (r * -1)), (7"),
+            own.replace("p[r, (7", "p[(3 + (r * -1)), (7").replace('barrier over "threadIdx.x"', "barrier"),
+            own.replace("p[r, t] = x", "p[(r // 2), t] = x"),
+        ],
+        "race for s": [SUBGROUPS.replace("BODY", "s[r, (7 + (t * -1))]")],
+        "expected all threads to reach a barrier": [
+            own.replace('      barrier over "threadIdx.x"', '      if index(bool, (r < 2)):\n        barrier over "threadIdx.x"')
+        ],
+    }
+    for message, texts in mutants.items():
+        for text in texts:
+            with pytest.raises(ScheduleError, match=message):
+                check_races(parse(text))
+    with pytest.raises(VerifyError, match=r"a barrier over threadIdx.z: expected loops over all around it"):
+        verify(parse(own.replace('over "threadIdx.x"', 'over "threadIdx.z"')))
 
 
 def kernel_of(body: str, head: str = "x: float32[4, 8]) -> (y: float32[4, 8]") -> ir.LoopProgram:

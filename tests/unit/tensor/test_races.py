@@ -246,7 +246,7 @@ program collects(x: float32[64]) -> (y: float32[64]):
             .replace("t in 32", "t in m")
             .replace("n: int64[]", "z: float32[m]")
             .replace("  for b", "  size m: 1..\n  for b", 1)
-            .replace("write", ""),
+            .replace("s[(k % 2), t] =", "s[(k % 2), (t // 2)] ="),
             "",
         ),
     ],

@@ -80,6 +80,10 @@ class ThreadDialect(Protocol):
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         """The bits of a scalar (`lanes` 0) or vector as another type of as many bits."""
 
+    def shuffle(self, value: str, lane: str, width: int) -> str:
+        """The scalar `value` of another thread. `lane`, modulo `width`, a power of two, is the number of that thread in the aligned
+        group of `width` threads of a subgroup. All threads of the block reach it. Printed only where the target has `shuffles`."""
+
     def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
         """A vector from memory qualified by `space`, at a multiple of `aligned` bytes."""
 

@@ -14,6 +14,7 @@ from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_indices import helpers
 from inlaid.codegen.launch_plan import AXES, ThreadKernel
 from inlaid.codegen.threads.dialect import ThreadDialect
+from inlaid.codegen.threads.exchange import shuffled
 from inlaid.codegen.threads.indices import index_type
 from inlaid.codegen.threads.lanes import cut_lanes
 from inlaid.codegen.threads.narrow_floats import as_functions
@@ -47,7 +48,7 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     sizes = size_vars(program)
     program = legalise(expand_program(program), c_values.NATIVE, dialect.converted)
     program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)
-    program = narrow(program)
+    program = narrow(shuffled(program))
     ranges = Ranges(program)
     return _ThreadKernel(kernel, program, sizes, dialect, index_type(program, ranges), ranges, offsets).print()
 
@@ -242,6 +243,7 @@ class _ThreadKernel(WideExpressions):
         if not isinstance(size, int):
             raise Unsupported(f"local buffer {buffer.name} of shape {buffer.shape} has no constant size")
         self.spaces[buffer] = ""
+        self.named.pop(buffer, None)  # that of a copy of the statements, which peeling, unrolling or `cut_lanes` made
         if self.lane is not None:
             self.private.add(buffer)
             size *= self.lanes
@@ -251,7 +253,6 @@ class _ThreadKernel(WideExpressions):
 
     def _declare_names(self, buffer: ir.Buffer, name: str) -> bool:
         """Declare the elements of a buffer as named values; False where their indices are not constant."""
-        self.named.pop(buffer, None)  # that of a copy of the statements, which unrolling made
         width, end = width_of(buffer, self.bodies[buffer], self.dialect.lanes)
         if not width or (end > MOST_NAMES and buffer.scope != "register"):
             return False

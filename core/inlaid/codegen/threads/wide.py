@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from inlaid import arith
+from inlaid.codegen.c import c_type
 from inlaid.codegen.c_values import ATOM, Text
+from inlaid.codegen.threads.exchange import SHUFFLE
 from inlaid.codegen.threads.narrow_floats import DECODE, ENCODE
 from inlaid.codegen.threads.vectors import Wide, signed
 from inlaid.codegen.threads.wide_memory import WideMemory
@@ -50,7 +52,7 @@ class WideExpressions(WideMemory):
         if isinstance(expr, ir.Load):
             return self.load(expr)
         if isinstance(expr, ir.CallIntrinsic):
-            return self._converted(expr)
+            return self._shuffle(expr) if expr.name == SHUFFLE else self._converted(expr)
         if self.lane is None:
             return self._scalar(expr)
         match expr:
@@ -92,6 +94,15 @@ class WideExpressions(WideMemory):
         if isinstance(text, Wide):
             return self.vectors.value(spelled(text.code, dtype(name), text.lanes), expr.dtype, text.lanes)
         return Text(spelled(text.code, dtype(name), 0), ATOM)
+
+    def _shuffle(self, expr: ir.CallIntrinsic) -> Text:
+        value, lane, width = expr.args
+        assert isinstance(width, ir.Const)
+        code = self.value(value).code
+        if expr.dtype is _BOOL:
+            code = f"({c_type(_BOOL)})({code})"
+        found = self.dialect.shuffle(code, self.value(lane).code, int(width.value))
+        return Text(f"{found} != 0") if expr.dtype is _BOOL else Text(found, ATOM)
 
     def _widened(self, text: Text, of: DType) -> Wide:
         if isinstance(text, Wide):

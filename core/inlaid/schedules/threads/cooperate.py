@@ -1,4 +1,4 @@
-"""Teams of threads that reduce rows together, through memory that they share."""
+"""Teams of threads that reduce rows together, through memory that they share, and registers of one another in a subgroup."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.shape import axis_loops, blocks_of, loop_extent
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.memory_scopes import SUBGROUP
 from inlaid.tensor.schedule import Schedule
 
+SUBGROUPS = "threadIdx.y"
 STEP = 4
 """Partial results that a thread puts together at a time, until so many are left: halves take fewer additions one after another, but
 twice the barriers."""
@@ -19,12 +21,22 @@ twice the barriers."""
 @dataclass(frozen=True)
 class Team:
     """`size` threads, along one `axis`, share a row; along the other, `rows`, a block has several rows. `scope` is the memory that
-    they share: neighbouring threads along x touch neighbouring elements of it, which lie in different banks."""
+    they share: neighbouring threads along x touch neighbouring elements of it, which lie in different banks.
+
+    lanes: threads that read one another's registers, neighbours along the axis, which is x then; 1 for none. A team of several
+    subgroups has these along `SUBGROUPS`, its rows along a third axis.
+    """
 
     size: int
     axis: str
     rows: str
     scope: str
+    lanes: int = 1
+
+    @property
+    def result(self) -> str:
+        """The scope of what one thread works out and all read."""
+        return SUBGROUP if 1 < self.lanes == self.size else self.scope
 
 
 def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team, lanes: int = 1) -> None:
@@ -36,7 +48,8 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team, lanes:
     for rows: for t in 2, threads: ...
     for rows: acc[row] = last[row, 0] + last[row, 1]
 
-    where `own` is a vector of several `lanes`, which divide the innermost extent.
+    where `own` is a vector of several `lanes`, which divide the innermost extent. In a team with subgroups, `part` and `less` are
+    registers of theirs, as far as both are of one subgroup.
     """
     reducing = reducing_loops(s, name)
     if not reducing:
@@ -51,15 +64,42 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team, lanes:
         (loop,) = reducing_loops(s, name)
         thread, _ = s.split(loop, (team.size, lanes))
     _store_parts(s, name, thread, group, team, vectors)
-    length = team.size
-    while length > STEP:
-        length //= STEP
-        (loop,) = reducing_loops(s, name)
-        _, place = s.split(loop, (None, length))
-        _store_parts(s, name, place, group, team)
+    if team.lanes > 1:
+        _reduce_subgroups(s, name, group, team)
+    else:
+        length = team.size
+        while length > STEP:
+            length //= STEP
+            (loop,) = reducing_loops(s, name)
+            _, place = s.split(loop, (None, length))
+            _store_parts(s, name, place, group, team)
     for loop in reducing_loops(s, name):
         s.unroll(loop)
     work_in_team(s, name, group, team, 0)
+
+
+def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> None:
+    """
+    for k in 64: acc[row] += part[row, k]
+    becomes
+    for g in 2, subgroups: for t in 16, lanes: less[row, g * 16 + t] = part[row, g * 32 + t] + part[row, g * 32 + 16 + t]
+    and so on, up to one value for each subgroup, in memory that the team shares, or two in all
+    for g in 2: acc[row] += last[row, g]
+    """
+    several = team.size > team.lanes
+    lanes = team.lanes
+    while lanes > (1 if several else 2):
+        lanes //= 2
+        (loop,) = reducing_loops(s, name)
+        if lanes == 1:
+            place, _ = s.split(loop, (None, 2))
+        elif several:
+            subgroup, half, lane = s.split(loop, (None, 2, lanes))
+            s.reorder(subgroup, lane, half)
+            place = s.fuse(subgroup, lane)
+        else:
+            _, place = s.split(loop, (2, lanes))
+        _store_parts(s, name, place, group, team, lanes=lanes)
 
 
 def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns: int, lanes: int = 1) -> None:
@@ -85,14 +125,29 @@ def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns:
         count = max(min(team.size, extent.value), 1) if isinstance(extent, arith.Const) else team.size
         outer, thread = s.split(last, (None, count))
         s.reorder(*rows, thread, *inner[len(rows) : -1], outer)
-        s.bind(thread, team.axis)
+        _bind_team(s, thread, count, team, team.lanes)
     for row in rows:
         s.bind(row, team.rows)
 
 
-def _store_parts(s: Schedule, name: str, thread: Var, group: Var | None, team: Team, vectors: str | None = None) -> None:
+def _bind_team(s: Schedule, thread: Var, count: int, team: Team, lanes: int) -> None:
+    """Bind a loop of `count` iterations to the threads of a team, `lanes` of them to each subgroup."""
+    if team.lanes == 1 or count <= lanes:
+        s.bind(thread, team.axis)
+    elif lanes == 1:
+        s.bind(thread, SUBGROUPS)
+    else:
+        subgroup, lane = s.split(thread, (None, lanes))
+        s.bind(subgroup, SUBGROUPS)
+        s.bind(lane, team.axis)
+
+
+def _store_parts(
+    s: Schedule, name: str, thread: Var, group: Var | None, team: Team, vectors: str | None = None, lanes: int = 0
+) -> None:
     """Let each iteration of a loop of a reduction work out a partial result in a register of its own thread, and store it once;
-    from what the block `vectors` works out in lanes before, if that is named."""
+    from what the block `vectors` works out in lanes before, if that is named. `lanes` of the threads of each subgroup do so, where
+    it puts together what those of a subgroup have worked out; else all."""
     place = _rank(s, name) if team.axis == "threadIdx.x" else 0
     part = s.rfactor(name, thread, place)
     made = next(block for block in blocks_of(s.program) if block.name == part)
@@ -108,12 +163,13 @@ def _store_parts(s: Schedule, name: str, thread: Var, group: Var | None, team: T
     if vectors is not None:
         s.compute_at(vectors, own)
         _reduce_lanes(s, vectors)
+    if vectors is not None or lanes:
         for loop in _inside(s, part, own):
             s.unroll(loop)
     for row in rows:
         s.bind(row, team.rows)
-    s.bind(own, team.axis)
-    s.set_scope(made.body.buffer.name, team.scope)
+    _bind_team(s, own, team.size // team.lanes * lanes or team.size, team, lanes or team.lanes)
+    s.set_scope(made.body.buffer.name, SUBGROUP if team.lanes > 1 != lanes else team.scope)
 
 
 def _rank(s: Schedule, name: str) -> int:

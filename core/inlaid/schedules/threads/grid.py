@@ -31,6 +31,12 @@ def shared_scope(context: KernelContext) -> MemoryScope | None:
     return next((scope for scope in context.capabilities.scopes if scope.owner == SCOPE_OWNER), None)
 
 
+def exchanging(context: KernelContext) -> int:
+    """How many threads, neighbours along x, read one another's registers; 1 where none do."""
+    threads = threads_of(context)
+    return threads.subgroup if threads.shuffles else 1
+
+
 def expected(extent: arith.Expr) -> int:
     """A size, or what is assumed of a symbolic one."""
     return arith.size_hint(arith.unwrap(extent))

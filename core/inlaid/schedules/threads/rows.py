@@ -16,7 +16,7 @@ from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops, blocks_of, is_static, loop_extent, present
 from inlaid.schedules.threads.cooperate import Team, reduce_in_team, reducing_loops, work_in_team
 from inlaid.schedules.threads.elementwise import lanes_of
-from inlaid.schedules.threads.grid import BLOCKS, bind_flat, expected, shared_scope, threads_of
+from inlaid.schedules.threads.grid import BLOCKS, bind_flat, exchanging, expected, shared_scope, threads_of
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
@@ -202,8 +202,10 @@ def _together(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[Var],
     assert scope is not None, "threads put partial results together in memory that they share"
     width = threads_of(context).vector_bytes if kernel.along else 0
     lanes = {block.name: lanes_of(block, width) for block in blocks_of(s.program)}
-    axes = ("threadIdx.x", "threadIdx.y") if kernel.along else ("threadIdx.y", "threadIdx.x")
-    team = Team(size, *axes, scope.name)
+    team = Team(size, "threadIdx.y", "threadIdx.x", scope.name)
+    if kernel.along:
+        exchanged = min(size, exchanging(context))
+        team = Team(size, "threadIdx.x", "threadIdx.z" if 1 < exchanged < size else "threadIdx.y", scope.name, exchanged)
     group = None
     if rows:
         *outer, row = rows
@@ -226,4 +228,4 @@ def _together(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[Var],
     if group is not None:
         s.bind(group, BLOCKS)
     for name in kernel.scalars:
-        s.set_scope(name, scope.name)
+        s.set_scope(name, team.result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inlaid import arith
@@ -15,14 +15,20 @@ def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr]
     tell the expression, which may be such a number again, and digits that cover a part of it tell a remainder. A digit is one of
     each expression that differs by multiples of its reach.
     """
+    return all_determined({var: extent}, indices, ranges)
+
+
+def all_determined(extents: Mapping[arith.Var, arith.Expr], indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
+    """The same for several variables, by their extents."""
     analyzer = arith.Analyzer(ranges)
-    if analyzer.prove(arith.compare("<=", extent, 1)):
+    wanted = {var for var, extent in extents.items() if not analyzer.prove(arith.compare("<=", extent, 1))}
+    if not wanted:
         return True
     told = _Told(analyzer, ranges)
     known = [analyzer.simplify(index) for index in indices]
     for index in (*known, *known):  # what one tells may be what another lacks
         told.learn(index)
-    return var in told.variables
+    return wanted <= told.variables
 
 
 @dataclass

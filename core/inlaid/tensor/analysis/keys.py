@@ -163,8 +163,8 @@ class _Walk:
                 return self._number(
                     "intrinsic", name, tuple(map(self._region, regions)), access, tuple(map(self._expr, args)), over
                 )
-            case ir.Barrier():
-                return self._number("barrier")
+            case ir.Barrier(over=over):
+                return self._number("barrier", over)
         raise AssertionError(f"{type(stmt).__name__} is no statement")
 
     def _block(self, block: ir.Block) -> int:

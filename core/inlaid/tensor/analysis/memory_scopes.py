@@ -13,7 +13,12 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import buffers_of
 from inlaid.types import MemoryScope
 
-BUILT_IN = ("", "register")
+SUBGROUP = "subgroup"
+"""The scope of registers that the threads of a subgroup read of one another: each thread writes elements of its own, and reads
+those of threads that differ from it along x alone. Where there are no subgroups, `to_spmd` refuses it."""
+LANES = "threadIdx.x"
+"""The axis along which the threads of a subgroup differ."""
+BUILT_IN = ("", "register", SUBGROUP)
 """Scopes of every target: main memory, and registers without numbers."""
 _OWNERS = {"device": 0, "block": 1, "thread": 2}
 """Owners of memory, the few first. Lanes of a vector, which own none, are 3."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,21 +12,29 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.digits import determined
+from inlaid.tensor.analysis.digits import all_determined
 
 Values = Mapping[arith.Expr, arith.Expr]
 _Array = np.ndarray[Any, Any]
 _Counts = dict[arith.Expr, int]
+_Parts = tuple[arith.Linear, arith.Expr, arith.Linear]
+"""An index as what threads share, what is enumerated, and the rest."""
+_Column = tuple[arith.Expr, arith.Expr, int, int]
+"""An index of two accesses by their own variables, by how much the first is ahead, and modulo what they agree (0: exactly)."""
 _MOST_ELEMENTS = 1 << 10
 """Elements that one thread touches by one access: more are not enumerated."""
 _MOST_CASES = 64
+_MOST_POINTS = 1 << 14
+_MOST_TABLES = 256
+"""Points of a table that is kept, and tables that are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """What a statement does with one element of a buffer, or with each of several, where `guards` hold. `free` are the variables,
     besides those of threads, whose values threads do not share, by their extents (None: any value); `over` are the axes of threads
-    that do it together; `rounds` tell iterations of the loops around apart."""
+    that do it together; `rounds` tell iterations of the loops around apart; `met` are the axes along which threads have met
+    since."""
 
     stmt: ir.Stmt
     buffer: ir.Buffer
@@ -36,6 +44,7 @@ class Access:
     free: Mapping[arith.Expr, arith.Expr | None]
     rounds: tuple[tuple[arith.Expr, int], ...]
     over: tuple[str, ...]
+    met: tuple[str, ...] = ()
 
     def at(self, values: Values) -> Access:
         """The access with values put in for variables that threads share."""
@@ -61,13 +70,20 @@ class Overlaps:
         self._bounds = bounds
         self._analyzer = analyzer
         self._offsets = offsets
+        self._forms: dict[Access, _Form] = {}
+        self._tables: dict[object, _Table] = {}
 
     def find(self, first: Access, second: Access) -> Overlap | None:
-        """Two different threads, the one with `first` and the other with `second`; None where there are none."""
+        """Two different threads that have not met since `first`, the one with it and the other with `second`; None where there are
+        none."""
         if first.buffer is not second.buffer:
             first, second = self._in_bytes(first, second)
-        elif first.point == second.point and not first.over + second.over and self._tells_thread(first):
+            return self._compared(first, second, _MOST_CASES)
+        if first.point == second.point and not first.over + second.over and self._tells_thread(first):
             return None
+        for access in (first, second):
+            if access not in self._forms:
+                self._forms[access] = self._form(access)
         return self._compared(first, second, _MOST_CASES)
 
     def _in_bytes(self, *accesses: Access) -> Iterator[Access]:
@@ -88,7 +104,7 @@ class Overlaps:
             return False
         own = {var: (0, arith.unwrap(extent - 1)) for var, extent in access.free.items() if extent is not None}
         bounds = {**self._bounds, **own}
-        return all(determined(loop.var, loop.extent, access.point, bounds) for loop in self.axes.values())
+        return all_determined({loop.var: loop.extent for loop in self.axes.values()}, access.point, bounds)
 
     def _compared(self, first: Access, second: Access, most: int) -> Overlap | None:
         """Where there is doubt, variables that threads share are taken case by case, `most` cases in all."""
@@ -120,36 +136,36 @@ class Overlaps:
         return None
 
     def _enumerated(self, first: Access, second: Access) -> Overlap | None:
-        counts = [self._counts(access) for access in (first, second)]
-        columns: list[tuple[arith.Expr, arith.Expr, int]] = []
+        forms = [self._forms.get(access) or self._form(access) for access in (first, second)]
+        columns: list[_Column] = []
         doubt = ""
-        for a, b in zip(first.point, second.point, strict=True):
-            shared, own, others = self._parts(a, first, counts[0])
-            other_shared, other_own, more = self._parts(b, second, counts[1])
+        for b, (shared, own, others), (other_shared, other_own, more) in zip(
+            second.point, *(form.parts for form in forms), strict=True
+        ):
             shared = shared.plus(other_shared, -1)
             step = math.gcd(*(count for side in (shared, others, more) for count in side.terms.values()))
             if step:
                 doubt = f"index {b} is not affine in the threads alone, or of too many elements"
+            if not step and shared.constant and isinstance(own, arith.Const) and isinstance(other_own, arith.Const):
+                return None
             if step != 1:
-                columns.append((own + shared.constant, other_own, step))
+                columns.append((own, other_own, shared.constant, step))
         threads = [bound for loop in self.axes.values() if (bound := arith.bounds(loop.extent)[1]) is not None]
         if len(threads) < len(self.axes):
             return Overlap("", "the number of threads has no constant bound")
         if any(not isinstance(loop.extent, arith.Const) for loop in self.axes.values()):
             doubt = doubt or "the number of threads is not constant"
-        tables = [self._table(access, count, threads) for access, count in zip((first, second), counts, strict=True)]
-        keys: list[_Array] = [np.zeros(table.ids.size, np.int64) for table in tables]
-        for *indices, step in columns:
-            values = [table.of(index) for table, index in zip(tables, indices, strict=True)]
-            values = [value % step for value in values] if step else values
-            least = min((int(value.min()) for value in values if value.size), default=0)
-            size = 1 + max((int(value.max()) for value in values if value.size), default=0) - least
-            keys = [key * size + value - least for key, value in zip(keys, values, strict=True)]
-        pair = _two((keys[0], tables[0].ids), (keys[1], tables[1].ids))
+        sides = zip((first, second), forms, strict=True)
+        tables = [self._table(access, form.counts, tuple(threads), first.met) for access, form in sides]
+        pair = _pair(tables[0], tables[1], columns)
         if pair is None:
             return None
         names = " and ".join(self._thread(number, threads) for number in pair)
         return Overlap(names, doubt or tables[0].doubt or tables[1].doubt)
+
+    def _form(self, access: Access) -> _Form:
+        counts = self._counts(access)
+        return _Form(counts, tuple(self._parts(index, access, counts) for index in access.point))
 
     def _counts(self, access: Access) -> _Counts:
         """The variables to enumerate, and how many values each has; the largest are left out where there are too many points."""
@@ -164,7 +180,7 @@ class Overlaps:
             del counts[max(counts, key=counts.__getitem__)]
         return counts
 
-    def _parts(self, index: arith.Expr, access: Access, counts: _Counts) -> tuple[arith.Linear, arith.Expr, arith.Linear]:
+    def _parts(self, index: arith.Expr, access: Access, counts: _Counts) -> _Parts:
         """An index as what threads share, what is enumerated, and the rest."""
         form = self._analyzer.linear(index)
         threads = {loop.var for loop in self.axes.values()}
@@ -181,14 +197,25 @@ class Overlaps:
                 (own if variables <= threads | counts.keys() else others)[atom] = count
         return arith.Linear(shared, form.constant), arith.Linear(own, 0).expr(), arith.Linear(others, 0)
 
-    def _table(self, access: Access, counts: _Counts, threads: list[int]) -> _Table:
+    def _table(self, access: Access, counts: _Counts, threads: tuple[int, ...], met: tuple[str, ...]) -> _Table:
+        """The points of an access, which accesses with the same variables and guards share."""
+        axes = tuple((axis, loop.var) for axis, loop in self.axes.items())
+        own = tuple((var, count, access.free[var]) for var, count in counts.items())
+        key = (axes, threads, own, access.guards, access.over, met)
+        table = self._tables.get(key) or self._table_anew(access, counts, threads, met)
+        if table.ids.size <= _MOST_POINTS and len(self._tables) < _MOST_TABLES:
+            self._tables[key] = table
+        return table
+
+    def _table_anew(self, access: Access, counts: _Counts, threads: tuple[int, ...], met: tuple[str, ...]) -> _Table:
         numbers = [1 if axis in access.over else count for axis, count in zip(self.axes, threads, strict=True)]
         grid = np.indices((*numbers, *counts.values()), sparse=True)
         values = dict(zip((*(loop.var for loop in self.axes.values()), *counts), grid, strict=True))
         # Threads that act together are as one more thread.
         ids: _Array = np.full((*numbers, *counts.values()), math.prod(threads) if access.over else 0)
-        for axis, index in enumerate(grid[: len(threads)]):
-            ids += index * math.prod(threads[axis + 1 :])
+        for axis, (name, index) in enumerate(zip(self.axes, grid, strict=False)):
+            if name not in met:
+                ids += index * math.prod(threads[axis + 1 :])
         chosen = np.ones(ids.shape, np.bool_)
         doubt = "" if all(isinstance(access.free[var], arith.Const) for var in counts) else "extents are not constant"
         for guard in map(self._analyzer.simplify, access.guards):
@@ -204,6 +231,14 @@ class Overlaps:
 
 
 @dataclass(frozen=True, slots=True)
+class _Form:
+    """The variables of an access to enumerate, by how many values they have, and its indices."""
+
+    counts: _Counts
+    parts: tuple[_Parts, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Table:
     """The points of an access: values of variables, where its guards hold, the numbers of threads there, and what is not known."""
 
@@ -215,6 +250,22 @@ class _Table:
     def of(self, index: arith.Expr) -> _Array:
         """The values of an index at the points."""
         return np.broadcast_to(_evaluated(index, self.values), self.chosen.shape)[self.chosen]
+
+
+def _pair(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[int, int] | None:
+    """Two different threads whose points agree in all columns; None where there are none."""
+    if not first.ids.size or not second.ids.size:
+        return None
+    keys: list[_Array] = [np.zeros(table.ids.size, np.int64) for table in (first, second)]
+    for own, other, ahead, step in columns:
+        values = [first.of(own) + ahead, second.of(other)]
+        values = [value % step for value in values] if step else values
+        lows, highs = zip(*((int(value.min()), int(value.max())) for value in values), strict=True)
+        if max(lows) > min(highs):
+            return None
+        least, size = min(lows), 1 + max(highs) - min(lows)
+        keys = [key * size + value - least for key, value in zip(keys, values, strict=True)]
+    return _two((keys[0], first.ids), (keys[1], second.ids))
 
 
 def _two(first: tuple[_Array, _Array], second: tuple[_Array, _Array]) -> tuple[int, int] | None:

@@ -14,6 +14,7 @@ from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.analysis.overlap import Access, Overlaps, Values
 from inlaid.tensor.text import show, show_stmt
 from inlaid.types import dtype
@@ -28,7 +29,8 @@ _INT64 = dtype("int64")
 
 def check_races(program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
     """Check that no two threads of a block touch one element between two barriers, one of them writing, and that all threads reach
-    each barrier and each collective intrinsic. Loops bound to threads are perfect nests, at whose start and end all threads are
+    each barrier and each collective intrinsic. In scope `SUBGROUP`, threads of different subgroups never meet; elsewhere, a barrier
+    over some axes is none. Loops bound to threads are perfect nests, at whose start and end all threads are
     together. Buffers of a scope whose bytes overlap by `offsets` count as one. Expects no blocks.
 
     Raises `ScheduleError`, which names the buffer, both accesses, the loop that carries the race and two threads, and shows the
@@ -88,6 +90,7 @@ class Races:
         self._private: set[ir.Buffer] = set()
         self._axes: dict[str, ir.For] = {}
         self._without: Collection[ir.Stmt] = ()
+        self._within: Collection[ir.Stmt] = ()
         self._made: dict[object, tuple[Access, ...]] = {}
         self._moved: dict[object, Access] = {}
         self._clashes: dict[tuple[Access, Access], Problem | None] = {}
@@ -95,9 +98,10 @@ class Races:
         self._symbols: dict[object, arith.Var] = {}
         self._found: dict[Problem, None] = {}
 
-    def problems(self, without: Collection[ir.Stmt] = ()) -> list[Problem]:
-        """What is wrong with the program without some of its barriers. A problem that stays is the same object."""
-        self._without = without
+    def problems(self, without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> list[Problem]:
+        """What is wrong with the program without some of its barriers, and with others `within` subgroups, over `LANES`. A problem
+        that stays is the same object."""
+        self._without, self._within = without, within
         self._found = {}
         self._nests(self._program.body, _Where())
         return list(self._found)
@@ -125,7 +129,8 @@ class Races:
             if stmt in self._without:
                 return before
             self._reached(stmt, where, where.varying, "a barrier")
-            return {}
+            over = (LANES,) if stmt in self._within else stmt.over
+            return {left: None for access in before if (left := self._after(access, over)) is not None}
         if isinstance(stmt, ir.Seq):
             for item in stmt.stmts:
                 before = self._walk(item, where, before)
@@ -196,8 +201,8 @@ class Races:
     def _surely_stops(self, stmt: ir.Stmt) -> bool:
         """Whether no way through a statement avoids all barriers."""
         match stmt:
-            case ir.Barrier():
-                return stmt not in self._without
+            case ir.Barrier(over=over):
+                return not over and stmt not in self._without and stmt not in self._within
             case ir.If(then=then, otherwise=otherwise):
                 return otherwise is not None and self._surely_stops(then) and self._surely_stops(otherwise)
             case ir.For(extent=extent) if not self._analyzer.prove(arith.compare("<", 0, extent)):
@@ -273,6 +278,18 @@ class Races:
                 for kind in access:
                     writes = kind is ir.Access.WRITE
                     yield Access(stmt, region.buffer, tuple(point), writes, where.guards, free, where.rounds, over)
+
+    def _after(self, access: Access, over: tuple[str, ...]) -> Access | None:
+        """What is left of an open access behind a barrier."""
+        if access.buffer.scope != SUBGROUP:
+            return access if over else None
+        met = tuple(axis for axis in self._axes if axis in (*access.met, LANES))
+        if len(met) == len(self._axes):
+            return None
+        key = (access, met)
+        if key not in self._moved:
+            self._moved[key] = access if met == access.met else replace(access, met=met)
+        return self._moved[key]
 
     def _with(self, access: Access, values: Values) -> Access:
         key = (access, frozenset(values.items()))

@@ -118,8 +118,11 @@ class _Verifier:
                 self._regions(regions)
                 self._values(*args)
                 self._access(stmt)
-            case ir.Barrier():
+            case ir.Barrier(over=over):
                 self._meeting("a barrier")
+                around = [loop.thread for loop in self._around if isinstance(loop, ir.For)]
+                if missing := [axis for axis in over if axis not in around]:
+                    self._fail(f"a barrier over {', '.join(over)}: expected loops over all around it, found none over {missing[0]}")
         self._around.pop()
 
     def _access(self, stmt: ir.Intrinsic) -> None:

@@ -23,16 +23,8 @@ def fail(flag: int, what: str) -> None:
     raise AssertionError(f"an index outside its buffer, or a division by zero, in {what}")
 
 
-def element(array: Array, indices: tuple[int, ...], of: DType) -> tuple[Any, int]:
-    """An element and 0, or anything and a flag when it lies outside."""
-    for index, extent in zip(indices, array.shape, strict=True):
-        if not 0 <= index < extent:
-            return values.carrier(of).type(0), OUT_OF_BOUNDS
-    return values.load(array[indices], of), 0
-
-
 def gather(array: Array, indices: tuple[Any, ...], of: DType) -> tuple[Any, Any]:
-    """The same for arrays of indices."""
+    """Elements and 0 at arrays of indices, or anything and a flag where these lie outside."""
     bad: Any = 0
     inside = []
     for index, extent in zip(indices, array.shape, strict=True):
@@ -51,14 +43,6 @@ def scatter(array: Array, indices: tuple[Any, ...], value: Any, what: str) -> No
     for index, extent in zip(indices, array.shape, strict=True):
         if np.any((index < 0) | (index >= extent)):
             fail(OUT_OF_BOUNDS, what)
-    array[indices] = value
-
-
-def put(array: Array, indices: tuple[int, ...], value: Any, what: str) -> None:
-    """Write one element."""
-    for index, extent in zip(indices, array.shape, strict=True):
-        if not 0 <= index < extent:
-            fail(OUT_OF_BOUNDS, f"{what}, at {list(indices)}")
     array[indices] = value
 
 
@@ -92,7 +76,7 @@ def as_int(value: Any) -> Any:
 
 
 SUPPORT: Mapping[str, Any] = {
-    "np": np, "values": values, "fail": fail, "element": element, "gather": gather, "scatter": scatter, "put": put,
+    "np": np, "values": values, "fail": fail, "gather": gather, "scatter": scatter,
     "strided": strided, "check_index": check_index, "region": region, "as_int": as_int,
 }  # fmt: skip
 """The names that such source knows."""

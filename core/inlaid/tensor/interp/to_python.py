@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -246,6 +246,8 @@ class Emitter:
                 return self.bind(values.constant(value, of)), None
             case ir.Index(index=index):
                 text, flag = self.index(index)
+                if of.kind == "bool" and not self.lanes:
+                    return self.temporary(f"np.bool_({text} != 0)"), flag
                 return self.temporary(f"values.from_index({text}, {self.bind(of)})"), flag
             case ir.Load(buffer=buffer, indices=indices):
                 return self._load(buffer, indices)
@@ -282,10 +284,29 @@ class Emitter:
         if buffer in self.privates:
             return self.privates[buffer], None
         parts = [self.index(index) for index in indices]
-        place = "".join(f"{text}, " for text, _ in parts)
         array = self._array(buffer)
-        name = self.temporary(f"{'gather' if self.lanes else 'element'}({array}, ({place}), {self.bind(buffer.dtype)})")
-        return f"{name}[0]", self._any(f"{name}[1]", *(flag for _, flag in parts))
+        if self.lanes:
+            place = "".join(f"{text}, " for text, _ in parts)
+            name = self.temporary(f"gather({array}, ({place}), {self.bind(buffer.dtype)})")
+            return f"{name}[0]", self._any(f"{name}[1]", *(flag for _, flag in parts))
+        place, inside = self._place(buffer, array, [text for text, _ in parts])
+        value, flag = f"t{next(self._names)}", f"t{next(self._names)}"
+        of = values.carrier(buffer.dtype)
+        self.line(f"if {inside}:")
+        self.line(f"    {flag} = 0")
+        converted = "" if of == buffer.dtype.numpy else f".astype({self.bind(of)})"
+        self.line(f"    {value} = {array}[{place}]{converted}")
+        self.line(f"else: {value}, {flag} = {self.bind(of.type(0))}, {OUT_OF_BOUNDS}")
+        return value, self._any(flag, *(flag for _, flag in parts))
+
+    def _place(self, buffer: ir.Buffer, array: str, indices: Sequence[str]) -> tuple[str, str]:
+        """Names of the indices of an element, as a subscript, and the condition that they lie inside."""
+        names = [text if text.isidentifier() or text.isdecimal() else self.temporary(text) for text in indices]
+        extents = [f"{array}.shape[{axis}]" for axis in range(len(names))]
+        if array == self.buffers[buffer]:
+            extents = [str(extent) for extent in capacity(buffer, self.sizes, self._moving)]
+        inside = " and ".join(f"0 <= {name} < {extent}" for name, extent in zip(names, extents, strict=True))
+        return "".join(f"{name}, " for name in names) or "()", inside or "True"
 
     def _array(self, buffer: ir.Buffer) -> str:
         """The array of a buffer; one whose shape the kernel works out is viewed at its present size."""
@@ -347,8 +368,8 @@ class Emitter:
                 self._collective(stmt)
             case ir.Intrinsic():
                 self._intrinsic(stmt)
-            case ir.Barrier():
-                self.line(f"yield {self.bind(stmt)}, (), {self._count(self._axes)}")
+            case ir.Barrier(over=over):
+                self._meet(stmt, over or tuple(self._axes))
             case _:
                 raise AssertionError(f"{type(stmt).__name__} is no statement")
 
@@ -402,12 +423,15 @@ class Emitter:
 
     def _collective(self, stmt: ir.Intrinsic) -> None:
         """Threads wait for those of their group, one of which runs the intrinsic."""
-        group = "".join(f"{variable}, " for axis, (variable, _) in self._axes.items() if axis not in stmt.over)
-        stop = f"yield {self.bind(stmt)}, ({group}), {self._count(stmt.over)}"
-        self.line(stop)
+        self._meet(stmt, stmt.over)
         first = " and ".join(f"{self._axes[axis][0]} == 0" for axis in stmt.over)
         self._inside(f"if {first}:", lambda: self._intrinsic(stmt))
-        self.line(stop)
+        self._meet(stmt, stmt.over)
+
+    def _meet(self, stmt: ir.Stmt, over: Collection[str]) -> None:
+        """Each thread waits for those that differ from it along some axes alone."""
+        group = "".join(f"{variable}, " for axis, (variable, _) in self._axes.items() if axis not in over)
+        self.line(f"yield {self.bind(stmt)}, ({group}), {self._count(over)}")
 
     def _count(self, axes: Iterable[str]) -> str:
         return " * ".join(self._axes[axis][1] for axis in axes)
@@ -417,7 +441,7 @@ class Emitter:
             self.privates[buffer] = self.temporary(self.bind(values.load(values.poison((), buffer.dtype), buffer.dtype)))
             return
         shape = capacity(buffer, self.sizes, self._moving)
-        self.buffers[buffer] = self.temporary(f"values.poison({shape}, {self.bind(buffer.dtype)})")
+        self.buffers[buffer] = self.temporary(f"{self.bind(values.poison(shape, buffer.dtype))}.copy()")
 
     def _block(self, block: ir.Block) -> None:
         for item, binding in zip(block.iters, block.bindings, strict=True):
@@ -443,10 +467,16 @@ class Emitter:
         if store.buffer in self.privates:
             self.line(f"{self.privates[store.buffer]} = {text}")
             return
-        place = "".join(f"{self.integer(index, what)}, " for index in store.indices)
+        indices = [self.integer(index, what) for index in store.indices]
         array = self._array(store.buffer)
         stored = text if values.carrier(store.buffer.dtype) == store.buffer.dtype.numpy else self._stored(text, store.buffer.dtype)
-        self.line(f"{'scatter' if self.lanes else 'put'}({array}, ({place}), {stored}, {what!r})")
+        if self.lanes:
+            place = "".join(f"{index}, " for index in indices)
+            self.line(f"scatter({array}, ({place}), {stored}, {what!r})")
+            return
+        place, inside = self._place(store.buffer, array, indices)
+        self.line(f"if {inside}: {array}[{place}] = {stored}")
+        self.line(f"else: fail({OUT_OF_BOUNDS}, {what!r} + f', at {{[{place}]}}')")
 
     def _stored(self, text: str, of: DType) -> str:
         return f"values.stored({text}, {self.bind(of)})"

@@ -10,6 +10,7 @@ from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.digits import determined
 from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.analysis.races import Offsets, Races, variable_bounds
 from inlaid.tensor.primitives.place import failed
 from inlaid.tensor.transform.lower_blocks import guarded, joined, mapped, simplify_program
@@ -20,7 +21,9 @@ _NO_OFFSETS: Offsets = MappingProxyType({})
 _REMEDY = "allocate it inside the loops over threads, or give it a dimension for each axis of threads"
 
 
-def to_spmd(program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Offsets = _NO_OFFSETS) -> ir.LoopProgram:
+def to_spmd(
+    program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Offsets = _NO_OFFSETS, subgroup: int = 0
+) -> ir.LoopProgram:
     """A kernel of one perfect nest of block loops, or none, as what each thread does.
 
         alloc s in "shared": { n[0] = 8; for t in 32, threadIdx.x: s[t] = x[t]; for u in 16, threadIdx.x: y[u] = s[31 - u] }
@@ -29,22 +32,24 @@ def to_spmd(program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Off
 
     Buffers that blocks own are allocated around the threads. Of a buffer that threads own and that lives through several phases,
     each thread gets the part that it uses. A barrier stands between phases, and at the end of a serial loop around phases, unless
-    it is proved that none is needed; `offsets` are the places of buffers that share memory. Whether phases themselves are free of
-    races is for `check_races` to say. Expects no blocks or virtual threads.
+    it is proved that none is needed; `offsets` are the places of buffers that share memory. Where buffers are of scope `SUBGROUP`,
+    a barrier that nothing else needs is one over `LANES`; `subgroup` is the number of threads that read one another's registers.
+    Whether phases themselves are free of races is for `check_races` to say. Expects no blocks or virtual threads.
 
-    Raises `ScheduleError` for scopes that the target does not declare, loops over threads that cannot be one nest, a barrier that
-    only some threads would reach, and threads that share what each should own.
+    Raises `ScheduleError` for scopes that the target does not declare, an axis `LANES` that no subgroup holds, loops over threads
+    that cannot be one nest, a barrier that only some threads would reach, and threads that share what each should own.
     """
     body = program.body
     around: list[ir.For | ir.Let] = []
     while isinstance(body, ir.Let) or (isinstance(body, ir.For) and body.kind is ir.ForKind.THREAD and not body.over_threads):
         around.append(body)
         body = body.body
-    kernel = _Kernel(program, scopes, body)
+    kernel = _Kernel(program, scopes, body, subgroup)
     body = kernel.body()
     for outer in reversed(around):
         body = replace(outer, body=body)
-    return _without_needless(simplify_program(replace(program, body=body)), offsets)
+    program = simplify_program(replace(program, body=body))
+    return _without_needless(program, offsets, any(buffer.scope == SUBGROUP for buffer in kernel.hoisted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +68,15 @@ class _Inside:
 
 
 class _Kernel:
-    def __init__(self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], body: ir.Stmt) -> None:
+    def __init__(self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], body: ir.Stmt, subgroup: int) -> None:
         self._program = program
         self._body = body
         self._owners = {"": "", "register": "thread"} | {scope.name: scope.owner for scope in scopes}
+        self._owners |= {SUBGROUP: "block"} if subgroup else {}
+        self._subgroup = subgroup
         self._analyzer = arith.Analyzer(variable_bounds(program.body))
         self._inner = {stmt.var for stmt in ir.walk_stmts(body) if isinstance(stmt, (ir.For, ir.Let))}
-        self._hoisted: dict[ir.Buffer, None] = {}
+        self.hoisted: dict[ir.Buffer, None] = {}
         self._axes: dict[str, _Axis] = {}
         for stmt in ir.walk_stmts(body):
             if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD:
@@ -80,9 +87,19 @@ class _Kernel:
         body = self._stmt(self._body, _Inside())
         for axis in sorted(self._axes):
             body = ir.For(self._axes[axis].var, self._axes[axis].extent, body, ir.ForKind.THREAD, axis)
-        for buffer in reversed(self._hoisted):
+        for buffer in reversed(self.hoisted):
+            if buffer.scope == SUBGROUP:
+                self._check_lanes(buffer)
             body = ir.Alloc(buffer, body)
         return body
+
+    def _check_lanes(self, buffer: ir.Buffer) -> None:
+        """Check that threads that differ along `LANES` alone are of one subgroup."""
+        lanes = self._axes[LANES].extent if LANES in self._axes else arith.ONE
+        if not isinstance(lanes, arith.Const) or self._subgroup % lanes.value:
+            found = f"expected a divisor of {self._subgroup} as extent of {LANES}, found {lanes}"
+            remedy = "bind shorter loops to it, or give the buffer a scope that a block owns"
+            raise failed(self._program, f"buffer {buffer} in scope {SUBGROUP!r}: {found}", self._body, remedy)
 
     def _add(self, loop: ir.For) -> None:
         """Make an axis as long as a loop over it."""
@@ -172,7 +189,7 @@ class _Kernel:
             return None
         if any(not self._inner.isdisjoint(arith.free_vars(dim)) for dim in stmt.buffer.shape):
             raise failed(self._program, f"buffer {stmt.buffer}: expected a shape that is the same for all threads", stmt)
-        self._hoisted[stmt.buffer] = None
+        self.hoisted[stmt.buffer] = None
         return stmt.body
 
     def _owner(self, alloc: ir.Alloc) -> str:
@@ -275,24 +292,36 @@ def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Exp
 # --- barriers that are not needed -------------------------------------------------------------------------------------
 
 
-def _without_needless(program: ir.LoopProgram, offsets: Offsets) -> ir.LoopProgram:
-    """The program without barriers that no race needs, those inside most loops first."""
+def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool) -> ir.LoopProgram:
+    """The program without barriers that no race needs, those inside most loops first; with `subgroups`, those that only registers
+    of subgroups need are over `LANES`."""
     races = Races(program, offsets)
     known = set(races.problems())
     dropped: list[ir.Stmt] = []
     barriers = _innermost_first(program.body)
+
     # Loops without barriers are told of more exactly in places: what one removal shows, another may use.
-    while needless := [barrier for barrier in barriers if known.issuperset(races.problems([*dropped, barrier]))]:
-        dropped.append(needless[0])
-        barriers.remove(needless[0])
+    def needless() -> ir.Stmt | None:
+        return next((barrier for barrier in barriers if known.issuperset(races.problems([*dropped, barrier]))), None)
+
+    while (barrier := needless()) is not None:
+        dropped.append(barrier)
+        barriers.remove(barrier)
     for problem in races.problems(dropped):
         if problem.diverges:
             raise failed(program, problem.text, problem.at)
 
+    within: list[ir.Stmt] = []
+    for barrier in barriers if subgroups else ():
+        if known.issuperset(races.problems(dropped, [*within, barrier])):
+            within.append(barrier)
+
     def kept(stmt: ir.Stmt) -> ir.Stmt:
+        if stmt in within:
+            return ir.Barrier((LANES,))
         return ir.Seq(()) if stmt in dropped else mapped(stmt, kept)
 
-    return replace(program, body=kept(program.body)) if dropped else program
+    return replace(program, body=kept(program.body)) if dropped or within else program
 
 
 def _innermost_first(body: ir.Stmt) -> list[ir.Stmt]:

@@ -9,7 +9,7 @@ from itertools import groupby
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of, buffers_of, semantic_access, whole
-from inlaid.tensor.analysis.memory_scopes import places
+from inlaid.tensor.analysis.memory_scopes import SUBGROUP, places
 from inlaid.tensor.lower import further_sizes
 from inlaid.tensor.primitives.place import failed
 from inlaid.tensor.transform.barriers import to_spmd
@@ -40,29 +40,30 @@ class Launches:
     kernels: Mapping[str, Kernel]
 
 
-def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> Launches:
+def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> Launches:
     """Host and kernels of a fork-join program.
 
         alloc s: { for b in n // 32, blockIdx.x: for t in 32, threadIdx.x: s[b * 32 + t] = ...; for c in n // 32, blockIdx.x: ... }
     becomes
         alloc s: { intrinsic "f_0" on read x[...], write s[...]; intrinsic "f_1" on read s[...], write y[...] }
 
-    Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`), together with the buffers of blocks and threads
-    around it; statements beside such nests, a kernel of one thread. Serial loops and branches around nests stay with the host,
-    which knows sizes, not data. A size that the program works out itself is read by kernels where it is kept: only launches may not
-    depend on it. Such a program without threads is one kernel. Expects no blocks or virtual threads.
+    Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`, also for `subgroup`), together with the buffers of
+    blocks and threads around it; statements beside such nests, a kernel of one thread. Serial loops and branches around nests stay
+    with the host, which knows sizes, not data. A size that the program works out itself is read by kernels where it is kept: only
+    launches may not depend on it. Such a program without threads is one kernel. Expects no blocks or virtual threads.
 
     Raises `ScheduleError` where data decides what is launched, or a size that the program works out, and as `to_spmd` and `places`
     do.
     """
-    return _Splitter(program, scopes).split()
+    return _Splitter(program, scopes, subgroup).split()
 
 
 class _Splitter:
-    def __init__(self, program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> None:
+    def __init__(self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int) -> None:
         self._program = program
+        self._subgroup = subgroup
         self._scopes = scopes
-        self._own = {"register"} | {scope.name for scope in scopes if scope.owner != "device"}
+        self._own = {"register", SUBGROUP} | {scope.name for scope in scopes if scope.owner != "device"}
         shared = [places(program, scope) for scope in scopes if scope.owner != "thread"]
         self._offsets = {buffer: at for found in shared for buffer, at in found.items()}
         self._kernels: dict[str, Kernel] = {}
@@ -123,7 +124,7 @@ class _Splitter:
         inputs = (*inputs, *(buffer for _, buffer in defines if buffer not in inputs and buffer not in written))
         outputs = tuple(sorted(written, key=[buffer for _, buffer in self._program.defines].__contains__))  # these stand last
         kernel = ir.LoopProgram(name, (*inputs, *given.values()), outputs, body, defines)
-        kernel = to_spmd(replace(kernel, sizes=further_sizes(kernel)), self._scopes, self._offsets)
+        kernel = to_spmd(replace(kernel, sizes=further_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
         owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
         used = {buffer for node in ir.walk_stmts(kernel.body) for buffer in buffers_of(node)}
         offsets = {buffer: at for found in (self._offsets, *owned) for buffer, at in found.items() if buffer in used}

@@ -19,6 +19,8 @@ from inlaid_cuda.options import DEFAULT, HOST, NATIVE, CudaOptions
 
 SHARED = "shared"
 """The memory scope of shared memory."""
+WARP = 32
+"""Threads of a warp."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
         dtypes=tuple(name for name in DTYPES if name != "string"),
         scopes=(MemoryScope(SHARED, "block", found.shared, 16),),
         vector_bits=0,
-        threads=Threads(resident=found.processors * found.threads),
+        threads=Threads(subgroup=WARP, shuffles=True, resident=found.processors * found.threads),
         cores=0,
         in_place=True,
         peak=found.peak,

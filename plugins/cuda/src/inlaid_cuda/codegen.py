@@ -8,7 +8,7 @@ from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.runtime.launch_code import encode_launches
 from inlaid.tensor.region import RegionProgram, kernel_infos
-from inlaid_cuda.capabilities import architecture, capabilities
+from inlaid_cuda.capabilities import WARP, architecture, capabilities
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.nvrtc import compile_cached
 from inlaid_cuda.options import FORMAT, FORMAT_VERSION, HOST, CudaOptions
@@ -24,7 +24,7 @@ class CudaCodegen(Codegen):
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """The region as an artifact. Equal regions give equal bytes. Raises `CompileError` where NVRTC refuses the source,
         `TargetError` where it is not installed."""
-        region = thread_region(unit, self.scopes)
+        region = thread_region(unit, self.scopes, WARP)
         texts = []
         for number, kernel in enumerate(region.kernels):
             context.report("print", number, len(region.kernels))

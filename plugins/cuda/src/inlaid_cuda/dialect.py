@@ -234,6 +234,18 @@ struct inlaid_to_float16 {
 """
 
 
+_SHUFFLE = """\
+// The value of another thread, all of whose warp come here. The last warp of a block may have fewer threads.
+template <class T> inline T inlaid_shuffle(T value, int lane, int width) {
+    const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+    const unsigned first = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32 * 32;
+    const unsigned mask = threads - first < 32 ? (1u << (threads - first)) - 1 : 0xffffffffu;
+    if constexpr (sizeof(T) < 4) return T(__shfl_sync(mask, int(value), lane, width));
+    else return __shfl_sync(mask, value, lane, width);
+}
+"""
+
+
 class CudaDialect:
     """See `inlaid.codegen.threads.dialect.ThreadDialect`."""
 
@@ -245,7 +257,7 @@ class CudaDialect:
         f"{name}x{lanes}": f"typedef inlaid_vector<{kind}, {lanes}> {name}x{lanes};"
         for name, kind in C_TYPES.items()
         for lanes in _LANES
-    }
+    } | {"inlaid_shuffle": _SHUFFLE}
     converted = frozenset(("float16", "bfloat16"))
     device = ""
     shared = ""
@@ -304,6 +316,9 @@ class CudaDialect:
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         return f"inlaid_lanes<inlaid_bits, {c_type(to)}>({value})" if lanes else f"inlaid_bits::of<{c_type(to)}>({value})"
+
+    def shuffle(self, value: str, lane: str, width: int) -> str:
+        return f"inlaid_shuffle({value}, {lane}, {width})"
 
     def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
         return f"inlaid_load<{c_type(of)}, {lanes}, {aligned}>({pointer})"

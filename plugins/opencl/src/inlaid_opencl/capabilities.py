@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from inlaid.errors import TargetError
 from inlaid.plugins import Capabilities, Link, MemoryScope, Threads
 from inlaid.types import DTYPES
-from inlaid_opencl.options import NATIVE, OpenCLOptions
+from inlaid_opencl.options import NATIVE, SHUFFLE, SHUFFLE_STANDARD, OpenCLOptions
 from inlaid_opencl.platforms import find_device
 
 if TYPE_CHECKING:
@@ -45,6 +45,12 @@ ASSUMED = {
 }
 """What compiling for a kind assumes: round numbers of common devices, which bound no particular one."""
 
+_WIDTHS = {
+    "cl_nv_device_attribute_query": "warp_size_nv",
+    "cl_amd_device_attribute_query": "wavefront_width_amd",
+    "cl_intel_required_subgroup_size": "sub_group_sizes_intel",
+}
+"""Extensions, and what they tell the threads of a subgroup by."""
 _WIDEST = 256
 """PoCL may report vectors of 512 bits and yet compile for an older processor, where each is two."""
 _LANES = {"cpu": 4, "gpu": 128, "embedded": 32}
@@ -84,26 +90,33 @@ def _measured() -> Facts:
 
 
 def _threads(device: cl.Device, assumed: Threads) -> Threads:
-    """The threads of a GPU. Only vendors' extensions tell the width of a subgroup without a kernel. Shuffles are left out:
-    the dialect has no words for them."""
-    extensions = device.extensions.split()
-    width = next(
-        (
-            int(getattr(device, name))
-            for extension, name in (
-                ("cl_nv_device_attribute_query", "warp_size_nv"),
-                ("cl_amd_device_attribute_query", "wavefront_width_amd"),
-            )
-            if extension in extensions
-        ),
-        assumed.subgroup,
-    )
+    """The threads of a GPU."""
+    lanes = shuffled_lanes(device)
     return replace(
         assumed,
         block=min(assumed.block, device.max_work_group_size),
-        subgroup=width,
+        subgroup=lanes or _subgroup(device) or assumed.subgroup,
+        shuffles=lanes > 0,
         resident=device.max_compute_units * (1 << 10),
     )
+
+
+def _subgroup(device: cl.Device) -> int:
+    """Threads of the smallest subgroup that the driver may choose; 0 where it does not say. Only vendors' extensions tell without a
+    kernel."""
+    found = next((name for extension, name in _WIDTHS.items() if extension in device.extensions.split()), None)
+    if found is None:
+        return 0
+    width = getattr(device, found)
+    return min(map(int, width), default=0) if isinstance(width, (list, tuple)) else int(width)
+
+
+def shuffled_lanes(device: cl.Device) -> int:
+    """Threads of a subgroup that can read one another's registers: a power of two that divides the width of any subgroup that the
+    driver may choose. 0 where that is not known, or the device cannot."""
+    width = _subgroup(device)
+    able = SHUFFLE in device.extensions.split() and device.opencl_c_version.startswith(f"OpenCL C {SHUFFLE_STANDARD}")
+    return width if able and width > 1 and width.bit_count() == 1 else 0
 
 
 def capabilities(options: OpenCLOptions) -> Capabilities:

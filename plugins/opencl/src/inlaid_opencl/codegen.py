@@ -18,11 +18,13 @@ class OpenCLCodegen(Codegen):
     """Compiles a region without a device: the driver compiles the source where it is loaded."""
 
     def __init__(self, options: OpenCLOptions) -> None:
-        self.scopes = capabilities(options).scopes
+        able = capabilities(options)
+        self.scopes = able.scopes
+        self.subgroup = able.threads.subgroup if able.threads is not None and able.threads.shuffles else 0
 
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """The region as an artifact. Equal regions give equal bytes."""
-        region = thread_region(unit, self.scopes)
+        region = thread_region(unit, self.scopes, self.subgroup)
         texts = []
         for number, kernel in enumerate(region.kernels):
             context.report("print", number, len(region.kernels))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from inlaid.codegen.c import C_TYPES
 from inlaid.types import DType, dtype
+from inlaid_opencl.options import SHUFFLE
 
 _TYPES = {"bool": "uchar", "float32": "float", "float64": "double"}
 _TYPES |= {f"int{bits}": kind for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))}
@@ -25,7 +26,7 @@ _WORDS = """
     inline int kernel local long pipe private read_only read_write register restrict return sampler_t short signed size_t ptrdiff_t
     sizeof static struct switch typedef uchar uint ulong union unsigned ushort void volatile while write_only bool true false
     intptr_t uintptr_t asm typeof barrier ceil clz fabs floor fma fmod get_group_id get_local_id popcount rint sqrt trunc NAN
-    INFINITY NULL fmaf fmodf fabsf floorf ceilf rintf truncf sqrtf
+    INFINITY NULL fmaf fmodf fabsf floorf ceilf rintf truncf sqrtf sub_group_shuffle get_sub_group_local_id
 """
 _PRELUDE = f"""\
 #pragma OPENCL FP_CONTRACT ON
@@ -93,6 +94,37 @@ typedef {kind} inlaid_{kind} __attribute__((aligned({of.bytes})));
 """
 
 
+def _half(lanes: int) -> str:
+    """Conversions of half precision in memory, as an unsigned integer holds it, to float32 and back, to nearest even. All devices
+    have functions for this, which read and write memory; PoCL's are no instructions."""
+    number, code = (f"{kind}{lanes or ''}" for kind in ("float", "ushort"))
+    wide, pick = (lanes, "") if lanes else (4, ".s0")
+    return f"""\
+#if defined(INLAID_CPU) && (defined(__F16C__) || defined(__aarch64__))
+typedef __fp16 inlaid_half_of_{code} __attribute__((ext_vector_type({wide})));
+static {number} inlaid_decode_{code}({code} code) {{
+    union {{ ushort{wide} code; inlaid_half_of_{code} half_; }} both;
+    both.code = code;
+    return __builtin_convertvector(both.half_, float{wide}){pick};
+}}
+static {code} inlaid_encode_{code}({number} value) {{
+    union {{ ushort{wide} code; inlaid_half_of_{code} half_; }} both;
+    both.half_ = __builtin_convertvector((float{wide})(value), inlaid_half_of_{code});
+    return both.code{pick};
+}}
+#else
+static {number} inlaid_decode_{code}({code} code) {{
+    return vload_half{lanes or ""}(0, (const __private half *)&code);
+}}
+static {code} inlaid_encode_{code}({number} value) {{
+    {code} code;
+    vstore_half{lanes or ""}_rte(value, 0, (__private half *)&code);
+    return code;
+}}
+#endif
+"""
+
+
 def _helpers() -> dict[str, str]:
     found = {}
     for name in _TYPES:
@@ -100,7 +132,17 @@ def _helpers() -> dict[str, str]:
             of = dtype(name)
             for action in ("load", "store"):
                 found[f"inlaid_{action}_{_TYPES[name]}{lanes}"] = _memory(of, lanes)
+    for lanes in (0, *_LANES):
+        for action in ("decode", "encode"):
+            found[f"inlaid_{action}_ushort{lanes or ''}"] = _half(lanes)
     return found
+
+
+_SHUFFLE = f"""\
+#pragma OPENCL EXTENSION {SHUFFLE} : enable
+#define inlaid_shuffle(value, lane, width) \\
+    sub_group_shuffle(value, (get_sub_group_local_id() & ~(width - 1u)) + ((uint)(lane) & (width - 1u)))
+"""
 
 
 class OpenCLDialect:
@@ -110,8 +152,8 @@ class OpenCLDialect:
     prelude = _PRELUDE + "".join(_rounding(name, builtin) for name, builtin in _ROUNDING.items())
     words = frozenset(_WORDS.split()) | frozenset(f"{kind}{lanes}" for kind in _TYPES.values() for lanes in (2, 3, 4, 8, 16))
     lanes: tuple[int, ...] = _LANES
-    helpers: Mapping[str, str] = _helpers()
-    converted: frozenset[str] = frozenset()
+    converted = frozenset(("float16",))
+    helpers: Mapping[str, str] = {**_helpers(), "inlaid_shuffle": _SHUFFLE}
     device = "__global"
     shared = "__local"
     static_shared = 1 << 30
@@ -166,13 +208,16 @@ class OpenCLDialect:
         return f"inlaid_convert({self.vector(to, lanes)}, {value})"
 
     def decode(self, code: str, of: DType, lanes: int) -> str:
-        raise NotImplementedError
+        return f"inlaid_decode_ushort{lanes or ''}({code})"
 
     def encode(self, value: str, of: DType, lanes: int) -> str:
-        raise NotImplementedError
+        return f"inlaid_encode_ushort{lanes or ''}({value})"
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         return f"as_{self.vector(to, lanes)}({value})"
+
+    def shuffle(self, value: str, lane: str, width: int) -> str:
+        return f"inlaid_shuffle({value}, {lane}, {width})"
 
     def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
         return f"inlaid_load_{self.vector(of, lanes)}({space}, {pointer})"

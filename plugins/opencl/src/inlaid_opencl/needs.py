@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from inlaid import arith
-from inlaid_opencl.capabilities import SHARED
+from inlaid_opencl.capabilities import SHARED, shuffled_lanes
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -17,19 +17,22 @@ if TYPE_CHECKING:
 _EXTENSIONS = re.compile(r"^\s*#\s*pragma\s+OPENCL\s+EXTENSION\s+(\w+)\s*:\s*enable", re.MULTILINE)
 _DOUBLE = re.compile(r"\bdouble(2|3|4|8|16)?\b")
 """A type name of OpenCL C that only devices with float64 compile."""
+_SHUFFLED = re.compile(r"= inlaid_shuffle\(.*, (\d+)\)")
 _FP64 = "cl_khr_fp64"
-_GROUP, _LOCAL = "work-items", "local-bytes"
+_GROUP, _LOCAL, _LANES = "work-items", "local-bytes", "shuffled-lanes"
 
 
 def needs_of(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
-    """What kernels and their source need: extensions by name, and the most work-items of a group and bytes of local memory, as
-    "work-items=256"."""
+    """What kernels and their source need: extensions by name, and the most work-items of a group, bytes of local memory and
+    work-items that read one another's registers, as "work-items=256"."""
     found = set(_EXTENSIONS.findall(source))
     if _DOUBLE.search(source):
         found.add(_FP64)
     group = max((_group(kernel) for kernel in kernels), default=1)
     local = max((_local(kernel) for kernel in kernels), default=0)
-    sizes = [f"{name}={size}" for name, size, least in ((_GROUP, group, 1), (_LOCAL, local, 0)) if size > least]
+    lanes = max(map(int, _SHUFFLED.findall(source)), default=0)
+    needed = ((_GROUP, group, 1), (_LOCAL, local, 0), (_LANES, lanes, 0))
+    sizes = [f"{name}={size}" for name, size, least in needed if size > least]
     return (*sorted(found), *sizes)
 
 
@@ -60,6 +63,7 @@ def missing(requires: Sequence[str], device: cl.Device) -> str | None:
     limits = {
         _GROUP: ("work-items in a group", device.max_work_group_size),
         _LOCAL: ("bytes of local memory", device.local_mem_size),
+        _LANES: ("work-items that read registers of one another", shuffled_lanes(device)),
     }
     for need in requires:
         name, equals, size = need.partition("=")

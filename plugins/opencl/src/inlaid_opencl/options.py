@@ -9,6 +9,9 @@ from inlaid.errors import TargetError
 FORMAT, FORMAT_VERSION = "opencl-c", 2
 """Of artifacts: a launch plan and OpenCL C source (`inlaid.runtime.launch_code`)."""
 
+SHUFFLE, SHUFFLE_STANDARD = "cl_khr_subgroup_shuffle", "3.0"
+"""The extension by which code reads registers of a subgroup, and the version of OpenCL C that has subgroups."""
+
 NATIVE = "native"
 KINDS = ("cpu", "gpu", "embedded")
 

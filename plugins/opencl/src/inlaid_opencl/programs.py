@@ -10,8 +10,11 @@ from pyopencl import _cl
 from inlaid.cache import Store, caches, digest
 from inlaid.errors import CompileError
 from inlaid_opencl.device import OpenCLDevice
+from inlaid_opencl.options import SHUFFLE, SHUFFLE_STANDARD
 
 OPTIONS = "-cl-std=CL1.2 -w"
+_SUBGROUPS = f"-cl-std=CL{SHUFFLE_STANDARD} -w"
+"""For sources with shuffles."""
 _EXACT = "-cl-fp32-correctly-rounded-divide-sqrt"
 """Where the device can: 2.5 units in the last place are allowed otherwise."""
 _LINES = 12
@@ -25,7 +28,7 @@ def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = 
     """The program of a source, of a binary in the cache (`caches().objects` unless given) where there is one that the driver takes.
     Raises `CompileError` with the first lines of the log where the driver refuses the source."""
     # pyopencl's own `Program` would keep builds in a cache of its own, and warn of logs that are not empty.
-    found, options = device.device, _options(device)
+    found, options = device.device, _options(device, source)
     if found.platform.name in CACHING_DRIVERS:
         return _from_source(source, symbol, device)
     store = caches().objects if store is None else store
@@ -47,15 +50,16 @@ def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = 
     return program
 
 
-def _options(device: OpenCLDevice) -> str:
+def _options(device: OpenCLDevice, source: str) -> str:
+    options = _SUBGROUPS if SHUFFLE in source else OPTIONS
     exact = device.device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
-    return f"{OPTIONS} {_EXACT}" if exact else OPTIONS
+    return f"{options} {_EXACT}" if exact else options
 
 
 def _from_source(source: str, symbol: str, device: OpenCLDevice) -> _cl._Program:
     program = _cl._Program(device.context, source)
     try:
-        program._build(_options(device).encode(), [device.device])
+        program._build(_options(device, source).encode(), [device.device])
     except cl.Error as error:
         log = ""
         if error.code == cl.status_code.BUILD_PROGRAM_FAILURE:

@@ -8,13 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import arith, ops
+from inlaid.errors import ScheduleError
 from inlaid.graph import ir as graph
+from inlaid.lowering.finish import finish
 from inlaid.schedules.threads.rows import RowsRule
 from inlaid.tensor import ir
+from inlaid.tensor.transform.launches import split_launches
 
-from .held import CLASSES, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of, planted_divergence, planted_races
+from .held import (
+    CLASSES,
+    EMBEDDED,
+    GPU,
+    SHUFFLES,
+    barriers_in,
+    held_to_the_interpreter,
+    kernel,
+    offer_of,
+    planted_divergence,
+    planted_races,
+)
 
 RULE = RowsRule()
+ALL = {**CLASSES, "shuffles": SHUFFLES}
 N, M = arith.SizeVar("n"), arith.SizeVar("m")
 CHECKED = settings(max_examples=15, deadline=None)
 COLUMNS = st.sampled_from([4, 5, 7, 8, 31, 32, 33, 100])
@@ -40,21 +55,30 @@ KERNELS = {
 
 
 @CHECKED
-@given(st.sampled_from(sorted(KERNELS)), st.integers(2, 9), COLUMNS, TEAMS, st.sampled_from(["float32", "float64", "int32"]))
-def test_any_shape_and_team(name, rows, columns, team, dtype):
+@given(
+    st.sampled_from(sorted(KERNELS)),
+    st.integers(2, 9),
+    COLUMNS,
+    TEAMS,
+    st.sampled_from(["float32", "float64", "int32", "float16", "int8", "uint64"]),
+    st.sampled_from([GPU, SHUFFLES]),
+)
+def test_any_shape_and_team(name, rows, columns, team, dtype, able):
     body, tolerance = KERNELS[name]
-    if dtype == "int32" and "softmax" in name:
+    if "float" not in dtype and ("softmax" in name or name in ("scaled", "max")):
         dtype = "float32"
-    held_to_the_interpreter(kernel(body, ((rows, columns), dtype)), GPU, rule=RULE, tolerance=tolerance, team=team)
+    if dtype == "float16":
+        tolerance = max(tolerance, 1e-2)
+    held_to_the_interpreter(kernel(body, ((rows, columns), dtype)), able, rule=RULE, tolerance=tolerance, team=team)
 
 
-@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("able", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("name", KERNELS)
 def test_any_size(name, able):
     body, tolerance = KERNELS[name]
     sizes = [{N: n, M: m} for n, m in ((1, 1), (3, 70), (9, 5), (33, 33))] + ([] if "arg" in name else [{N: 0, M: 3}, {N: 3, M: 0}])
     program = kernel(body, ((N, M), "float32"))
-    team = 8 if able is GPU else 1
+    team = 1 if able is EMBEDDED else 8
     held_to_the_interpreter(program, able, sizes, RULE, tolerance=tolerance, team=team)
 
 
@@ -65,7 +89,7 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("able", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("name", NORMS)
 def test_norms(name, able):
     body, shapes = NORMS[name]
@@ -87,7 +111,7 @@ def normalised(axes):
     return body
 
 
-@pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
+@pytest.mark.parametrize("able", ALL.values(), ids=ALL)
 @pytest.mark.parametrize(
     ("axes", "shape", "scale"),
     [
@@ -106,14 +130,41 @@ def test_norms_of_images(axes, shape, scale, able):
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(("able", "team"), [(GPU, 8), (SHUFFLES, 8), (SHUFFLES, 32)], ids=["gpu", "shuffles", "several subgroups"])
 @pytest.mark.parametrize("name", ["sum", "argmax", "softmax", "whole", "columns", "softmax of columns"])
-def test_each_barrier_is_needed(name, symbolic):
+def test_each_barrier_is_needed(name, able, team, symbolic):
     """None can go, nor be reached by some threads alone."""
     body, tolerance = KERNELS[name]
+    team = 8 if "columns" in name else team
     program = kernel(body, ((N, M) if symbolic else (6, 100), "float32"))
-    split = held_to_the_interpreter(program, GPU, {N: 6, M: 100} if symbolic else {}, RULE, tolerance=tolerance, team=8)
+    split = held_to_the_interpreter(program, able, {N: 6, M: 100} if symbolic else {}, RULE, tolerance=tolerance, team=team)
     assert barriers_in(split) >= 2
     assert planted_races(split) == planted_divergence(split) == []
+
+
+@pytest.mark.parametrize("team", [4, 8, 32])
+def test_only_several_subgroups_wait_for_the_block(team):
+    """Of a softmax of rows of one subgroup, all barriers are within it, and nothing is in memory that the block shares."""
+    split = held_to_the_interpreter(
+        kernel(KERNELS["softmax"][0], ((6, 100), "float32")), SHUFFLES, (), RULE, tolerance=1e-5, team=team
+    )
+    (made,) = split.kernels.values()
+    statements = list(ir.walk_stmts(made.program.body))
+    scopes = {stmt.buffer.scope for stmt in statements if isinstance(stmt, ir.Alloc)}
+    whole = sum(isinstance(stmt, ir.Barrier) and not stmt.over for stmt in statements)
+    assert (whole, scopes) == ((4, {"register", "subgroup", "shared"}) if team == 32 else (0, {"register", "subgroup"}))
+
+
+def test_no_more_threads_than_a_subgroup_has():
+    """Scheduled for subgroups of 8, split for others."""
+    program = kernel(KERNELS["sum"][0], ((6, 100), "float32"))
+    finished = finish(offer_of(program, SHUFFLES, RULE, team=8)[1].schedule(program), able=SHUFFLES)
+    for lanes in (8, 16):
+        split_launches(finished, SHUFFLES.scopes, lanes)
+    with pytest.raises(ScheduleError, match=r"expected a divisor of 4 as extent of threadIdx.x, found 8"):
+        split_launches(finished, SHUFFLES.scopes, 4)
+    with pytest.raises(ScheduleError, match="the target does not declare scope 'subgroup'"):
+        split_launches(finished, SHUFFLES.scopes)
 
 
 @pytest.mark.parametrize("name", ["sum", "softmax"])

@@ -1,0 +1,217 @@
+"""Reads of other threads' registers, in a subgroup, as shuffles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from inlaid import arith
+from inlaid.codegen.threads.indices import flat_index
+from inlaid.errors import Unsupported
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import touches
+from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
+from inlaid.tensor.analysis.races import variable_bounds
+from inlaid.tensor.transform.lower_blocks import joined, mapped
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.types import dtype
+
+SHUFFLE = "shuffle"
+"""A function of values, in kernels about to be printed: of a value, the number of a thread along `LANES`, and its extent."""
+_INT32 = dtype("int32")
+
+
+def shuffled(program: ir.LoopProgram) -> ir.LoopProgram:
+    """The SPMD kernel with a register of each thread in place of each buffer of scope `SUBGROUP`.
+
+        alloc p[32] in "subgroup": for t in 32, threadIdx.x: { p[t] = a; barrier over x; if t < 16: b = p[t] + p[t + 16] }
+    becomes
+        for t in 32, threadIdx.x: alloc p, q in "register": { p = a; q = shuffle(p, t + 16, 32); if t < 16: b = p + q }
+
+    A thread that stores at an index has the element in its register. Shuffles stand where the barrier was, which all threads reach:
+    nobody stores between it and the read, or the two would race. Raises `Unsupported` where an index does not tell the thread, or
+    nothing tells the barrier.
+    """
+    if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == SUBGROUP for stmt in ir.walk_stmts(program.body)):
+        return program
+
+    def nest(stmt: ir.Stmt, buffers: tuple[ir.Buffer, ...]) -> ir.Stmt:
+        match stmt:
+            case ir.Alloc(buffer=buffer, body=body) if buffer.scope == SUBGROUP:
+                return nest(body, (*buffers, buffer))
+            case ir.For(body=body) if not stmt.over_threads or _over_threads(body):
+                return replace(stmt, body=nest(body, buffers))
+            case ir.For(body=body):
+                return replace(stmt, body=_Exchange(program, buffers).body(body))
+        return mapped(stmt, lambda inner: nest(inner, buffers))
+
+    return replace(program, body=nest(program.body, ()))
+
+
+def _over_threads(stmt: ir.Stmt) -> bool:
+    return isinstance(stmt, ir.For) and stmt.over_threads
+
+
+@dataclass(frozen=True)
+class _Register:
+    """What a thread has of a buffer: the element at `first` plus `step` times its number along `LANES`; a step of 0 means that
+    thread 0 has the only one."""
+
+    value: ir.Buffer
+    first: arith.Expr
+    step: int
+
+
+@dataclass
+class _Meeting:
+    """A barrier, and what threads read of one another behind it: buffers by register and thread."""
+
+    barrier: ir.Barrier
+    reads: dict[tuple[ir.Buffer, arith.Expr], ir.Buffer] = field(default_factory=dict)
+
+
+class _Exchange:
+    """Rewrites what each thread does. `_meeting` is the last barrier; None where nothing tells which one that is."""
+
+    def __init__(self, program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> None:
+        loop = next(stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.thread == LANES)
+        assert isinstance(loop.extent, arith.Const), "to_spmd checks it"
+        self._program = program
+        self._lane, self._width = loop.var, loop.extent.value
+        self._analyzer = arith.Analyzer(variable_bounds(program.body))
+        self._buffers = tuple(buffers)
+        self._registers: dict[ir.Buffer, _Register] = {}
+        self._meetings: dict[ir.Stmt, _Meeting] = {}
+        self._meeting: _Meeting | None = None
+
+    def body(self, body: ir.Stmt) -> ir.Stmt:
+        """The statements inside the loops over threads."""
+        self._find(body, arith.ONE)
+        body = self._placed(self._stmt(body, arith.ONE))
+        own = [register.value for register in self._registers.values()]
+        read = [buffer for meeting in self._meetings.values() for buffer in meeting.reads.values()]
+        # Also threads that store nothing take part in shuffles, for which C wants a value.
+        body = joined(*(ir.Store(buffer, (), ir.const(0, buffer.dtype)) for buffer in own), body)
+        for buffer in reversed([*own, *read]):
+            body = ir.Alloc(buffer, body)
+        return body
+
+    # --- which element a thread has ---
+
+    def _find(self, stmt: ir.Stmt, guard: arith.Expr) -> None:
+        """Find the registers that statements store to."""
+        if isinstance(stmt, ir.Store) and stmt.buffer in self._buffers:
+            found = self._register(stmt, guard)
+            known = self._registers.setdefault(stmt.buffer, found)
+            if found.step != known.step or not self._analyzer.equal(found.first, known.first):
+                raise self._refused(stmt.buffer, "expected one element for each thread, found several")
+        if isinstance(stmt, ir.If):
+            guard = _and(guard, stmt)
+        for part in ir.substatements(stmt):
+            self._find(part, guard)
+
+    def _register(self, store: ir.Store, guard: arith.Expr) -> _Register:
+        buffer = store.buffer
+        first, step = self._split(flat_index(buffer, store.indices))
+        if step != 1 and not self._is_first(guard):
+            raise self._refused(buffer, "expected neighbouring elements for neighbouring threads, or one for the first")
+        value = ir.Buffer(buffer.name, (), buffer.dtype, "register")
+        return _Register(value, first, step if step == 1 else 0)
+
+    def _split(self, index: arith.Expr) -> tuple[arith.Expr, int]:
+        """An index without the thread's number, and how often it has that."""
+        form = self._analyzer.linear(index)
+        terms = dict(form.terms)
+        step = terms.pop(self._lane, 0)
+        return arith.Linear(terms, form.constant).expr(), step
+
+    def _is_first(self, guard: arith.Expr) -> bool:
+        """Whether only thread 0 comes to a place."""
+        return any(part == arith.compare("==", self._lane, 0) for part in _conjuncts(guard))
+
+    # --- statements ---
+
+    def _stmt(self, stmt: ir.Stmt, guard: arith.Expr) -> ir.Stmt:
+        match stmt:
+            case ir.Barrier():
+                self._meeting = self._meetings[stmt] = _Meeting(stmt)
+                return stmt
+            case ir.Store(buffer=buffer):
+                made = self._rewriter(guard).stmt(stmt)
+                assert isinstance(made, ir.Store)
+                return ir.Store(self._registers[buffer].value, (), made.value) if buffer in self._registers else made
+            case ir.If(condition=ir.Index()):
+                inside = _and(guard, stmt)
+                then = self._branch(stmt.then, inside)
+                other = None if stmt.otherwise is None else self._branch(stmt.otherwise, guard)
+                return ir.If(stmt.condition, then, other)
+            case ir.Let(value=value):
+                return replace(stmt, value=self._rewriter(guard).expr(value), body=self._stmt(stmt.body, guard))
+            case ir.For():
+                return replace(stmt, body=self._branch(stmt.body, guard))
+            case ir.Seq() | ir.Alloc():
+                return mapped(stmt, lambda part: self._stmt(part, guard))
+        for buffer in self._registers:
+            if touches(stmt, buffer):
+                raise self._refused(buffer, f"expected stores and loads alone, found {type(stmt).__name__}")
+        return stmt
+
+    def _branch(self, stmt: ir.Stmt, guard: arith.Expr) -> ir.Stmt:
+        """What may run never, or several times."""
+        meets = ir.threads_meet(stmt, ())
+        around = None if meets else self._meeting
+        self._meeting = around
+        made = self._stmt(stmt, guard)
+        self._meeting = around
+        return made
+
+    def _rewriter(self, guard: arith.Expr) -> Rewriter:
+        def load(node: ir.Expr) -> ir.Expr | None:
+            if not isinstance(node, ir.Load) or node.buffer not in self._registers:
+                return None
+            return ir.load(self._read(node, guard), ())
+
+        return Rewriter(expr=load)
+
+    def _read(self, load: ir.Load, guard: arith.Expr) -> ir.Buffer:
+        """The register in which a thread has what it loads."""
+        register = self._registers[load.buffer]
+        thread = self._analyzer.simplify(flat_index(load.buffer, load.indices) - register.first)
+        own: dict[arith.Expr, arith.Expr] = {self._lane: arith.ZERO} if self._is_first(guard) else {}
+        if self._analyzer.equal(arith.substitute(thread, own), arith.substitute(self._lane, own)):
+            return register.value
+        elsewhere = register.step == 0 and thread != arith.ZERO
+        if elsewhere or not arith.free_vars(thread) <= {self._lane} or arith.reads_data(thread):
+            raise self._refused(load.buffer, f"expected an index that tells the thread, found thread {thread}")
+        if self._meeting is None:
+            raise self._refused(load.buffer, "expected a barrier before the read, in the same branch or loop")
+        key = (load.buffer, thread)
+        if key not in self._meeting.reads:
+            self._meeting.reads[key] = ir.Buffer(f"{load.buffer.name}_of", (), load.buffer.dtype, "register")
+        return self._meeting.reads[key]
+
+    def _placed(self, stmt: ir.Stmt) -> ir.Stmt:
+        """With the shuffles at barriers."""
+        meeting = self._meetings.get(stmt)
+        if meeting is None:
+            return mapped(stmt, self._placed)
+        shuffles = []
+        for (buffer, thread), read in meeting.reads.items():
+            args = (ir.load(self._registers[buffer].value, ()), ir.Index(_INT32, thread), ir.const(self._width, _INT32))
+            shuffles.append(ir.Store(read, (), ir.CallIntrinsic(buffer.dtype, SHUFFLE, args)))
+        return joined(*([] if meeting.barrier.over else [stmt]), *shuffles)
+
+    def _refused(self, buffer: ir.Buffer, problem: str) -> Unsupported:
+        return Unsupported(f"kernel {self._program.name}: buffer {buffer.name} in scope {SUBGROUP!r}: {problem}")
+
+
+def _and(guard: arith.Expr, stmt: ir.If) -> arith.Expr:
+    return arith.logical_and(guard, stmt.condition.index) if isinstance(stmt.condition, ir.Index) else guard
+
+
+def _conjuncts(guard: arith.Expr) -> Iterable[arith.Expr]:
+    if isinstance(guard, arith.And):
+        for part in guard.operands:
+            yield from _conjuncts(part)
+    else:
+        yield guard
