@@ -22,9 +22,10 @@ class Value:
 
     `storage` says where it lives: "input" and "output" belong to the caller; "constant" in the package's weights under `name`;
     "arena" at byte `offset` of the arena of its device; "dynamic" is allocated when it is produced, because its size is not bounded
-    before the run; "host" is a Python object (`dtype` None). `shape` is over the plan's dimensions; a tensor of strings that is an
-    input has one too, which binds dimensions. `device` is the target in whose memory it lies, "" for the host's: values in an
-    arena, constants, and the inputs and outputs of plans that another plan runs may lie on devices.
+    before the run (on a device in memory that values of other lifetimes share, see `inlaid.runtime.blocks`); "host" is a Python
+    object (`dtype` None). `shape` is over the plan's dimensions; a tensor of strings that is an input has one too, which binds
+    dimensions. `device` is the target in whose memory it lies, "" for the host's: values in an
+    arena, dynamic ones, constants, and the inputs and outputs of plans that another plan runs may lie on devices.
     """
 
     storage: Storage

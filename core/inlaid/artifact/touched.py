@@ -1,11 +1,11 @@
-"""Which values of a plan an instruction reads and writes, and the same instruction on others."""
+"""Which values of a plan an instruction reads and writes, how long values live, and the same instruction on others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Wait
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Value, Wait
 
 
 def read_by(instruction: Instruction) -> tuple[int, ...]:
@@ -34,6 +34,25 @@ def written_by(instruction: Instruction) -> tuple[int, ...]:
     if isinstance(instruction, Loop):
         return (*instruction.outputs, *instruction.spare)
     return (instruction.target,) if isinstance(instruction, (Move, Bind)) else instruction.outputs
+
+
+def lifetimes(
+    values: Sequence[Value], instructions: Sequence[Instruction], planned: Callable[[Value], bool]
+) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
+    """The owner of the buffer of each `planned` value, which is the first of those that hand it on by donation, and by owner the
+    first and the last instruction that uses the buffer. A copy from a device beside its kernels uses it to the end."""
+    owners: dict[int, int] = {}
+    lives: dict[int, tuple[int, int]] = {}
+    for step, item in enumerate(instructions):
+        if isinstance(item, Move) and item.donate and planned(values[item.source]):
+            owners[item.target] = owners[item.source]
+        beside = isinstance(item, Move) and item.apart and bool(values[item.source].device)
+        for number in (*read_by(item), *written_by(item)):
+            if planned(values[number]):
+                owner = owners.setdefault(number, number)
+                first, last = lives.get(owner, (step, step))
+                lives[owner] = first, max(last, len(instructions) if beside and number in read_by(item) else step)
+    return owners, lives
 
 
 def renumbered(instruction: Instruction, number: Callable[[int], int]) -> Instruction:

@@ -131,7 +131,7 @@ class _Builder:
             case ir.If(condition=ir.Index(index=index), then=then, otherwise=otherwise):
                 arms = [(index, then)] if otherwise is None else [(index, then), (arith.logical_not(index), otherwise)]
                 return [self._once(arith.wrap(_at(condition, values)), inner(arm)) for condition, arm in arms]
-            case ir.Let(var=var, value=ir.Index(index=index), body=body, bounds=None):
+            case ir.Let(var=var, value=ir.Index(index=index), body=body):  # kernels that are given it check its bounds
                 return inner(body, {**values, var: arith.wrap(_at(index, values))})
             case ir.Intrinsic(name=name, args=args):
                 kernel = launches.kernels[name]

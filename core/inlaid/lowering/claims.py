@@ -39,14 +39,6 @@ def rule_for_loops(
     return OpRule("*", name, accepts)
 
 
-def unbounded(dim: Dim) -> str | None:
-    """Why a target that plans its memory before a run has no use for a dimension, as of `rule_for_loops`: nothing bounds a size
-    that only the run tells."""
-    sizes = arith.free_vars(dim) if isinstance(dim, arith.Expr) else ()
-    open_ends = [size for size in sizes if isinstance(size, arith.SizeVar) and size.existential and upper_bound(size) is None]
-    return f"dimension {dim!r} has no upper bound before the run" if open_ends else None
-
-
 def _dims(type_: Type) -> Iterator[Dim]:
     if isinstance(type_, TupleType):
         for field in type_.fields:

@@ -12,8 +12,8 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.arith import Dim
-from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Value
-from inlaid.artifact.touched import read_by, renumbered, written_by
+from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke, Loop, Move, Plan, Storage, Value
+from inlaid.artifact.touched import lifetimes, read_by, renumbered
 from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
@@ -93,7 +93,7 @@ def _callees_first(module: ir.Module, entry: str, regions: Collection[str], earl
 
 
 def _passing(type_: Type) -> list[bool]:
-    """For each part of a value whether it has a shape before the run, and so may pass between plans on a device."""
+    """For each part of a value whether it has a shape before the run, and so may be what a loop carries or stacks on a device."""
     return [_settled(_value(_storage(part), part)) for part in _flat(type_)]
 
 
@@ -265,7 +265,7 @@ class _ScopePlan:
         for number, device in zip(self.result, outputs, strict=False):
             if number in found:
                 found[number].add(device)
-        return [found[number] if _settled(self.values[number]) else {""} for _, number in self.inputs]
+        return [found[number] if self.values[number].dtype is not None else {""} for _, number in self.inputs]
 
     def makers(self) -> list[set[str]]:
         """Per result, the memories where it is made: none for a constant; for an input, where it is read."""
@@ -273,7 +273,7 @@ class _ScopePlan:
         found = []
         for number in self.result:
             value = self.values[number]
-            if not _settled(value):
+            if value.dtype is None:
                 found.append({""})
             elif value.storage == "input":
                 found.append(readers[number])
@@ -351,7 +351,7 @@ class _ScopePlan:
         if value.device and device:
             number = self._copied(number, "")
         if (number, device) not in self.moved:
-            target = self._add(replace(value, storage="arena", name="", device=device))
+            target = self._add(replace(value, storage=_room(value.shape), name="", device=device))
             self.moved[number, device] = target
             self.instructions.append(Move(number, target))
         return self.moved[number, device]
@@ -362,8 +362,8 @@ class _ScopePlan:
         found = []
         for part, device in zip(parts, devices or [""] * len(parts), strict=True):
             value = replace(_value(_storage(part), part), device=device)
-            if device and value.storage != "arena":
-                raise Unsupported(f"{device} has memory of its own, for tensors of bounded sizes alone, and gives {type_!r}")
+            if device and value.storage == "host":
+                raise Unsupported(f"{device} has memory of its own, for tensors of numbers alone, and gives {type_!r}")
             found.append(self._add(value))
         return tuple(found)
 
@@ -432,8 +432,7 @@ class _ScopePlan:
     def _if(self, expr: ir.If, condition: int) -> tuple[int, ...]:
         captured = self.builder.captured(*(scopes := self.builder.scopes.branches(expr)))
         branches = [self._nested(scope, captured, hint) for scope, hint in zip(scopes, ("then", "else"), strict=True)]
-        made = zip(_passing(expr.type), *(branch.makers() for branch in branches), strict=True)
-        given = [_sole(*found) if passing else "" for passing, *found in made]
+        given = [_sole(*found) for found in zip(*(branch.makers() for branch in branches), strict=True)]
         taken = [_sole(*read) for read in zip(*(branch.readers(given) for branch in branches), strict=True)]
         for branch in branches:
             self.builder.work.plans[branch.name] = branch.finish((taken, given))
@@ -511,18 +510,7 @@ class _ScopePlan:
 
     def _place(self) -> dict[str, Dim]:
         """Give values their places; the sizes of the arenas, by device."""
-        lives: dict[int, tuple[int, int]] = {}
-        owners: dict[int, int] = {}
-        for step, instruction in enumerate(self.instructions):
-            if isinstance(instruction, Move) and instruction.donate and self.values[instruction.source].storage == "arena":
-                owners[instruction.target] = owners[instruction.source]
-            beside = isinstance(instruction, Move) and instruction.apart
-            for number in (*read_by(instruction), *written_by(instruction)):
-                if self.values[number].storage == "arena":
-                    owner = owners.setdefault(number, number)
-                    first, last = lives.get(owner, (step, step))
-                    leaves = beside and self.values[number].device and number in read_by(instruction)
-                    lives[owner] = (first, max(last, len(self.instructions) if leaves else step))
+        owners, lives = lifetimes(self.values, self.instructions, lambda value: value.storage == "arena")
         offsets: dict[int, Dim] = {}
         sizes: dict[str, Dim] = dict.fromkeys((value.device for value in self.values if value.device), 0)
         for device in dict.fromkeys(self.values[number].device for number in lives):
@@ -536,7 +524,7 @@ class _ScopePlan:
 
 
 def _settled(value: Value) -> bool:
-    """Whether a value has a shape before the run, and so may pass between plans on a device."""
+    """Whether a value has a shape before the run, and so may be what a loop carries, scans or stacks on a device."""
     return value.dtype is not None and not any(ir.existential(size) for dim in value.shape for size in arith.free_vars(dim))
 
 
@@ -545,12 +533,20 @@ def _bytes(value: Value) -> Dim:
     return bound_bytes(value.shape, value.dtype.bytes)
 
 
-def _storage(type_: Type) -> Any:
-    """Where a result lives: the arena, unless its size has no bound before the run, or it is no array of numbers."""
-    if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
-        return "host"
-    sizes = (size for size in type_vars(type_) if ir.existential(size))
-    return "dynamic" if any(upper_bound(size) is None for size in sizes) else "arena"
+def _storage(type_: Type) -> Storage:
+    """Where a result lives: as `_room` says, unless it is no array of numbers."""
+    return _room(type_.shape) if isinstance(type_, TensorType) and type_.dtype.kind != "string" else "host"
+
+
+def _room(shape: tuple[Dim, ...]) -> Storage:
+    """Where an array of numbers lives: the arena, unless its size has no bound before the run."""
+    waiting = [size for dim in shape for size in arith.free_vars(dim) if ir.existential(size)]
+    for size in waiting:
+        bound = upper_bound(arith.unwrap(size))
+        if bound is None:
+            return "dynamic"
+        waiting += filter(ir.existential, arith.free_vars(bound))  # a bound that the run tells, such as the k of top-k
+    return "arena"
 
 
 def _value(storage: Any, type_: Type, name: str = "") -> Value:

@@ -14,7 +14,7 @@ from inlaid.errors import InputError
 from inlaid.plugins.blame import blame
 from inlaid.plugins.device import CapturingDevice, Device, DeviceTensor
 from inlaid.runtime.arrays import Array, aligned_empty
-from inlaid.runtime.sizes import Shape, align_up
+from inlaid.runtime.sizes import Shape, align_up, byte_count
 
 
 @dataclass(eq=False)
@@ -159,13 +159,15 @@ class DeviceQueues:
 
 
 class DeviceWork:
-    """What one run of a plan works with on a device: queues, the arena and scratch memory."""
+    """What one run of a plan works with on a device: queues, the arena, scratch memory, and blocks for tensors whose sizes only the
+    run tells (see `inlaid.runtime.blocks`)."""
 
     def __init__(self, memory: DeviceMemory, queues: DeviceQueues | None = None) -> None:
         self.memory = memory
         self.device = memory.device
         self.queues = queues or DeviceQueues(memory)
         self.arena = self.scratch = _NOTHING
+        self._blocks: dict[int, Buffer] = {}
         self._arriving: dict[int, Any] = {}
         self._recordings: dict[object, _Recording] = {}
 
@@ -179,7 +181,18 @@ class DeviceWork:
         self.scratch = self._grown(self.scratch, scratch)
 
     def _grown(self, memory: Buffer, size: int) -> Buffer:
-        return memory if memory.size >= size else Buffer(self.memory, align_up(size + size // 4 if memory.size else size))
+        return memory if memory.size >= size else Buffer(self.memory, _room(memory, size))
+
+    def block(self, number: int, shape: Shape, dtype: np.dtype[Any]) -> DeviceTensor:
+        """A tensor in block `number`, for which that grows where it is too small: what was in it is lost."""
+        size, block = byte_count(shape, dtype.itemsize), self._blocks.get(number, _NOTHING)
+        if block.size < size:
+            if block.size:
+                self.wait()
+            room = _room(block, size)
+            self._blocks[number] = block = _NOTHING  # given back before its successor is allocated
+            self._blocks[number] = block = Buffer(self.memory, room)
+        return DeviceTensor(block.handle if size else None, 0, shape, dtype)
 
     def pinned(self, size: int) -> Array | None:
         """Host memory that the device copies faster, None where it has none."""
@@ -303,6 +316,11 @@ class Buffer:
     def __init__(self, memory: DeviceMemory | None, size: int) -> None:
         self.size = size
         self.handle = memory.allocate(size, self) if memory is not None and size else None
+
+
+def _room(memory: Buffer, size: int) -> int:
+    """Bytes to allocate in place of a buffer that is too small: one that grows is likely to grow again."""
+    return align_up(size + size // 4 if memory.size else size)
 
 
 _KEPT_RECORDINGS = 16

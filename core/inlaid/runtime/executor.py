@@ -100,6 +100,10 @@ class Executor:
                 for number, target in zip(prepared.outputs, targets, strict=True):
                     if target is not None and target.shape == layout.shapes[number]:
                         frame[number] = target
+            for number in prepared.resident:
+                shape = layout.shapes[number]
+                if frame[number] is None and shape is not None:
+                    frame[number] = self._reserve(run, number, shape)
             for step in layout.steps:
                 if isinstance(step, RegionStep):
                     self._invoke(run, step)
@@ -207,7 +211,7 @@ class Executor:
             self._check_shape(run, target, item.shape)
             return True
         if ready is None or ready.shape != item.shape:
-            if run.prepared.plan.values[target].storage == "arena":
+            if run.prepared.plan.values[target].storage == "arena" or target in run.prepared.blocks:
                 ready = self._reserve(run, target, item.shape)
             else:
                 ready = aligned_empty(item.shape, item.dtype)
@@ -356,9 +360,11 @@ class Executor:
             self._store(run, number, owned, shared=False)
 
     def _reserve(self, run: Workspace, number: int, shape: Shape) -> Any:
-        """The part of its arena for a value whose shape, at most `shape`, only the run decides."""
-        value = run.prepared.plan.values[number]
+        """The part of its arena, or the block on its device, for a value whose shape, at most `shape`, only the run decides."""
+        value, block = run.prepared.plan.values[number], run.prepared.blocks.get(number)
         assert value.dtype is not None
+        if block is not None:
+            return run.devices[value.device].block(block, shape, value.dtype.numpy)
         offset = run.layout.place(run.prepared.plan, value, byte_count(shape, value.dtype.bytes), run.sizes)
         if value.device:
             return run.devices[value.device].tensor(shape, value.dtype.numpy, offset)
@@ -436,6 +442,7 @@ class Executor:
         if item is ready:
             pass
         elif isinstance(item, DeviceTensor):
+            ready = self._reserve(run, number, item.shape) if ready is None else ready
             run.devices[value.device].copy(item, ready)
             item = ready
         elif ready is not None and ready.shape == item.shape:

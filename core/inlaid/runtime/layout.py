@@ -17,6 +17,7 @@ from inlaid.artifact.touched import read_by
 from inlaid.errors import InputError, PackageError
 from inlaid.plugins.device import CapturingDevice
 from inlaid.runtime.arrays import Array
+from inlaid.runtime.blocks import blocks_of
 from inlaid.runtime.device_memory import DeviceMemory, DeviceQueues
 from inlaid.runtime.invoked import (
     Invoked,
@@ -118,6 +119,8 @@ class Layout:
         outputs = [self.shapes[number] for number in instruction.outputs]
         if region.loaded.allocating is not None or any(shape is None for shape in (*inputs, *outputs)):
             return None
+        if any(number in prepared.blocks and prepared.plan.values[number].storage == "dynamic" for number in instruction.outputs):
+            return None  # a shared block has its size when its tensor is written
         sizes = self.sizes if invoked.alike else region_sizes(region.artifact, inputs, self.sizes)
         if not invoked.alike:
             if len(sizes) < len(signature.dims):
@@ -143,10 +146,11 @@ class PreparedPlan:
     first position of the same declared shape; `results` takes the outputs from the values of a run. `fixed_shapes` has the shapes
     that are the same at all sizes, None for the others and for what is no tensor; `open_shapes` the numbers of the others, those of
     equal shapes together. `arena` is the size of the arena; `invoked` are the regions of the instructions, `readers` what reads
-    sizes off the values. `donated` are the positions of the inputs whose buffers outputs may take over, `taken` the numbers of all
-    values whose buffers others take over. `bound` has the positions and numbers, which `tensors` leaves out, of inputs that one
-    device alone reads and that may lie in its memory: that of `places`, by position. `unread` are the outputs that nothing in the
-    plan reads, `makers` the devices, or "" for the host, that those are copied from, by position.
+    sizes off the values, `blocks` the blocks of values on devices, `resident` the outputs there. `donated` are the positions of the
+    inputs whose buffers outputs may take over, `taken` the numbers of all values whose buffers others take over. `bound` has the
+    positions and numbers, which `tensors` leaves out, of inputs that one device alone reads and that may lie in its memory: that of
+    `places`, by position. `unread` are the outputs that nothing in the plan reads, `makers` the devices, or "" for the host, that
+    those are copied from, by position.
     """
 
     def __init__(
@@ -196,6 +200,8 @@ class PreparedPlan:
             Invoked(plan, item, regions[item.symbol], self.alignment) if isinstance(item, Invoke) else None
             for item in plan.instructions
         )
+        self.blocks = blocks_of(plan)
+        self.resident = tuple(number for number in self.outputs if number in self.blocks)
         self.readers = tuple(ShapeReader(value.shape) for value in plan.values)
         self.taken = taken = plan.donated
         self.donated = frozenset(place for place, (_, number, _) in enumerate(self.inputs) if number in taken)

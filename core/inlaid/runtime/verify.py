@@ -158,12 +158,8 @@ class _PlanVerifier:
             where = f"{self.place}, value {number}"
             for dim in (*value.shape, value.offset):
                 verify_dim(dim, allowed, where)
-            storages = ("arena", "constant") if plan.name == "main" else ("arena", "constant", "input", "output")
+            storages = ("arena", "constant", "dynamic", *(() if plan.name == "main" else ("input", "output")))
             self.require(not value.device or value.storage in storages, f"value {number} cannot lie on a device")
-            self.require(
-                not value.device or value.storage != "output" or not any(map(_existential, value.shape)),
-                f"value {number}, an output on a device, has a size that only the run knows",
-            )
             self.require(not value.device or value.dtype is not None, f"value {number} is a host object on a device")
             self.require(value.storage != "host" or value.dtype is None, f"value {number} is a host object with a dtype")
             self.require(
@@ -217,6 +213,8 @@ class _PlanVerifier:
                     self.require(given.storage in ("input", "arena", "dynamic"), f"value {source} is not the plan's to give away")
                     leaves = given.storage == "arena" and (taken.storage != "arena" or taken.offset != given.offset)
                     self.require(not leaves, f"value {source} lies in the arena, and value {target} does not lie there")
+                    leaves = given.device != "" and given.storage == "dynamic" and taken.storage != "dynamic"
+                    self.require(not leaves, f"value {source} lies in a block of the device, and value {target} does not lie there")
                     self.ready.discard(source)
                     self.donated.add(source)
             case Wait(device=device):

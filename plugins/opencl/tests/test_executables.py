@@ -188,18 +188,39 @@ def test_sizes_that_data_decides(device):
         np.testing.assert_array_equal(result(executable.run({"x": given})).reshape(-1), 2 * np.flatnonzero(given > 0))
 
 
-def test_sizes_without_bounds_are_left_to_others(device):
-    """A shape that an input gives as values: places in the device's memory cannot be planned for it."""
+def shaped():
+    """Relu, reshape to a shape that an input gives, and top-k with a k that an input gives."""
     import onnx
 
-    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"]), onnx.helper.make_node("Reshape", ["y", "shape"], ["z"])]
-    given = [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 6])]
-    given.append(onnx.helper.make_tensor_value_info("shape", onnx.TensorProto.INT64, [2]))
-    result_info = onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ["a", "b"])
-    graph = onnx.helper.make_graph(nodes, "g", given, [result_info])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
-    executable = inlaid.compile(model, targets=["opencl", "x86"], cache=False)
-    assert {region.target.split(":")[0] for region in executable.regions} == {"opencl", "x86"}
-    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
-    found = result(executable.run({"x": x, "shape": np.array([4, 3])}))
-    np.testing.assert_array_equal(found, np.maximum(x, 0).reshape(4, 3))
+    make = onnx.helper
+    nodes = [make.make_node("Relu", ["x"], ["y"]), make.make_node("Reshape", ["y", "shape"], ["z"])]
+    nodes += [make.make_node("TopK", ["z", "k"], ["v", "i"], axis=1), make.make_node("Neg", ["y"], ["w"])]
+    given = [make.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", 6])]
+    given += [make.make_tensor_value_info(name, onnx.TensorProto.INT64, [of]) for name, of in (("shape", 2), ("k", 1))]
+    types = {"z": onnx.TensorProto.FLOAT, "v": onnx.TensorProto.FLOAT, "i": onnx.TensorProto.INT64, "w": onnx.TensorProto.FLOAT}
+    results = [make.make_tensor_value_info(name, of, [f"{name}0", f"{name}1"]) for name, of in types.items()]
+    graph = make.make_graph(nodes, "g", given, results)
+    return make.make_model(graph, opset_imports=[make.make_opsetid("", 20)], ir_version=9)
+
+
+def shaped_input(rows, columns, k):
+    x = np.random.default_rng(rows).uniform(-1, 1, (rows, 6)).astype(np.float32)
+    return {"x": x, "shape": np.array([-1, columns]), "k": np.array([k])}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_that_inputs_give_as_values(tidy, kind):
+    """Shapes and k are read by the host; tensors of these sizes have their memory on the device in each run."""
+    model = shaped()
+    executable = inlaid.compile(model, targets=[f"opencl:kind={kind}"], cache=False)
+    assert {region.target.split(":")[0] for region in executable.regions} == {"opencl"}
+    wanted = inlaid.compile(model, targets=["reference"], cache=False)
+    for rows, columns, k in ((2, 4, 3), (1, 6, 0), (40, 3, 3), (0, 2, 1), (7, 42, 5)):
+        given = shaped_input(rows, columns, k)
+        for name, expected in wanted.run(given).items():
+            np.testing.assert_array_equal(executable.run(given)[name], expected)
+    with pytest.raises(KernelFault, match="k is more than"):
+        executable.run(shaped_input(2, 4, 5))
+    with pytest.raises(KernelFault, match="must be 0 to"):
+        executable.run(shaped_input(2, 4, -1))
+    del executable

@@ -27,14 +27,14 @@ FORMAT = "discrete-graph"
 
 
 def judge(call, without):
-    """Tensors of numbers, of sizes that have a bound."""
+    """Tensors of numbers; sizes that an operator works out have a bound."""
     if call.callee.name in without:
         return Reject(f"it is to leave {call.callee.name} to others")
     for type_ in (*(part for arg in call.args for part in flat_types(arg.type)), *flat_types(call.type)):
         if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
             return Reject("it computes with tensors of numbers alone")
-        if any(ir.existential(size) and upper_bound(size) is None for size in type_vars(type_)):
-            return Reject("its memory is for tensors of bounded sizes")
+    if any(upper_bound(size) is None for size in ir.introduced_sizes(call)):
+        return Reject("it sets memory aside before it knows a size")
     return accepts(call)
 
 

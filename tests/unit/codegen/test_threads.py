@@ -16,7 +16,11 @@ from inlaid.tensor.transform.launches import Kernel, split_launches
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import DType, MemoryScope
 
-SCOPES = (MemoryScope("shared", "block", 32 << 10, 16), MemoryScope("local", "thread", 1024))
+SCOPES = (
+    MemoryScope("shared", "block", 32 << 10, 16),
+    MemoryScope("local", "thread", 1024),
+    MemoryScope("dealt", "thread", 1024),
+)
 
 
 class Toy:
@@ -26,10 +30,15 @@ class Toy:
     prelude = "// toy\n"
     words = frozenset(("kernel",))
     lanes: tuple[int, ...] = ()
-    helpers: ClassVar = {"used": "// used\n", "unused": "// unused\n"}
+    helpers: ClassVar = {"called": "// called\n", "used": "// used, called\n", "unused": "// unused\n"}
     converted: frozenset[str] = frozenset()
-    device, shared, barrier = "far", "near", "used()"
-    static_shared = 1 << 10
+    device, shared, barrier, static_shared = "far", "near", "used()", 1 << 10
+    emitters: ClassVar = {
+        name: lambda places, args, name=name: [f"{name}({', '.join(place.pointer for place in places)});"]
+        for name in ("begin", "warp")
+    }
+    asynchronous: ClassVar = {"begin": "settle()"}
+    dealt: ClassVar = {"dealt": 4}
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
         return f"kernel {name}"
@@ -87,7 +96,7 @@ def test_a_kernel_with_shared_memory():
     assert (text, reports, index) == (REVERSE_TEXT, False, "int64_t")
     ((name, kernel),) = split_launches(parse(REVERSE), SCOPES).kernels.items()
     source = thread_source([print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())], Toy())
-    assert source == f"// toy\n\n// used\n\n{REVERSE_TEXT}"
+    assert source == f"// toy\n\n// called\n\n// used, called\n\n{REVERSE_TEXT}"
 
 
 def test_shared_memory_that_a_launch_allocates():
@@ -131,6 +140,29 @@ program scatter(x: int32[8], at: int32[8]) -> (y: int32[8]):
     assert reports and "far int32_t *report)" in text
     inside = text[text.index("do {") : text.index("} while (0);")]
     assert "*report = 1;" in inside and "break;" in inside and "return" not in text
+
+
+DEALT = """
+program tiles(x: float32[32]) -> (y: float32[32]):
+  for b in 1, thread, "blockIdx.x":
+    alloc s: float32[32] in "shared"
+    alloc f: float32[2, 16] in "dealt"
+    for t in 4, thread, "threadIdx.x":
+      intrinsic "begin" on read x[(t * 8) +: 8], write s[(t * 8) +: 8]
+    intrinsic "warp" over "threadIdx.x" on read s[16 +: 16], write f[1 +: 1, 0 +: 16]
+    intrinsic "warp" over "threadIdx.x" on read f[1 +: 1, 0 +: 16], write s[16 +: 16]
+    for u in 4, thread, "threadIdx.x":
+      y[u] = s[(u + 1)]
+"""
+
+
+def test_intrinsics_work_on_buffers_that_are_dealt_out_and_later():
+    text, _, _ = printed(DEALT)
+    lines = [line.strip() for line in text.splitlines()]
+    assert "uint32_t f[8];" in lines and "warp(&s[16], &f[4]);" in lines
+    assert lines[lines.index("used();") - 1] == "settle();" and lines.count("used();") == 1
+    with pytest.raises(Unsupported, match="buffer f in scope 'dealt': expected a constant index"):
+        printed(DEALT.replace('    intrinsic "warp"', '    for i in 2:\n      intrinsic "warp"').replace("f[1 +:", "f[i +:"))
 
 
 def test_an_unknown_intrinsic():

@@ -110,15 +110,16 @@ def test_the_arena_holds_what_lies_between() -> None:
 
 
 def test_where_values_live() -> None:
-    """In the arena where they have a bound, allocated where not, on the host where they are no arrays."""
+    """In the arena where they have a bound before the run, allocated where not, on the host where they are no arrays."""
     unbounded = fresh_size("k")
     x = ir.var("x", TensorType((unbounded,), F32))
+    late = ir.var("l", TensorType((fresh_size("m", unbounded),), F32))
     seen: dict[str, str] = {}
-    for name, param in (("bounded", X), ("unbounded", x), ("sequence", ir.var("s", SequenceType(MATRIX)))):
+    for name, param in (("bounded", X), ("unbounded", x), ("late bound", late), ("sequence", ir.var("s", SequenceType(MATRIX)))):
         choice = ir.if_(ir.var("c", TensorType((), "bool")), param, param)
         plan = build_plans(ir.Module({"main": ir.function([choice.condition, param], ir.tuple_([choice, choice]))}), ())  # type: ignore[list-item]
         seen[name] = next(plan.plans["main"].values[step.outputs[0]].storage for step in plan.plans["main"].instructions)  # type: ignore[union-attr]
-    assert seen == {"bounded": "output", "unbounded": "dynamic", "sequence": "host"}
+    assert seen == {"bounded": "output", "unbounded": "dynamic", "late bound": "dynamic", "sequence": "host"}
 
 
 def test_tuples_are_taken_apart() -> None:

@@ -221,6 +221,25 @@ def test_owners(scope: str, place: int, loop: str, message: str) -> None:
         check_scopes(parse(text), EVERY)
 
 
+TOGETHER = """
+program together(x: float32[4, 8]) -> (y: float32[4, 8]):
+  for b in 4, thread, "blockIdx.x":
+    alloc f: float32[1000] in "local"
+    intrinsic "load" over "threadIdx.x" on read x[b +: 1, 0 +: 8], write f[0 +: 8]
+    for t in 8, thread, "threadIdx.x":
+      y[b, t] = x[b, t]
+    intrinsic "store" over "threadIdx.x" on read f[0 +: 8], update y[b +: 1, 0 +: 8]
+"""
+
+
+def test_what_threads_use_together_is_left_to_launches() -> None:
+    """It may be larger than what a thread owns, and be allocated around loops over threads, but not around those over blocks."""
+    check_scopes(parse(TOGETHER), EVERY)
+    alloc = '    alloc f: float32[1000] in "local"\n'
+    outside = TOGETHER.replace(alloc, "").replace("  for b", f"{alloc[2:]}  for b")
+    refused(outside, "buffer f in scope 'local', outside of all loops: expected one for each thread")
+
+
 TILES = """
 program tiles(x: float32[4]) -> (y: float32[4]):
   for i in 4:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from inlaid.codegen.c_statements import Emitter
 from inlaid.types import DType
 
 
@@ -18,9 +19,14 @@ class ThreadDialect(Protocol):
     a vector of signed integers as wide as what is compared, of 0 and -1. A choice takes a mask as wide as what it chooses.
 
     converted: narrow floats, by name, that the language converts from and to float32, exactly and to nearest even. words: what no
-    variable may be called. helpers: definitions by name, for `source` to print where a kernel uses the name.
+    variable may be called. helpers: definitions by name, for `source` to print where a kernel or a later definition uses them.
     device, shared: qualifiers of a pointer to memory of the device, and to memory that the threads of a block share.
     static_shared: bytes of shared memory that a kernel may declare; more is allocated at its launch.
+
+    emitters: how tensor intrinsics are printed, by name. asynchronous: the intrinsics that take effect later, and the call by which
+    a thread waits for those that it began, which it makes before each barrier. dealt: scopes whose buffers are dealt out among the
+    threads of a subgroup, and how many threads that is: a thread declares its part as words of 32 bits, and intrinsics alone access
+    it, whole words at constant indices.
     """
 
     name: str
@@ -33,6 +39,9 @@ class ThreadDialect(Protocol):
     shared: str
     static_shared: int
     barrier: str
+    emitters: Mapping[str, Emitter]
+    asynchronous: Mapping[str, str]
+    dealt: Mapping[str, int]
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
         """The head of a kernel, `threads` in a block where that is known."""

@@ -15,7 +15,7 @@ from inlaid.codegen.c_indices import helpers
 from inlaid.codegen.launch_plan import AXES, ThreadKernel
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.codegen.threads.exchange import shuffled
-from inlaid.codegen.threads.indices import index_type
+from inlaid.codegen.threads.indices import flat_index, index_type
 from inlaid.codegen.threads.lanes import cut_lanes
 from inlaid.codegen.threads.narrow_floats import as_functions
 from inlaid.codegen.threads.registers import MOST_NAMES, Names, width_of
@@ -28,6 +28,8 @@ from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.math import expand_program
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.legalise import legalise
+
+_WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,13 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
 def thread_source(texts: Sequence[ThreadKernelText], dialect: ThreadDialect) -> str:
     """The source of kernels: what the language needs ahead of them, functions that they call, and they."""
     kernels = "\n".join(item.text for item in texts)
-    parts = [dialect.prelude]
     words = set(re.findall(r"\w+", kernels))
-    parts += dict.fromkeys(text for name, text in dialect.helpers.items() if name in words)
+    called: list[str] = []
+    for name, text in reversed(list(dialect.helpers.items())):  # later ones call earlier ones
+        if name in words:
+            called.append(text)
+            words.update(re.findall(r"\w+", text))
+    parts = [dialect.prelude, *dict.fromkeys(reversed(called))]
     index = "int64_t" if any(item.index == "int64_t" for item in texts) else "int32_t"
     parts += [part for part in (helpers(kernels, index),) if part]
     return "\n".join([*parts, kernels])
@@ -81,8 +87,11 @@ class _ThreadKernel(WideExpressions):
         super().__init__(program, dialect, index, ranges)
         self.kernel = kernel
         self.sizes = sizes
+        self.emitters = dialect.emitters
         self.reports = False
         self.waits = any(isinstance(stmt, ir.Barrier) for stmt in ir.walk_stmts(program.body))
+        names = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic)}
+        self.waits_for = dict.fromkeys(call for name, call in dialect.asynchronous.items() if name in names)
         self.bodies: dict[ir.Buffer, ir.Stmt] = {}
         self.leave = "return;"
         self.report_name = self.unique("report")
@@ -149,7 +158,8 @@ class _ThreadKernel(WideExpressions):
         match stmt:
             case ir.Barrier():
                 self.known = {}
-                self.line(f"{self.dialect.barrier};")
+                for call in (*self.waits_for, self.dialect.barrier):
+                    self.line(f"{call};")
             case ir.For(kind=ir.ForKind.THREAD, var=var, thread=thread, body=body):
                 self.known = {}
                 name = self.unique(var.name)
@@ -235,6 +245,19 @@ class _ThreadKernel(WideExpressions):
 
     # --- local memory ---
 
+    def corner(self, region: ir.Region) -> str:
+        buffer = region.buffer
+        if buffer.scope not in self.dialect.dealt:
+            return super().corner(region)
+        first = self.ranges.indices.simplify(flat_index(buffer, tuple(first for first, _ in region.ranges)))
+        if not isinstance(first, arith.Const):
+            raise Unsupported(f"buffer {buffer.name} in scope {buffer.scope!r}: expected a constant index, found {first!r}")
+        return f"{self.buffers[buffer]}[{self._words(buffer, first.value)}]"
+
+    def _words(self, buffer: ir.Buffer, elements: int) -> int:
+        """The words that a thread has of some elements, which are dealt out."""
+        return elements * buffer.dtype.bytes // (_WORD_BYTES * self.dialect.dealt[buffer.scope])
+
     def alloc(self, buffer: ir.Buffer) -> None:
         if buffer in self.shared:
             return  # declared at the head of the kernel
@@ -243,6 +266,9 @@ class _ThreadKernel(WideExpressions):
         if not isinstance(size, int):
             raise Unsupported(f"local buffer {buffer.name} of shape {buffer.shape} has no constant size")
         self.spaces[buffer] = ""
+        if buffer.scope in self.dialect.dealt:
+            self.line(f"uint32_t {name}[{self._words(buffer, size)}];")
+            return
         self.named.pop(buffer, None)  # that of a copy of the statements, which peeling, unrolling or `cut_lanes` made
         if self.lane is not None:
             self.private.add(buffer)

@@ -17,6 +17,7 @@ from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.shape import Anchor, blocks_of, find_anchor, inline_all, last_of, merge_chains
 from inlaid.tensor import ir
+from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.rewrite import Rewriter
 
@@ -67,13 +68,13 @@ def coordinates(axes: Sequence[Axis], position: arith.Expr) -> dict[arith.Expr, 
     return found
 
 
-def prepared(program: ir.LoopProgram) -> tuple[Schedule, Contraction] | None:
+def prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ()) -> tuple[Schedule, Contraction] | None:
     """A schedule of a kernel that is a sum of products, in which what comes before is part of the factors and what follows one
     block where that can be, and what the sum is. None for any other kernel."""
     anchor = find_anchor(program)
     if anchor is None or not anchor.reduced or _factors(anchor) is None:
         return None
-    s = collapsed(program)
+    s = collapsed(program, intrinsics)
     try:
         anchor = find_anchor(s.program)
         if anchor is None:

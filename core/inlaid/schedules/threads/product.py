@@ -143,7 +143,7 @@ def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
     sides = [(side.threads, side.runs, side.lanes) for side in (tiling.rows, tiling.columns)]
     s.apply(TILE_PRODUCT, *sides, tiling.depth, tiling.parts)
     left, right, total, store, *rest = s.blocks
-    outside, threads = _outer_loops(s, store)
+    outside, threads = outer_loops(s, store)
     if plan.shared:
         through_shared(s, plan, (left, right, total), outside)
     else:
@@ -164,7 +164,7 @@ def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
     return s
 
 
-def _outer_loops(s: Schedule, store: str) -> tuple[list[Var], list[Var]]:
+def outer_loops(s: Schedule, store: str) -> tuple[list[Var], list[Var]]:
     """The loops over blocks around what is stored, batches and parts as one, and those over threads."""
     loops = list(s.loops(store))
     names = [loop_of(loop) for loop in loops]

@@ -1,8 +1,8 @@
 """The loops of a sum of products over tiles, from the form that `tiles` gives it: fetched together, or by each thread for itself.
 
-Instructions for products of small matrices enter in `through_shared`, behind `nest_of_sum`: a tensor intrinsic of the target's
-takes the place of the loops over `ki` and over a thread's rows and columns, copies of both factors in a scope of the target's own
-the place of registers, and a subgroup that of a thread.
+A target's instructions on small matrices have a rule of the target's own over the same form: a tensor intrinsic takes the place of
+the loops over `ki` and over a thread's rows and columns, copies of both factors in a scope of the target's own that of registers,
+and a subgroup that of a thread.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _fetch_together(
     tiling = plan.tiling
     along_depth = runs_along(value, plan.found.depth, axes)
     run, run_axes = (tiling.depth, plan.found.depth) if along_depth else (side.threads * side.lanes, axes)
-    lanes = _vector(value, run_axes, plan.vector_bytes)
+    lanes = vector_lanes(value, run_axes, plan.vector_bytes)
     while lanes > 1 and (run % lanes or tiling.depth * side.size % (tiling.threads * lanes)):
         lanes //= 2
     flat = s.fuse(*loops) if len(loops) > 1 else loops[0]
@@ -126,7 +126,7 @@ def _fetch_together(
         s.vectorize(lane)
 
 
-def _vector(value: ir.Expr, axes: tuple[Axis, ...], vector_bytes: int) -> int:
+def vector_lanes(value: ir.Expr, axes: tuple[Axis, ...], vector_bytes: int) -> int:
     """How many neighbours along axes are loaded at once: those of one run of memory, which ends where a vector does."""
     size = known_extent(extent_of(axes))
     if not isinstance(value, ir.Load) or not axes or size is None or not runs_along(value, axes, ()):
@@ -160,7 +160,7 @@ def in_threads(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str], out
         along_depth = runs_along(value, plan.found.depth, axes)
         run = plan.found.depth if along_depth else axes
         vectors = loop_of(loops[-1]) == ("ki" if along_depth else loop_of(loops[-1])) if loops else False
-        lanes = _vector(value, run, plan.vector_bytes) if vectors else 1
+        lanes = vector_lanes(value, run, plan.vector_bytes) if vectors else 1
         _unroll_or_vectorize(s, loops, lanes)
     if depth is not None:
         s.unroll(depth)

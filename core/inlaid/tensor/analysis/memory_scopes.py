@@ -38,7 +38,21 @@ def check_scopes(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> None
                 known = ", ".join(map(repr, declared)) or "none"
                 raise _error(program, buffer, loops, f"expected a scope that the target declares ({known})")
     for name in used:
-        places(program, declared[name])
+        if not (declared[name].owner == "thread" and _used_together(program, name)):
+            places(program, declared[name])
+
+
+def _used_together(program: ir.LoopProgram, scope: str) -> bool:
+    """Whether collective intrinsics use a buffer of a scope that is allocated around loops over threads: `split_launches` finds
+    what a thread has of it, and checks that it fits."""
+    for alloc in ir.walk_stmts(program.body):
+        if isinstance(alloc, ir.Alloc) and alloc.buffer.scope == scope:
+            inside = list(ir.walk_stmts(alloc.body))
+            loops = [stmt for stmt in inside if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD]
+            together = any(isinstance(stmt, ir.Intrinsic) and stmt.over and alloc.buffer in buffers_of(stmt) for stmt in inside)
+            if together and loops and all(loop.over_threads for loop in loops):
+                return True
+    return False
 
 
 def places(program: ir.LoopProgram, scope: MemoryScope) -> dict[ir.Buffer, int]:

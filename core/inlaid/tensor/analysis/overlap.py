@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,27 +109,42 @@ class Overlaps:
     def _compared(self, first: Access, second: Access, most: int) -> Overlap | None:
         """Where there is doubt, variables that threads share are taken case by case, `most` cases in all."""
         found = self._enumerated(first, second)
-        case = self._case(first, second, most) if found is not None and found.doubt else None
-        if case is None:
+        if found is None or not found.doubt:
             return found
-        var, values = case
-        sides = ((first.at({var: value}), second.at({var: value})) for value in values)
-        overlaps = (self._compared(*pair, most // len(values)) for pair in sides)
-        return next((overlap for overlap in overlaps if overlap is not None), None)
+        for var, values in self._cases(first, second, most):
+            sides = ((first.at({var: value}), second.at({var: value})) for value in values)
+            overlaps = (self._compared(*pair, most // len(values)) for pair in sides)
+            found = next((overlap for overlap in overlaps if overlap is not None), None)
+            if found is None:
+                break
+        return found
 
-    def _case(self, first: Access, second: Access, most: int) -> tuple[arith.Expr, list[arith.Expr]] | None:
-        """A variable that threads share, and its few values, or those that differ modulo a constant that indices are taken by."""
+    def _cases(self, first: Access, second: Access, most: int) -> list[tuple[arith.Expr, list[arith.Expr]]]:
+        """A variable that threads share, with its few values, and one with its remainders by a constant that indices are taken
+        modulo; the fewest cases first, whose answer is final where they find nothing."""
         own = {loop.var for loop in self.axes.values()} | first.free.keys() | second.free.keys()
         nodes = [node for access in (first, second) for index in access.point + access.guards for node in arith.walk(index)]
+        found = (self._values(first, second, nodes, own, most), self._remainders(nodes, own, most))
+        return sorted((case for case in found if case is not None), key=lambda case: len(case[1]))
+
+    def _values(
+        self, first: Access, second: Access, nodes: Sequence[arith.Expr], own: Collection[arith.Expr], most: int
+    ) -> tuple[arith.Expr, list[arith.Expr]] | None:
         for var in dict.fromkeys(node for node in nodes if isinstance(node, arith.Var) and node not in own):
             low, high = self._analyzer.bounds(var)
             if low is not None and high is not None and high - low < most:
                 # The last iteration is followed by none.
                 last = high - ((var, 2) in first.rounds + second.rounds)
                 return var, [arith.Const(value) for value in range(low, last + 1)]
+        return None
+
+    @staticmethod
+    def _remainders(
+        nodes: Sequence[arith.Expr], own: Collection[arith.Expr], most: int
+    ) -> tuple[arith.Expr, list[arith.Expr]] | None:
         for node in nodes:
             if isinstance(node, arith.FloorMod) and isinstance(node.operands[1], arith.Const) and node.operands[1].value <= most:
-                for shared in arith.free_vars(node.operands[0]) - own:
+                for shared in arith.free_vars(node.operands[0]) - set(own):
                     if isinstance(shared, arith.Var):
                         size = node.operands[1].value
                         return shared, [arith.Var(shared.name) * size + digit for digit in range(size)]

@@ -238,7 +238,7 @@ class Races:
         after = before | dict.fromkeys(new)
         for second in new:
             for first in after:
-                if (first.writes or second.writes) and self._overlap(first.buffer, second.buffer):
+                if (first.writes or second.writes) and share_bytes(first.buffer, second.buffer, self._offsets):
                     pair = (first, second)
                     if pair not in self._clashes:
                         self._clashes[pair] = self._clash(first, second)
@@ -246,15 +246,6 @@ class Races:
                     if problem is not None:
                         self._found[problem] = None
         return after
-
-    def _overlap(self, a: ir.Buffer, b: ir.Buffer) -> bool:
-        if a is b:
-            return True
-        if a.scope != b.scope or a not in self._offsets or b not in self._offsets:
-            return False
-        sizes = (prod(arith.bounds(dim)[1] or 0 for dim in item.shape) * item.dtype.bytes for item in (a, b))
-        ends = [self._offsets[item] + size for item, size in zip((a, b), sizes, strict=True)]
-        return max(self._offsets[a], self._offsets[b]) < min(ends)
 
     def _of(self, stmt: ir.Stmt, where: _Where) -> tuple[Access, ...]:
         """What a statement itself reads and writes of memory that threads share."""
@@ -316,6 +307,17 @@ class Races:
                 second.stmt, f"cannot prove that no two threads race for {names}: {texts}{loop}; {found.doubt}; {remedy}"
             )
         return Problem(second.stmt, f"threads {found.threads} race for {names}: {texts}{loop}; {remedy}")
+
+
+def share_bytes(a: ir.Buffer, b: ir.Buffer, offsets: Offsets) -> bool:
+    """Whether two buffers are one, or lie over one another in the memory of their scope."""
+    if a is b:
+        return True
+    if a.scope != b.scope or a not in offsets or b not in offsets:
+        return False
+    sizes = (prod(arith.bounds(dim)[1] or 0 for dim in item.shape) * item.dtype.bytes for item in (a, b))
+    ends = [offsets[item] + size for item, size in zip((a, b), sizes, strict=True)]
+    return max(offsets[a], offsets[b]) < min(ends)
 
 
 def _line(stmt: ir.Stmt) -> str:

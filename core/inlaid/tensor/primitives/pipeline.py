@@ -68,10 +68,10 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
         if copies == 1:
             inner.append(buffer)
             continue
-        for site in sites(old.body):
-            if site.reads(buffer) or site.writes(buffer):
-                check_open(program, site.block)
         ring, window = _ring(buffer, [part for _, part in staged], copies, loop_ranges(*around))
+        for site in sites(old.body):
+            if (site.reads(buffer) or site.writes(buffer)) and not _stays_inside(site.block, buffer, window):
+                check_open(program, site.block)
         staged = [(stage, _ringed(part, buffer, ring, window, loop, copies)) for stage, part in staged]
         allocs = [ring if item is buffer else item for item in allocs]
     names = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
@@ -210,6 +210,18 @@ def _ring(buffer: ir.Buffer, parts: list[ir.Stmt], copies: int, ranges: Ranges) 
     return ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope), tuple(window)
 
 
+def _stays_inside(block: ir.Block, buffer: ir.Buffer, window: tuple[int | None, ...]) -> bool:
+    """Whether no box of a buffer on which a block's intrinsics work wraps round in the window."""
+    boxes = (
+        region.ranges
+        for stmt in ir.walk_stmts(block)
+        if isinstance(stmt, ir.Intrinsic)
+        for region in stmt.regions
+        if region.buffer is buffer
+    )
+    return all(extent == arith.ONE or size is None for box in boxes for (_, extent), size in zip(box, window, strict=True))
+
+
 def _ringed(stmt: ir.Stmt, buffer: ir.Buffer, ring: ir.Buffer, window: tuple[int | None, ...], loop: Var, copies: int) -> ir.Stmt:
     """A statement that uses a ring instead of a buffer: the copy for the iteration, and indices that wrap round in the window."""
     if isinstance(stmt, ir.Block):
@@ -222,6 +234,12 @@ def _ringed(stmt: ir.Stmt, buffer: ir.Buffer, ring: ir.Buffer, window: tuple[int
             wrapped = (index if extent is None else index % extent for index, extent in zip(indices, window, strict=True))
             return (version.var, *map(analyzer.simplify, wrapped))
 
+        def region(given: ir.Region) -> ir.Region:
+            if given.buffer is not buffer:
+                return given
+            extents = (arith.ONE, *(extent for _, extent in given.ranges))
+            return ir.Region(ring, tuple(zip(place(tuple(first for first, _ in given.ranges)), extents, strict=True)))
+
         def load(node: ir.Expr) -> ir.Expr | None:
             return ir.load(ring, place(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
 
@@ -229,6 +247,8 @@ def _ringed(stmt: ir.Stmt, buffer: ir.Buffer, ring: ir.Buffer, window: tuple[int
             match node:
                 case ir.Store() if node.buffer is buffer:
                     return ir.Store(ring, place(node.indices), node.value)
+                case ir.Intrinsic(regions=regions):
+                    return replace(node, regions=tuple(map(region, regions)))
                 case ir.Block():
                     return with_footprint(node)
             return None

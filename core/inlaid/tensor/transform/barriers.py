@@ -11,7 +11,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.digits import determined
 from inlaid.tensor.analysis.footprint import accesses_of
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
-from inlaid.tensor.analysis.races import Offsets, Races, variable_bounds
+from inlaid.tensor.analysis.races import Offsets, Races, share_bytes, variable_bounds
 from inlaid.tensor.primitives.place import failed
 from inlaid.tensor.transform.lower_blocks import guarded, joined, mapped, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -44,7 +44,7 @@ def to_spmd(
     while isinstance(body, ir.Let) or (isinstance(body, ir.For) and body.kind is ir.ForKind.THREAD and not body.over_threads):
         around.append(body)
         body = body.body
-    kernel = _Kernel(program, scopes, body, subgroup)
+    kernel = _Kernel(program, scopes, body, offsets, subgroup)
     body = kernel.body()
     for outer in reversed(around):
         body = replace(outer, body=body)
@@ -68,8 +68,11 @@ class _Inside:
 
 
 class _Kernel:
-    def __init__(self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], body: ir.Stmt, subgroup: int) -> None:
+    def __init__(
+        self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], body: ir.Stmt, offsets: Offsets, subgroup: int
+    ) -> None:
         self._program = program
+        self._offsets = offsets
         self._body = body
         self._owners = {"": "", "register": "thread"} | {scope.name: scope.owner for scope in scopes}
         self._owners |= {SUBGROUP: "block"} if subgroup else {}
@@ -158,19 +161,36 @@ class _Kernel:
         return self._guarded(stmt, inside)
 
     def _phases(self, stmts: tuple[ir.Stmt, ...], inside: _Inside) -> Iterator[ir.Stmt]:
-        """Statements in order, those without threads as one, with barriers between."""
+        """Statements in order, those without threads as one, with a barrier before each that touches a buffer that was written
+        since the last barrier, or writes one that was touched."""
         alone: list[ir.Stmt] = []
-        first = True
+        since: dict[ir.Buffer, bool] = {}
         for stmt in (*stmts, None):
             if stmt is not None and not any(map(_of_threads, ir.walk_stmts(stmt))):
                 alone.append(stmt)
                 continue
             for item in ([joined(*alone)] if alone else []) + ([] if stmt is None else [stmt]):
-                if not first:
+                touched = self._touched(item)
+                if self._meet(since, touched):
                     yield ir.Barrier()
-                first = False
+                    since = {}
+                since |= {buffer: writes or since.get(buffer, False) for buffer, writes in touched.items()}
                 yield self._stmt(item, inside)
             alone = []
+
+    def _touched(self, stmt: ir.Stmt) -> dict[ir.Buffer, bool]:
+        """The buffers that a statement accesses and threads may share, and whether it writes them."""
+        found: dict[ir.Buffer, bool] = {}
+        for node in ir.walk_stmts(stmt):
+            for region, access in accesses_of(node):
+                if self._owners.get(region.buffer.scope) != "thread":
+                    found[region.buffer] = found.get(region.buffer, False) or bool(access & ir.Access.WRITE)
+        return found
+
+    def _meet(self, before: Mapping[ir.Buffer, bool], after: Mapping[ir.Buffer, bool]) -> bool:
+        """Whether one of two statements writes what the other touches, buffers that share bytes included."""
+        pairs = ((a, b) for a, first in before.items() for b, second in after.items() if first or second)
+        return any(share_bytes(a, b, self._offsets) for a, b in pairs)
 
     def _guarded(self, stmt: ir.Stmt, inside: _Inside) -> ir.Stmt:
         """A statement by one thread of each axis that no loop around it runs over, or by all that it is collective over."""

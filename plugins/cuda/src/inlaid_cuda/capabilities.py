@@ -19,8 +19,12 @@ from inlaid_cuda.options import DEFAULT, HOST, NATIVE, CudaOptions
 
 SHARED = "shared"
 """The memory scope of shared memory."""
+FRAGMENT = "fragment"
+"""The memory scope of matrices that are dealt out among the registers of a warp."""
 WARP = 32
 """Threads of a warp."""
+THREAD_REGISTERS, REGISTERS = 255, 65536
+"""Registers of 32 bits of a thread at most, and of a multiprocessor, on every architecture."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,10 @@ def capabilities(options: CudaOptions) -> Capabilities:
     found = facts(options)
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),
-        scopes=(MemoryScope(SHARED, "block", found.shared, 16),),
+        scopes=(
+            MemoryScope(SHARED, "block", found.shared, 16),
+            MemoryScope(FRAGMENT, "thread", WARP * THREAD_REGISTERS * 4, 4),  # of a warp: its threads use it together
+        ),
         vector_bits=0,
         threads=Threads(subgroup=WARP, shuffles=True, resident=found.processors * found.threads),
         cores=0,

@@ -10,7 +10,11 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from inlaid.codegen.c import C_TYPES, c_type
+from inlaid.codegen.c_statements import Emitter
 from inlaid.types import DType
+from inlaid_cuda.capabilities import FRAGMENT, WARP
+from inlaid_cuda.tensor_cores.copies import COPIES, WAIT
+from inlaid_cuda.tensor_cores.instructions import emitters, functions
 
 _LANES = (2, 4, 8, 16)
 _ROUNDING = {"round": "rint"}
@@ -253,11 +257,14 @@ class CudaDialect:
     prelude = _PRELUDE + _NARROW
     words = frozenset(_WORDS.split())
     lanes: tuple[int, ...] = _LANES
+    emitters: Mapping[str, Emitter] = emitters()
+    asynchronous: Mapping[str, str] = dict.fromkeys(COPIES, WAIT)
+    dealt: Mapping[str, int] = {FRAGMENT: WARP}
     helpers: Mapping[str, str] = {
         f"{name}x{lanes}": f"typedef inlaid_vector<{kind}, {lanes}> {name}x{lanes};"
         for name, kind in C_TYPES.items()
         for lanes in _LANES
-    } | {"inlaid_shuffle": _SHUFFLE}
+    } | {"inlaid_shuffle": _SHUFFLE, **functions()}
     converted = frozenset(("float16", "bfloat16"))
     device = ""
     shared = ""

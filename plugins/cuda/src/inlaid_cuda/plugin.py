@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
+from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Phase, Target, TargetSpec, hookimpl
 from inlaid_cuda.options import CudaOptions
 
 if TYPE_CHECKING:
+    from inlaid.schedules.rule import ScheduleRule
+    from inlaid.tensor.primitives import TensorIntrin
     from inlaid_cuda.codegen import CudaCodegen
     from inlaid_cuda.runtime import CudaRuntime
 
@@ -41,6 +43,36 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
     from inlaid.lowering.claims import rule_for_loops, unbounded
 
     return (rule_for_loops("cuda", unbounded, _capabilities(target.options)),)
+
+
+@hookimpl
+def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
+    """Asynchronous copies to shared memory, where the architecture has them."""
+    if target.kind != "cuda" or phase is not Phase.LOOP:
+        return ()
+    from inlaid.passes.manager import UnitPass
+    from inlaid_cuda.tensor_cores.copies import copy_asynchronously
+    from inlaid_cuda.tensor_cores.instructions import has_copies
+
+    return (UnitPass("copy_asynchronously", copy_asynchronously),) if has_copies(target.options) else ()
+
+
+@hookimpl
+def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
+    """The rule for tensor cores, which declines on devices without them."""
+    if target.kind != "cuda":
+        return ()
+    from inlaid_cuda.tensor_cores.product import TensorCoreRule
+
+    return (TensorCoreRule(),)
+
+
+@hookimpl
+def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
+    """The instructions of the tensor cores that the architecture has."""
+    from inlaid_cuda.tensor_cores.instructions import intrinsics_of
+
+    return intrinsics_of(target.options)
 
 
 @hookimpl

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from inlaid.codegen.c import C_TYPES
+from inlaid.codegen.c_statements import Emitter
 from inlaid.types import DType, dtype
 from inlaid_opencl.options import SHUFFLE
 
@@ -156,6 +157,9 @@ class OpenCLDialect:
     helpers: Mapping[str, str] = {**_helpers(), "inlaid_shuffle": _SHUFFLE}
     device = "__global"
     shared = "__local"
+    emitters: Mapping[str, Emitter] = {}
+    asynchronous: Mapping[str, str] = {}
+    dealt: Mapping[str, int] = {}
     static_shared = 1 << 30
     barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"
 

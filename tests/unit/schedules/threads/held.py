@@ -20,7 +20,7 @@ from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule, Tra
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.races import check_races
 from inlaid.tensor.analysis.verify import verify
-from inlaid.tensor.primitives import SEMANTICS
+from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
 from inlaid.tensor.schedule import replay
 from inlaid.tensor.text import show
 from inlaid.tensor.transform.launches import Launches, split_launches
@@ -50,10 +50,14 @@ def kernel(body: Any, *types: tuple[Sequence[arith.Dim], str]) -> ir.LoopProgram
 
 
 def offer_of(
-    program: ir.LoopProgram, capabilities: Capabilities, rule: ScheduleRule | None = None, **decided: Any
+    program: ir.LoopProgram,
+    capabilities: Capabilities,
+    rule: ScheduleRule | None = None,
+    intrinsics: Sequence[TensorIntrin] = (),
+    **decided: Any,
 ) -> tuple[str, Offer]:
     """The name of the first of the rules for threads (or of `rule`) that takes a kernel, and its first offer."""
-    context = KernelContext(capabilities, 0, decided=tuple(decided.items()))
+    context = KernelContext(capabilities, 0, tuple(intrinsics), tuple(decided.items()))
     facts = (Given(ROW_MAJOR),) * len(program.inputs)
     for item in THREAD_RULES if rule is None else (rule,):
         if found := item.offer(program, context, facts):
@@ -67,9 +71,15 @@ def subgroup_of(capabilities: Capabilities) -> int:
     return threads.subgroup if threads is not None and threads.shuffles else 0
 
 
-def launches_of(program: ir.LoopProgram, capabilities: Capabilities, rule: ScheduleRule | None = None, **decided: Any) -> Launches:
+def launches_of(
+    program: ir.LoopProgram,
+    capabilities: Capabilities,
+    rule: ScheduleRule | None = None,
+    intrinsics: Sequence[TensorIntrin] = (),
+    **decided: Any,
+) -> Launches:
     """Host and SPMD kernels of a kernel as it is scheduled."""
-    _, offer = offer_of(program, capabilities, rule, **decided)
+    _, offer = offer_of(program, capabilities, rule, intrinsics, **decided)
     return split_launches(finish(offer.schedule(program), able=capabilities), capabilities.scopes, subgroup_of(capabilities))
 
 
@@ -80,6 +90,7 @@ def held_to_the_interpreter(
     rule: ScheduleRule | None = None,
     arrays: Sequence[Array] | None = None,
     tolerance: float = 0.0,
+    intrinsics: Sequence[TensorIntrin] = (),
     **decided: Any,
 ) -> Launches:
     """Check what a rule makes of a kernel at all the given sizes, and return its launches.
@@ -88,16 +99,17 @@ def held_to_the_interpreter(
     `tolerance`), with the threads of each phase in a random order; no thread of it races with another; no block has more threads
     than the capabilities say; its trace, replayed, gives the same program. Inputs are small integers where no `arrays` are given.
     """
-    _, offer = offer_of(program, capabilities, rule, **decided)
+    _, offer = offer_of(program, capabilities, rule, intrinsics, **decided)
     scheduled = offer.schedule(program)
-    _replays(program, offer, scheduled)
+    _replays(program, offer, scheduled, intrinsics)
+    semantics = {**SEMANTICS, **{item.name: item.semantics for item in intrinsics}}
     finished = finish(scheduled, able=capabilities)
     split = split_launches(finished, capabilities.scopes, subgroup_of(capabilities))
     threads = capabilities.threads
     assert threads is not None
     for item in split.kernels.values():
         if not program.defines:  # one thread runs those that work out sizes, as they are
-            verify(item.program, SEMANTICS)
+            verify(item.program, semantics)
         check_race_free(item.program, item.offsets)
     cases = [sizes] if isinstance(sizes, Mapping) else list(sizes) or [{}]
     for seed, named in enumerate(cases):
@@ -105,7 +117,7 @@ def held_to_the_interpreter(
         known = interp.bind_sizes(program, given, named)
         for item in split.kernels.values():
             _fits(item.threads, known, threads.block)
-        _agree(program, finished, split, given, known, seed, tolerance)
+        _agree(program, finished, split, semantics, given, known, seed, tolerance)
     return split
 
 
@@ -127,6 +139,7 @@ def _agree(
     program: ir.LoopProgram,
     finished: ir.LoopProgram,
     split: Launches,
+    semantics: Mapping[str, ir.LoopProgram],
     given: list[Array],
     sizes: Sizes,
     seed: int,
@@ -136,7 +149,7 @@ def _agree(
     right, but for sizes that it works out: these the host does not know."""
     wanted = interp.run(program, given, sizes)
     packed = [array.reshape(_shape(buffer, sizes)) for array, buffer in zip(given, finished.inputs, strict=True)]
-    meaning = {**SEMANTICS, **{name: item.program for name, item in split.kernels.items()}}
+    meaning = {**semantics, **{name: item.program for name, item in split.kernels.items()}}
     made = interp.run(finished if program.defines else split.host, packed, sizes, meaning, seed)
     sizes_from = len(program.outputs) - len(program.defines)
     scratch = len(made) - len(wanted)  # between the results and the sizes
@@ -153,10 +166,10 @@ def _fits(threads: Mapping[str, arith.Expr], sizes: Sizes, most: int) -> None:
     assert int(np.prod(extents)) <= most, f"{extents} threads of a block, at most {most} expected"
 
 
-def _replays(program: ir.LoopProgram, offer: Offer, scheduled: ir.LoopProgram) -> None:
+def _replays(program: ir.LoopProgram, offer: Offer, scheduled: ir.LoopProgram, intrinsics: Sequence[TensorIntrin]) -> None:
     if isinstance(offer.schedule, Traced):
         trace = offer.schedule.make().trace
-        assert show(replay(program, str(trace), (), (REMAINDERS,), SHARED_TRANSFORMS).program) == show(scheduled)
+        assert show(replay(program, str(trace), tuple(intrinsics), (REMAINDERS,), SHARED_TRANSFORMS).program) == show(scheduled)
 
 
 def planted_races(split: Launches) -> list[str]:

@@ -1,0 +1,1 @@
+"""Tensor cores: instructions that a warp runs together on small matrices, and schedules that use them."""

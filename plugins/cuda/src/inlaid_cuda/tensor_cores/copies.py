@@ -1,0 +1,142 @@
+"""Asynchronous copies to shared memory: a loop pass, and the instructions that it uses (PTX `cp.async`, from sm_80 on).
+
+A thread goes on while its copies are under way, and waits for them before each barrier. So whoever reads what was copied must be
+behind one: the pass takes buffers that only collective instructions read, since a barrier always stands between one of these and
+a store by a single thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.codegen.c_statements import Emitter, Place
+from inlaid.codegen.threads.indices import flat_index
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.races import variable_bounds
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.transform.paths import nest
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.types import dtype
+from inlaid_cuda.capabilities import SHARED
+
+BYTES = (16, 8, 4)
+"""Bytes that one instruction copies."""
+TYPES = ("float16", "bfloat16", "float32", "int8", "uint8")
+WAIT = "inlaid_wait_for_copies()"
+
+
+def copies() -> tuple[TensorIntrin, ...]:
+    """d[i] = s[i] for neighbouring elements, by type and number."""
+    found = []
+    for of in TYPES:
+        for count in (bytes_ // dtype(of).bytes for bytes_ in BYTES):
+            i = Var("i")
+            source, target = ir.Buffer("s", (count,), dtype(of)), ir.Buffer("d", (count,), dtype(of), SHARED)
+            body = nest([(i, arith.wrap(count))], ir.Store(target, (i,), ir.load(source, (i,))))
+            found.append(TensorIntrin(f"cuda.copy.{of}.{count}", ir.LoopProgram("copy", (source,), (target,), body)))
+    return tuple(found)
+
+
+COPIES: Mapping[str, TensorIntrin] = {item.name: item for item in copies()}
+
+
+def copy_asynchronously(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Vectors that go from main memory to shared memory unchanged, or under a condition that all lanes share, are copied.
+
+    for i in 8, vectorized: s[i] = select(c, x[n + i], 0)
+    becomes
+    if c: cuda.copy.float16.8 on read x[n +: 8], write s[0 +: 8]
+    else: for i in 8, vectorized: s[i] = 0
+    """
+    read = {node.buffer for node in ir.values_in(program.body) if isinstance(node, ir.Load)}
+    for stmt in ir.walk_stmts(program.body):
+        if isinstance(stmt, ir.Intrinsic) and not stmt.over:
+            read.update(region.buffer for region in stmt.regions)
+    analyzer = arith.Analyzer(variable_bounds(program.body))
+
+    def copied(stmt: ir.Stmt) -> ir.Stmt | None:
+        match stmt:
+            case ir.For(kind=ir.ForKind.VECTORIZED, body=ir.Store(buffer=buffer) as store) if (
+                buffer.scope == SHARED and buffer not in read
+            ):
+                return _copied(stmt, store, analyzer)
+        return None
+
+    return Rewriter(stmt=copied).program(program)
+
+
+def _copied(loop: ir.For, store: ir.Store, analyzer: arith.Analyzer) -> ir.Stmt | None:
+    """A copy in place of a vectorised store; None where it is more than that, or its addresses are not known to be aligned."""
+    condition, value = None, store.value
+    if isinstance(value, ir.Select) and isinstance(value.otherwise, ir.Const):
+        condition, value = value.condition, value.then
+    if not isinstance(value, ir.Load) or value.buffer.scope or not isinstance(loop.extent, arith.Const):
+        return None
+    if condition is not None and (
+        loop.var in condition.free_vars() or any(isinstance(node, ir.Load) for node in ir.walk_exprs(condition))
+    ):
+        return None
+    count = loop.extent.value
+    intrinsic = COPIES.get(f"cuda.copy.{value.buffer.dtype.name}.{count}")
+    regions = [
+        _run(buffer, indices, loop, analyzer) for buffer, indices in ((value.buffer, value.indices), (store.buffer, store.indices))
+    ]
+    if intrinsic is None or regions[0] is None or regions[1] is None:
+        return None
+    copy = intrinsic.on(regions[0], regions[1])
+    if condition is None:
+        return copy
+    assert isinstance(store.value, ir.Select)
+    zeros = ir.For(loop.var, loop.extent, ir.Store(store.buffer, store.indices, store.value.otherwise), loop.kind)
+    return ir.If(condition, copy, zeros)
+
+
+def _run(buffer: ir.Buffer, indices: Sequence[arith.Expr], loop: ir.For, analyzer: arith.Analyzer) -> ir.Region | None:
+    """The elements of a buffer that the lanes of a loop access, where these are neighbours and the first is aligned as all of them
+    together."""
+    *others, last = indices
+    step = arith.affine(analyzer.simplify(last), loop.var)
+    if any(loop.var in arith.free_vars(index) for index in others) or step is None or step[0] != arith.ONE:
+        return None
+    first = (*others, arith.substitute(last, {loop.var: arith.ZERO}))
+    if any(map(arith.reads_data, first)) or analyzer.simplify(flat_index(buffer, first) % loop.extent) != arith.ZERO:
+        return None
+    extents = (*(arith.ONE for _ in others), loop.extent)
+    return ir.Region(buffer, tuple(zip(map(analyzer.simplify, first), extents, strict=True)))
+
+
+def emitters() -> Mapping[str, Emitter]:
+    """How kernels call the copies, by name."""
+    return dict.fromkeys(COPIES, _call)
+
+
+def _call(places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+    source, target = places
+    count = source.region.ranges[-1][1]
+    assert isinstance(count, arith.Const)
+    bytes_ = count.value * source.region.buffer.dtype.bytes
+    return [f"inlaid_copy<{bytes_}>({source.pointer}, {target.pointer});"]
+
+
+FUNCTIONS = {
+    "inlaid_copy": """\
+template <int bytes> inline void inlaid_copy(const void *from, void *to) {
+#ifndef INLAID_HOST
+    const uint32_t at = inlaid_shared_address(to);
+    if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(from) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(from), "n"(bytes) : "memory");
+#else
+    __builtin_memcpy(to, from, bytes);
+#endif
+}
+""",
+    "inlaid_wait_for_copies": """\
+inline void inlaid_wait_for_copies() {
+#ifndef INLAID_HOST
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+""",
+}

@@ -1,0 +1,283 @@
+"""Sums of products through tensor cores: matrix products, and convolutions as products of rows and columns.
+
+A block of threads computes a tile of rows and columns, each of its warps several fragments of sums. All threads fetch the tiles of
+both factors for a step of the depth into shared memory; warps load fragments from there. The sums go through shared memory once
+more, so that what follows runs on neighbouring columns, in vectors, and no schedule depends on how fragments are dealt out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from inlaid.arith import Var
+from inlaid.errors import ScheduleError
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.shape import axis_loops
+from inlaid.schedules.threads.contraction import Axis, Contraction, extent_of, prepared
+from inlaid.schedules.threads.product import outer_loops
+from inlaid.schedules.threads.product_nest import (
+    BATCHES,
+    COLUMN_BLOCKS,
+    ROW_BLOCKS,
+    block_of,
+    known_extent,
+    loop_of,
+    vector_lanes,
+)
+from inlaid.schedules.threads.tile_model import problem_of
+from inlaid.schedules.threads.tiles import TILE_PRODUCT, runs_along
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+from inlaid.types import ROW_MAJOR
+from inlaid_cuda.capabilities import FRAGMENT, SHARED, WARP
+from inlaid_cuda.tensor_cores.instructions import LANES_AXIS
+from inlaid_cuda.tensor_cores.tiles import Fetch, WarpTiling, rank_tilings, stages_of
+from inlaid_cuda.tensor_cores.unit import SIDE, FragmentUnit, depth_of, find_unit
+
+WARP_AXES = {"mt": "threadIdx.z", "nt": "threadIdx.y"}
+"""Axes of warps by loop: of their rows and columns."""
+VECTOR_BYTES = 16
+BANK_BYTES = 128
+"""Bytes of all banks of shared memory."""
+SUMS_OFFSET = 32
+"""Bytes by which rows of sums in shared memory are longer than a multiple of all banks: the four rows that half a warp stores
+pairs of sums to lie in different banks."""
+MOST_STAGES = 2
+SCATTERED = 4
+"""Neighbours that are fetched at once where they do not lie side by side in shared memory."""
+LEAST = 8
+"""Rows and columns of a product from which on tensor cores pay: smaller ones leave more than half of each fragment unused."""
+
+
+class TensorCoreRule:
+    """Sums of products, as `find_contraction` finds them, of types that the tensor cores multiply."""
+
+    name = "tensor_core_product"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines kernels of other types, sums of a single product, and those of few rows or columns."""
+        scope = next((scope for scope in context.capabilities.scopes if scope.name == SHARED), None)
+        if not context.intrinsics or scope is None:
+            return None
+        made = prepared(program, context.intrinsics)
+        if made is None:
+            return None
+        s, found = made
+        types = (found.left.dtype.name, found.right.dtype.name, found.anchor.buffer.dtype.name)
+        unit = find_unit(context, *types, SHARED)
+        sides = [known_extent(extent_of(axes)) for axes in (found.rows, found.columns)]
+        if unit is None or found.inverse is None or known_extent(extent_of(found.depth)) in (0, 1):
+            return None
+        if any(size is not None and size < LEAST for size in sides) or not found.columns:
+            return None
+        threads, problem = context.capabilities.threads, problem_of(found)
+        assert threads is not None, "a rule for threads schedules for threads"
+        most = MOST_STAGES if known_extent(extent_of(found.depth)) is not None else 1
+        fetch = Fetch(*(_together(found, unit, number, threads.vector_bytes) for number in (0, 1)))
+        tilings = rank_tilings(problem, fetch, threads, scope.capacity, most)
+        if not tilings:
+            return None
+        tile = context.decide("tile", (tiling.numbers for tiling in tilings), tilings[0].numbers)
+        tiling = WarpTiling(*tile.numbers)
+        able = stages_of(tiling, problem, scope.capacity, most)
+        stages = context.decide("stages", range(1, able + 1), able)
+        try:
+            schedule = _Product(s.copy(), found, unit, tiling, stages.number, threads.vector_bytes).schedule()
+        except ScheduleError:
+            return None
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(partial(_made, schedule)), decisions=(tile, stages))
+
+
+def _sides(found: Contraction) -> tuple[tuple[ir.Expr, tuple[Axis, ...]], ...]:
+    """Both factors and their axes besides the depth."""
+    return (found.left, found.rows), (found.right, found.columns)
+
+
+def _together(found: Contraction, unit: FragmentUnit, number: int, vector_bytes: int) -> int:
+    """Neighbours of a factor that are fetched by one access and stored by one: those along the depth, or along the other axis where
+    the factor lies so in shared memory too."""
+    value, axes = _sides(found)[number]
+    if runs_along(value, found.depth, axes):
+        return vector_lanes(value, found.depth, vector_bytes)
+    return vector_lanes(value, axes, vector_bytes) if unit.turned[number] else 1
+
+
+def _made(schedule: Schedule) -> Schedule:
+    """A schedule that was tried already: where the primitives refuse it, there is no offer."""
+    return schedule
+
+
+@dataclass
+class _Product:
+    """A sum of products to schedule."""
+
+    s: Schedule
+    found: Contraction
+    unit: FragmentUnit
+    tiling: WarpTiling
+    stages: int
+    vector_bytes: int
+
+    def schedule(self) -> Schedule:
+        """
+        for batch, rows, columns, blocks:
+            for warps: acc = 0                               # fragments
+            for q:
+                for warps, lanes: left = ...                 # the tile of a step, in shared memory
+                for warps, lanes: right = ...
+                for warps: for kj: { a, b = left, right; acc += a * b }
+            for mj:
+                for warps: sums = acc                        # shared memory
+                for warps, lanes: out = after(sums)
+        """
+        s, tiling = self.s, self.tiling
+        s.apply(TILE_PRODUCT, tiling.rows, tiling.columns, tiling.depth, 1)
+        left, right, total, store, *rest = s.blocks
+        if rest:
+            raise ScheduleError(f"block {rest[0]} follows the sums: expected one block")
+        outside, _ = outer_loops(s, store)
+        self._permute(left, ("mj", "ki", "m") if self._turned(0) else ("mj", "m", "ki"))
+        self._permute(right, ("nj", "ki", "n") if self._turned(1) else ("nj", "n", "ki"))
+        dims = self._permute(total, ("mj", "nj", "mv", "nv"))
+        s.set_scope(block_of(s, total).writes[0].buffer.name, FRAGMENT)
+        self._finish(total, store, dims, outside)
+        s.compute_at(total, outside[-1])
+        steps = self._sum((left, right), total, len(outside))
+        for number, name in enumerate((left, right)):
+            self._fetch(name, number, outside, steps)
+        if self.stages > 1 and steps is not None:
+            s.software_pipeline(steps, (0, 0, 1))
+        for name, (value, _) in zip((left, right), _sides(self.found), strict=True):
+            self._align(name, value.dtype.bytes, VECTOR_BYTES)
+        for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
+            s.bind(loop, axis)
+        return s
+
+    def _turned(self, number: int) -> bool:
+        """Whether a factor lies in shared memory with its depth as rows, as it does in main memory."""
+        value, axes = _sides(self.found)[number]
+        return bool(self.unit.turned[number]) and not runs_along(value, self.found.depth, axes)
+
+    def _permute(self, name: str, last: Sequence[str]) -> tuple[str, ...]:
+        """Lay out what a block writes so that its last dimensions are those of some loops; returns the loops of all dimensions."""
+        store = block_of(self.s, name).body
+        assert isinstance(store, ir.Store)
+        names = [loop_of(index) for index in store.indices if isinstance(index, Var)]
+        order = [*(of for of in names if of not in last), *(of for of in last if of in names)]
+        if order != names:
+            self.s.transform_layout(store.buffer.name, f"({', '.join(names)}) -> ({', '.join(order)})")
+        return tuple(order)
+
+    def _align(self, name: str, bytes_: int, offset: int) -> None:
+        """Make the rows of a buffer in shared memory longer than a multiple of all banks, by some bytes."""
+        buffer = next(
+            stmt.buffer for stmt in ir.walk_stmts(self.s.program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name
+        )
+        row = buffer.shape[-1]
+        assert isinstance(row, int)
+        self.s.storage_align(name, len(buffer.shape) - 2, min(row & -row, BANK_BYTES // bytes_), offset // bytes_)
+
+    # -- the sum --
+
+    def _sum(self, factors: tuple[str, str], total: str, around: int) -> Var | None:
+        """Order the loops of the sum, and hand them to the instructions; returns the loop over steps."""
+        s, unit = self.s, self.unit
+        *_, steps, depth = axis_loops(s, total)
+        assert depth is not None, "a step goes over a row of a fragment at least"
+        loops = {loop_of(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
+        kj, kk = s.split(depth, (None, depth_of(self.found.left.dtype.name)))
+        warps, own = ([loops[name] for name in names if name in loops] for names in (WARP_AXES, ("mj", "nj")))
+        s.reorder(*([] if steps is None else [steps]), *warps, kj, *own, loops["mv"], loops["nv"], kk)
+        init = s.decompose_reduction(total, (warps[0] if warps else kj) if steps is None else steps)
+        for number, name in enumerate(factors):
+            s.set_scope(name, SHARED)
+            self._load(name, number, total, kj)
+        found = {loop_of(loop): loop for loop in s.loops(init)[around:]}
+        s.reorder(*(found[name] for name in (*WARP_AXES, "mj", "nj", "mv", "nv") if name in found))
+        for block, intrinsic in ((init, unit.zero), (total, unit.product)):
+            self._in_warps(block, around)
+            s.tensorize(next(loop for loop in s.loops(block) if loop_of(loop) == "mv"), intrinsic)
+        s.unroll(kj)
+        return steps
+
+    def _in_warps(self, name: str, around: int) -> None:
+        """Bind the loops of a block over warps, and unroll those over the fragments of one."""
+        for loop in self.s.loops(name)[around:]:
+            if loop_of(loop) in WARP_AXES:
+                self.s.bind(loop, WARP_AXES[loop_of(loop)])
+            elif loop_of(loop) in ("mj", "nj"):
+                self.s.unroll(loop)
+
+    def _load(self, name: str, number: int, total: str, kj: Var) -> None:
+        """Load a warp's fragments of a factor for one place along the depth."""
+        s, turned = self.s, self._turned(number)
+        fragment = s.cache_read(total, name, FRAGMENT)
+        s.compute_at(fragment, kj)
+        loops = s.loops(fragment)
+        inner = list(loops[loops.index(kj) + 1 :])
+        if turned:
+            buffer = block_of(s, fragment).writes[0].buffer
+            *others, depth, side = (f"i{place}" for place in range(len(buffer.shape)))
+            s.transform_layout(buffer.name, f"({', '.join([*others, depth, side])}) -> ({', '.join([*others, side, depth])})")
+            inner[-2:] = inner[:-3:-1]
+            s.reorder(*inner[-2:])
+        for loop in inner[:-2]:
+            s.unroll(loop)
+        s.tensorize(inner[-2], (self.unit.turned if turned else self.unit.rows)[number])
+
+    # -- phases of all threads --
+
+    def _fetch(self, name: str, number: int, outside: Sequence[Var], steps: Var | None) -> None:
+        """Share out the elements of a tile among all threads, neighbours to neighbours."""
+        s, (value, axes) = self.s, _sides(self.found)[number]
+        s.compute_at(name, outside[-1] if steps is None else steps)
+        loops = s.loops(name)[len(outside) + (steps is not None) :]
+        along_depth = runs_along(value, self.found.depth, axes)
+        size = self.tiling.sizes[number]
+        run, run_axes = (self.tiling.depth, self.found.depth) if along_depth else (size, axes)
+        lanes = vector_lanes(value, run_axes, self.vector_bytes)
+        if not (along_depth or self._turned(number)):
+            lanes = min(lanes, SCATTERED)
+        while lanes > 1 and (run % lanes or self.tiling.depth * size % (self.tiling.threads * lanes)):
+            lanes //= 2
+        self._share_out(loops, lanes)
+
+    def _share_out(self, loops: Sequence[Var], lanes: int) -> None:
+        """Bind nested loops to all threads, as one; the innermost elements are the lanes of vectors."""
+        s = self.s
+        flat = s.fuse(*loops) if len(loops) > 1 else loops[0]
+        turn, row, column, thread, lane = s.split(flat, (None, *self.tiling.warps, WARP, lanes))
+        s.reorder(row, column, thread, turn)
+        for loop, axis in ((row, WARP_AXES["mt"]), (column, WARP_AXES["nt"]), (thread, LANES_AXIS)):
+            s.bind(loop, axis)
+        if lanes > 1:
+            s.vectorize(lane)
+
+    def _finish(self, total: str, store: str, dims: Sequence[str], outside: Sequence[Var]) -> None:
+        """What follows the sums: for each run of rows, warps store their fragments, and all threads go on."""
+        s, around = self.s, len(outside)
+        acc = block_of(s, total).writes[0].buffer
+        loops = {loop_of(loop): loop for loop in s.loops(store)[around:]}
+        s.reorder(*(loops[name] for name in ("mj", "mt", "mv", "nj", "nt", "nv") if name in loops))
+        sums = s.cache_read(store, acc.name, SHARED)
+        s.compute_at(sums, loops.get("mj", outside[-1]))
+        inside = around + ("mj" in loops)
+        single = [name for name, count in zip(WARP_AXES, self.tiling.warps, strict=True) if count == 1]
+        own = [name for name in dims if name in ("mt", "nt", "nj", "mv", "nv") and name not in single]
+        found = dict(zip(own, s.loops(sums)[inside:], strict=True))
+        others = [name for name in dims if name not in ("mt", "mv", "nj", "nt", "nv")]
+        run = f"((nj * {self.tiling.column_warps}) + nt)" if "nj" in dims else "nt"
+        rows, columns = f"((mt * {SIDE}) + mv)", f"(({run} * {SIDE}) + nv)"
+        s.transform_layout(sums, f"({', '.join(dims)}) -> ({', '.join([*others, rows, columns])})")
+        for name, loop in found.items():
+            if name in WARP_AXES:
+                s.bind(loop, WARP_AXES[name])
+            elif name == "nj":
+                s.unroll(loop)
+        s.tensorize(found["mv"], self.unit.store)
+        if "mj" in loops:
+            s.unroll(loops["mj"])
+        self._align(sums, acc.dtype.bytes, SUMS_OFFSET)
+        self._share_out(s.loops(store)[inside:], 4)

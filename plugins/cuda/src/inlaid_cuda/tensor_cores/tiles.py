@@ -1,0 +1,178 @@
+"""Which tiles sums of products are cut into for tensor cores: a small analytic model of a multiprocessor.
+
+Rates are in bytes and operations of one multiprocessor and cycle, of the A100 ("NVIDIA A100 Tensor Core GPU Architecture", table
+of 2020): later ones have more of everything in like proportion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from inlaid.plugins.contract import Threads
+from inlaid.schedules.threads.tile_model import Problem
+from inlaid_cuda.capabilities import REGISTERS, THREAD_REGISTERS, WARP
+from inlaid_cuda.tensor_cores.unit import ROW_BYTES, SIDE
+
+OTHER_REGISTERS = 56
+"""Registers of a thread besides sums and factors: addresses, counters, what is being fetched."""
+BLOCKS, RESIDENT_WARPS = 32, 64
+"""What a multiprocessor holds at most."""
+SHARED_OF_PROCESSOR = 100 << 10
+"""Bytes of shared memory of a multiprocessor, the least of the architectures from sm_80."""
+PRODUCT_BYTES = 2048.0
+"""Multiply-adds a cycle times the bytes of a factor: 1024 of 16-bit factors."""
+SHARED_BYTES, MAIN_BYTES = 128.0, 32.0
+"""Bytes a cycle from shared memory, and from the second-level cache."""
+LATENCY = 700.0
+"""Cycles of a step besides what flows: a barrier, and the wait for main memory, where nothing else hides them."""
+START = 1500.0
+"""Cycles of a block before its first step and behind its last one."""
+OFFSET_BYTES = 16
+"""Bytes by which rows in shared memory are longer."""
+FETCH, ISSUED = 24.0, 128.0
+"""Instructions of an access to main memory, bounds and addresses included, and instructions of threads that are issued a cycle."""
+MOST_FETCHED = 32
+"""Accesses of a thread for a tile: with more in flight, registers run out."""
+MOST_WARPS = 8
+MOST_PRODUCTS = 32
+"""Products of fragments of a warp in a step, which are written out."""
+KEPT = 24
+"""Tilings that are legal for a kernel: those that the model has best."""
+
+
+@dataclass(frozen=True)
+class WarpTiling:
+    """The tile of a block: warps along rows and columns, fragments of sums that each has along both, and the depth of a step."""
+
+    row_warps: int
+    row_runs: int
+    column_warps: int
+    column_runs: int
+    depth: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The tiling as a value of a decision."""
+        return self.row_warps, self.row_runs, self.column_warps, self.column_runs, self.depth
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """Warps along rows and columns."""
+        return self.row_warps, self.column_warps
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARP * self.row_warps * self.column_warps
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """The rows as of `Side`."""
+        return self.row_warps, self.row_runs, SIDE
+
+    @property
+    def columns(self) -> tuple[int, int, int]:
+        """The columns as of `Side`."""
+        return self.column_warps, self.column_runs, SIDE
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.row_warps * self.row_runs * SIDE, self.column_warps * self.column_runs * SIDE
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread that sums and factors take, estimated from above, and others."""
+        return 8 * self.row_runs * self.column_runs + 4 * (self.row_runs + self.column_runs) + OTHER_REGISTERS
+
+    def shared_bytes(self, bytes_: int, stages: int) -> int:
+        """Bytes of shared memory of a block: copies of the tiles of both factors, or a run of rows of sums, which comes later."""
+        sides = ((self.row_warps, self.row_runs), (self.column_warps, self.column_runs))
+        tiles = sum(max(self._rows(*side, bytes_), self._turned(*side, bytes_)) for side in sides)
+        return max(stages * tiles, self.row_warps * SIDE * (4 * self.sizes[1] + 2 * ROW_BYTES))
+
+    def _rows(self, warps: int, runs: int, bytes_: int) -> int:
+        """Bytes of a factor in rows along the depth."""
+        return warps * runs * SIDE * (self.depth * bytes_ + OFFSET_BYTES)
+
+    def _turned(self, warps: int, runs: int, bytes_: int) -> int:
+        """Bytes of a factor whose depth is its rows."""
+        return runs * self.depth * (warps * SIDE * bytes_ + OFFSET_BYTES)
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Neighbouring elements of the left and of the right factor that one access fetches."""
+
+    left: int
+    right: int
+
+    def accesses(self, tiling: WarpTiling) -> float:
+        """Accesses to main memory for a tile."""
+        rows, columns = tiling.sizes
+        return tiling.depth * (rows / self.left + columns / self.right)
+
+
+def _tilings(problem: Problem) -> Iterator[WarpTiling]:
+    """Tiles at most twice as long as what there is to tile, of at most eight warps."""
+    least = ROW_BYTES // problem.left_bytes
+    depths = [least * count for count in (1, 2, 4) if count == 1 or least * count < 2 * problem.depth]
+    for row_warps, column_warps in ((a, b) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8) if a * b <= MOST_WARPS):
+        for row_runs, column_runs in ((a, b) for a in (1, 2, 4) for b in (1, 2, 4)):
+            for depth in depths:
+                found = WarpTiling(row_warps, row_runs, column_warps, column_runs, depth)
+                sides = zip(found.sizes, (problem.rows, problem.columns), strict=True)
+                small = all(size == SIDE or size < 2 * extent for size, extent in sides)
+                if small and row_runs * column_runs * depth // least <= MOST_PRODUCTS:
+                    yield found
+
+
+def cycles(tiling: WarpTiling, problem: Problem, fetch: Fetch, resident: int, stages: int) -> float:
+    """Time of all blocks, of which `resident` threads are on the device at once at most."""
+    bytes_ = problem.left_bytes
+    (rows, columns), warps = tiling.sizes, tiling.threads // WARP
+    blocks = max(
+        min(
+            BLOCKS,
+            RESIDENT_WARPS // warps,
+            REGISTERS // (tiling.threads * tiling.registers),
+            SHARED_OF_PROCESSOR // tiling.shared_bytes(bytes_, stages),
+        ),
+        1,
+    )
+    processors = max(resident // (RESIDENT_WARPS * WARP), 1)
+    grid = -(-max(problem.rows, 1) // rows) * -(-max(problem.columns, 1) // columns) * max(problem.batch, 1)
+    along = min(blocks, -(-grid // processors))
+    fetched = (rows + columns) * tiling.depth * bytes_
+    loaded = warps * (tiling.row_runs + tiling.column_runs) * SIDE * tiling.depth * bytes_
+    flow = max(
+        rows * columns * tiling.depth * bytes_ / PRODUCT_BYTES,
+        (fetched + loaded) / SHARED_BYTES,
+        fetched / MAIN_BYTES,
+        fetch.accesses(tiling) * FETCH / ISSUED,
+    )
+    step = max(along * flow, LATENCY) if stages > 1 else along * flow + LATENCY
+    finish = rows * columns * 12 / MAIN_BYTES
+    return -(-grid // (processors * along)) * (START + along * finish + -(-problem.depth // tiling.depth) * step)
+
+
+@cache
+def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int) -> tuple[WarpTiling, ...]:
+    """The tilings that take the least time, best first."""
+    timed = []
+    for number, tiling in enumerate(_tilings(problem)):
+        stages = stages_of(tiling, problem, shared, most_stages)
+        fits = tiling.registers <= THREAD_REGISTERS and tiling.threads * tiling.registers <= REGISTERS
+        few = fetch.accesses(tiling) <= MOST_FETCHED * tiling.threads
+        if stages and fits and few and tiling.threads <= threads.block:
+            timed.append((cycles(tiling, problem, fetch, threads.resident, stages), number, tiling))
+    return tuple(tiling for _, _, tiling in sorted(timed, key=lambda item: item[:2])[:KEPT])
+
+
+def stages_of(tiling: WarpTiling, problem: Problem, shared: int, most: int) -> int:
+    """Copies of a tile that fit into shared memory, at most so many; one where there is one step."""
+    if problem.depth <= tiling.depth:
+        most = 1
+    return next((stages for stages in range(most, 0, -1) if tiling.shared_bytes(problem.left_bytes, stages) <= shared), 0)

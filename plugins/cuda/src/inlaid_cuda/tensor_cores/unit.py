@@ -1,0 +1,104 @@
+"""Instructions on fragments: what they compute, and which of them the target has.
+
+A fragment is a matrix of 16 rows, each of 32 bytes of a factor or of 16 sums, whose elements are dealt out among the registers of
+the threads of a warp. Which thread holds which element is known to the instructions alone, so every access to a fragment is
+collective over the warp. Fragments of both factors hold rows along the depth: a right factor is a fragment of columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.schedules.rule import KernelContext
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.keys import structurally_equal
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.transform.paths import nest
+from inlaid.types import dtype
+from inlaid_cuda.capabilities import FRAGMENT
+
+SIDE, ROW_BYTES = 16, 32
+"""Rows of a fragment, and columns of one of sums; bytes of a row of a factor."""
+
+
+def depth_of(factor: str) -> int:
+    """Elements of a row of a factor."""
+    return ROW_BYTES // dtype(factor).bytes
+
+
+def fragment_zero(total: str) -> ir.LoopProgram:
+    """t[i, j] = 0."""
+    i, j = Var("i"), Var("j")
+    tile = ir.Buffer("t", (SIDE, SIDE), dtype(total), FRAGMENT)
+    store = ir.Store(tile, (i, j), ir.const(0, dtype(total)))
+    return ir.LoopProgram("fragment_zero", (), (tile,), _nest((i, SIDE), (j, SIDE), body=store))
+
+
+def fragment_rows(factor: str, scope: str, turned: bool) -> ir.LoopProgram:
+    """t[i, k] = s[i, k], or s[k, i] where it is `turned`."""
+    i, k, depth = Var("i"), Var("k"), depth_of(factor)
+    source = ir.Buffer("s", (depth, SIDE) if turned else (SIDE, depth), dtype(factor), scope)
+    tile = ir.Buffer("t", (SIDE, depth), dtype(factor), FRAGMENT)
+    store = ir.Store(tile, (i, k), ir.load(source, (k, i) if turned else (i, k)))
+    return ir.LoopProgram("fragment_rows", (source,), (tile,), _nest((i, SIDE), (k, depth), body=store))
+
+
+def fragment_product(left: str, right: str, total: str) -> ir.LoopProgram:
+    """t[i, j] += sum over k of a[i, k] * b[j, k]."""
+    i, j, k, depth = Var("i"), Var("j"), Var("k"), depth_of(left)
+    a, b = (ir.Buffer(name, (SIDE, depth), dtype(of), FRAGMENT) for name, of in (("a", left), ("b", right)))
+    tile = ir.Buffer("t", (SIDE, SIDE), dtype(total), FRAGMENT)
+    product = ir.cast(ir.load(a, (i, k)), total) * ir.cast(ir.load(b, (j, k)), total)
+    store = ir.Store(tile, (i, j), ir.load(tile, (i, j)) + product)
+    return ir.LoopProgram("fragment_product", (a, b), (tile,), _nest((i, SIDE), (j, SIDE), (k, depth), body=store))
+
+
+def fragment_sums(total: str, scope: str) -> ir.LoopProgram:
+    """s[i, j] = t[i, j]."""
+    i, j = Var("i"), Var("j")
+    tile = ir.Buffer("t", (SIDE, SIDE), dtype(total), FRAGMENT)
+    target = ir.Buffer("s", (SIDE, SIDE), dtype(total), scope)
+    return ir.LoopProgram(
+        "fragment_sums", (tile,), (target,), _nest((i, SIDE), (j, SIDE), body=ir.Store(target, (i, j), ir.load(tile, (i, j))))
+    )
+
+
+def _nest(*loops: tuple[Var, int], body: ir.Stmt) -> ir.Stmt:
+    return nest([(var, arith.wrap(extent)) for var, extent in loops], body)
+
+
+@dataclass(frozen=True)
+class FragmentUnit:
+    """The instructions that sum products of two types, by name. `turned` loads a factor that lies with its depth as rows, "" where
+    none does."""
+
+    zero: str
+    rows: tuple[str, str]
+    turned: tuple[str, str]
+    product: str
+    store: str
+
+
+def find_unit(context: KernelContext, left: str, right: str, total: str, scope: str) -> FragmentUnit | None:
+    """The unit of the target for products of these types, with tiles in a memory scope; None where it has none."""
+    zero = _intrinsic(context, fragment_zero(total))
+    product = _intrinsic(context, fragment_product(left, right, total))
+    store = _intrinsic(context, fragment_sums(total, scope))
+    rows, turned = ([_intrinsic(context, fragment_rows(of, scope, way)) for of in (left, right)] for way in (False, True))
+    if not all((zero, product, store, *rows)):
+        return None
+    return FragmentUnit(zero, (rows[0], rows[1]), (turned[0], turned[1]), product, store)
+
+
+def _intrinsic(context: KernelContext, semantics: ir.LoopProgram) -> str:
+    """The name of the target's intrinsic of a meaning."""
+    wanted = _key(semantics)
+    fitting: list[TensorIntrin] = [item for item in context.intrinsics if _key(item.semantics) == wanted]
+    return next((item.name for item in fitting if structurally_equal(item.semantics, semantics)), "")
+
+
+def _key(program: ir.LoopProgram) -> list[tuple[object, ...]]:
+    """What tells most intrinsics apart at once."""
+    return [(buffer.dtype.name, buffer.scope, buffer.shape) for buffer in program.params]

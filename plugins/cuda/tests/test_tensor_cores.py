@@ -1,0 +1,233 @@
+"""Products through tensor cores compute the same in the interpreter, which runs the instructions' own loop nests, and no thread of
+them races with another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.threads.printed import region_of
+from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
+
+from inlaid import arith, ops
+from inlaid.codegen.launch_plan import ThreadKernel
+from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
+from inlaid.errors import TargetError
+from inlaid.lowering.finish import finish
+from inlaid.schedules.threads.product import ProductRule
+from inlaid.schedules.threads.tile_model import Problem
+from inlaid.tensor import interp, ir
+from inlaid.tensor.analysis.memory_scopes import check_scopes
+from inlaid.tensor.transform.launches import split_launches
+from inlaid.types import dtype
+from inlaid_cuda.capabilities import REGISTERS, capabilities
+from inlaid_cuda.cubin import resources
+from inlaid_cuda.dialect import DIALECT
+from inlaid_cuda.nvrtc import INSTALL, nvrtc
+from inlaid_cuda.options import CudaOptions
+from inlaid_cuda.tensor_cores.copies import WAIT, copy_asynchronously
+from inlaid_cuda.tensor_cores.instructions import has_copies, intrinsics_of
+from inlaid_cuda.tensor_cores.product import TensorCoreRule
+from inlaid_cuda.tensor_cores.tiles import Fetch, rank_tilings
+from inlaid_cuda.tensor_cores.unit import ROW_BYTES
+
+from .host import EveryOrder
+
+OPTIONS = CudaOptions(arch="sm_80", tf32=True)
+ABLE, INSTRUCTIONS, RULE = capabilities(OPTIONS), intrinsics_of(OPTIONS), TensorCoreRule()
+SMALL = (1, 1, 1, 1)
+"""One warp with one fragment of sums, so that small products have many tiles."""
+M, N, B = (arith.SizeVar(name, 0, 64) for name in "mnb")
+TOTALS = {"float16": {}, "bfloat16": {}, "float32": {}, "int8": {"out_dtype": "int32"}, "uint8": {"out_dtype": "int32"}}
+TYPES = list(TOTALS)
+
+
+def tile_like(program, wanted):
+    """A legal tile of some warps and fragments, of the least depth."""
+    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS)
+    return min(tile for tile in offer.decisions[0].legal if tile[:4] == wanted)
+
+
+def held(program, wanted=SMALL, sizes=(), **decided):
+    tile = tile_like(program, wanted)
+    return held_to_the_interpreter(program, ABLE, sizes, RULE, intrinsics=INSTRUCTIONS, tile=tile, **decided)
+
+
+def product(a_shape, b_shape, of="float16", after=ops.relu, turn=False, others=()):
+    def body(a, b, *more):
+        if turn:
+            a, b = (ops.transpose(item, perm=(1, 0)) for item in (a, b))
+        return after(ops.matmul(a, b, **TOTALS[of]), *more)
+
+    return kernel(body, (a_shape, of), (b_shape, of), *others)
+
+
+@pytest.mark.parametrize("turn", [False, True])
+@pytest.mark.parametrize("of", TYPES)
+def test_products_of_each_type(of, turn):
+    depth = 80 // dtype(of).bytes  # two steps and a half
+    shapes = ((depth, 24), (20, depth)) if turn else ((24, depth), (depth, 20))
+    split = held(product(*shapes, of=of, turn=turn))
+    assert not planted_races(split), "each barrier is needed"
+    (program,) = (item.program for item in split.kernels.values())
+    assert any(isinstance(stmt, ir.Intrinsic) and "product" in stmt.name for stmt in ir.walk_stmts(program.body))
+
+
+@pytest.mark.parametrize("wanted", [(1, 1, 2, 1), (2, 1, 1, 2), (1, 2, 1, 1)])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_warps_and_fragments_share_tiles(wanted, stages):
+    split = held(product((24, 40), (40, 36)), wanted, stages=stages)
+    assert not planted_races(split)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(9, 40), st.integers(2, 40), st.integers(9, 40), st.sampled_from(TYPES))
+def test_products_of_any_size(m, k, n, of):
+    held(product((m, k), (k, n), of))
+
+
+def test_rows_and_batches_need_not_be_known():
+    held(product((M, 24), (24, 24)), sizes=[{M: 5}, {M: 0}, {M: 33}])
+    held(product((B, M, 24), (B, 24, N)), sizes=[{B: 2, M: 17, N: 9}, {B: 0, M: 5, N: 9}, {B: 1, M: 1, N: 1}])
+
+
+def residual(y, bias, other):
+    return ops.add(ops.relu(ops.add(y, bias)), other)
+
+
+def test_what_follows_is_fused():
+    split = held(product((24, 24), (24, 24), after=residual, others=(((24,), "float16"), ((24, 24), "float16"))))
+    assert len(split.kernels) == 1
+
+
+CONVOLUTIONS = {
+    "padded": {"strides": (1, 1), "pads": (1, 1, 1, 1)},
+    "strided": {"strides": (2, 2), "pads": (0, 1, 0, 1)},
+}
+
+
+@pytest.mark.parametrize("of", ["float16", "int8"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_are_products(name, of):
+    held(kernel(lambda x, w: ops.conv(x, w, **CONVOLUTIONS[name], **TOTALS[of]), ((2, 5, 8, 8), of), ((12, 5, 3, 3), of)))
+
+
+@pytest.mark.parametrize("program", [
+    product((4, 32), (32, 64)),
+    product((64, 1), (1, 64)),
+    kernel(lambda x: ops.reduce_sum(x, axes=(1,), keepdims=False), ((64, 50), "float16")),
+    kernel(ops.matmul, ((64, 32), "float64"), ((32, 64), "float64")),
+])  # fmt: skip
+def test_other_kernels_are_declined(program):
+    with pytest.raises(AssertionError, match="takes the kernel"):
+        offer_of(program, ABLE, RULE, INSTRUCTIONS)
+
+
+def test_float32_goes_through_tensor_cores_only_where_asked():
+    plain = intrinsics_of(CudaOptions(arch="sm_80"))
+    with pytest.raises(AssertionError, match="takes the kernel"):
+        offer_of(product((64, 32), (32, 64), "float32"), ABLE, RULE, plain)
+    assert not intrinsics_of(CudaOptions(arch="sm_70"))
+    assert {item.name for item in intrinsics_of(CudaOptions(arch="sm_75"))} < {item.name for item in plain}
+
+
+def scheduled(program, options=OPTIONS, **decided):
+    """A kernel as it reaches the code generator, by the default tile unless one is decided."""
+    _, offer = offer_of(program, capabilities(options), RULE, intrinsics_of(options), **decided)
+    finished = finish(offer.schedule(program), able=capabilities(options))
+    finished = copy_asynchronously(finished) if has_copies(options) else finished
+    check_scopes(finished, capabilities(options).scopes)
+    return finished
+
+
+def names_of(program):
+    return {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic)}
+
+
+@pytest.mark.usefixtures("host_compiler")
+@pytest.mark.parametrize("of", TYPES)
+def test_the_same_kernels_on_the_host(of):
+    """Threads in every order, in the functions' bodies for the host."""
+    depth = 80 // dtype(of).bytes
+    programs = [product((24, depth), (depth, 20), of), product((depth, 24), (20, depth), of, turn=True)]
+    if of == "float16":
+        programs.append(kernel(lambda x, w: ops.conv(x, w, **CONVOLUTIONS["padded"]), ((1, 8, 6, 6), of), ((9, 8, 3, 3), of)))
+    kernels = [scheduled(program, tile=tile_like(program, SMALL)) for program in programs]
+    arrays = [inputs_for(program, {}, 3) for program in programs]
+    expected = [interp.run(program, given)[0] for program, given in zip(programs, arrays, strict=True)]
+    results = [np.zeros_like(array) for array in expected]
+    EveryOrder(region_of(kernels), ABLE.scopes).run([array for given in arrays for array in given], results)
+    for found, wanted in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_vectors_are_copied_asynchronously():
+    """What is copied is read behind a barrier, before which the kernel waits; what other statements read is stored as it was."""
+    program = scheduled(product((M, 768), (768, 128)))
+    assert names_of(program) >= {"cuda.copy.float16.8", "cuda.product.float16.float16"}
+    (made,) = split_launches(program, ABLE.scopes).kernels.values()
+    lines = [line.strip() for line in print_thread_kernel(ThreadKernel("k", made, 0), DIALECT).text.splitlines()]
+    assert all(lines[at - 1] == f"{WAIT};" for at, line in enumerate(lines) if line == "__syncthreads();")
+    assert not any(name.startswith("cuda.copy") for name in names_of(copy_asynchronously(plainly_shared())))
+
+
+def plainly_shared():
+    """A kernel of threads that load and store shared memory themselves."""
+    program = kernel(ops.matmul, ((64, 32), "float32"), ((32, 64), "float32"))
+    _, offer = offer_of(program, ABLE, ProductRule())
+    return finish(offer.schedule(program), able=ABLE)
+
+
+INSTRUCTION = 16
+OPCODES = {0x23C: "HMMA", 0x237: "IMMA", 0x83B: "LDSM", 0xFAE: "LDGSTS"}
+"""The low 12 bits of an instruction, as `nvdisasm` names it."""
+
+
+def opcodes(cubin):
+    """How often each instruction occurs in a cubin, whose code is aligned."""
+    words = np.frombuffer(cubin[: len(cubin) // INSTRUCTION * INSTRUCTION], np.uint64)[::2] & 0xFFF
+    return {name: int((words == code).sum()) for code, name in OPCODES.items()}
+
+
+@pytest.mark.parametrize(("of", "size", "arch"), [
+    ("float16", 512, "sm_75"),
+    ("float16", 4096, "sm_80"),
+    ("bfloat16", 4096, "sm_90a"),
+    ("float32", 1024, "sm_80"),
+    ("int8", 512, "sm_75"),
+    ("uint8", 512, "sm_90a"),
+])  # fmt: skip
+def test_compiled_kernels_hold_the_instructions_and_spill_nothing(of, size, arch):
+    options = CudaOptions(arch=arch, tf32=True)
+    program = scheduled(product((size, 128), (128, size), of), options)
+    (made,) = split_launches(program, capabilities(options).scopes).kernels.values()
+    text = print_thread_kernel(ThreadKernel("k", made, 0), DIALECT)
+    cubin = compiler_for(arch).compile(thread_source([text], DIALECT), "k", arch)
+    found = opcodes(cubin)
+    products = text.text.count("inlaid_fragment_product")
+    each = 2 if arch != "sm_75" else 4 if of == "float16" else 8
+    assert found["IMMA" if "int" in of else "HMMA"] >= each * products > 0
+    assert found["LDSM"] > 0 and (found["LDGSTS"] > 0) == (arch != "sm_75")
+    assert resources(cubin)["k"].local == 0
+
+
+def compiler_for(arch):
+    """NVRTC. Skips the test where none is installed that compiles for an architecture."""
+    try:
+        return nvrtc(arch)
+    except TargetError as error:
+        pytest.skip(f"{error.message}: {INSTALL}")
+
+
+SHAPES = [(64, 64, 64), (128, 768, 768), (4096, 4096, 4096), (1, 4096, 32000), (31, 1000, 17)]
+
+
+@pytest.mark.parametrize("bytes_", [1, 2, 4])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tilings_fit_the_device(shape, bytes_):
+    m, k, n = shape
+    problem = Problem(m, n, k, 1, bytes_, bytes_)
+    for tiling in rank_tilings(problem, Fetch(4, 1), ABLE.threads, 48 << 10, 2):
+        assert tiling.shared_bytes(bytes_, 1) <= 48 << 10 and tiling.threads * tiling.registers <= REGISTERS
+        assert tiling.depth * bytes_ % ROW_BYTES == 0
