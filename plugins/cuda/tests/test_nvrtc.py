@@ -71,9 +71,9 @@ def test_the_cache(nvrtc, monkeypatch):
 def test_not_installed(monkeypatch):
     monkeypatch.setattr(module, "_files", list)
     monkeypatch.setattr(module, "find_library", lambda name: None)
-    with pytest.raises(TargetError, match="NVRTC, which is not installed.*pip install nvidia-cuda-nvrtc"):
+    with pytest.raises(TargetError, match=r"NVRTC, which is not installed.*pip install nvidia-cuda-nvrtc"):
         module.nvrtc.__wrapped__("sm_80")
-    with pytest.raises(TargetError, match="NVRTC does not load: .*pip install nvidia-cuda-nvrtc"):
+    with pytest.raises(TargetError, match=r"NVRTC does not load: .*pip install nvidia-cuda-nvrtc"):
         module.Nvrtc("/nowhere/libnvrtc.so")
 
 

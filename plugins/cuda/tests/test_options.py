@@ -38,7 +38,7 @@ def machine(monkeypatch):
 
 
 def test_architectures():
-    with pytest.raises(TargetError, match="option arch of target cuda: expected native, host or one of sm_70, .*, got 'sm_12'"):
+    with pytest.raises(TargetError, match=r"option arch of target cuda: expected native, host or one of sm_70, .*, got 'sm_12'"):
         CudaOptions("sm_12")
     assert [compute_capability(arch) for arch in ("sm_75", "sm_90a", "sm_100", "host")] == [(7, 5), (9, 0), (10, 0), None]
     for arch in (*ARCHITECTURES, "host"):

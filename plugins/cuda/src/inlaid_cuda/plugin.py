@@ -37,12 +37,12 @@ def inlaid_targets() -> Sequence[TargetSpec]:
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Every operator that has a tensor-level meaning, on tensors of bounded sizes."""
+    """Every operator that has a tensor-level meaning."""
     if target.kind != "cuda":
         return ()
-    from inlaid.lowering.claims import rule_for_loops, unbounded
+    from inlaid.lowering.claims import rule_for_loops
 
-    return (rule_for_loops("cuda", unbounded, _capabilities(target.options)),)
+    return (rule_for_loops("cuda", capabilities=_capabilities(target.options)),)
 
 
 @hookimpl
