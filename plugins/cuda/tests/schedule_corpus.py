@@ -52,7 +52,7 @@ def recorded(module: str) -> list[Case]:
         if len(case.given) < MOST_GIVEN:
             case.given.append(given())
 
-    def agree(program, finished, split, given, sizes, seed, tolerance):
+    def agree(program, finished, split, semantics, given, sizes, seed, tolerance):
         packed = [array.reshape(held._shape(buffer, sizes)) for array, buffer in zip(given, finished.inputs, strict=True)]
         add(finished, lambda: Given(packed, dict(sizes), interp.run(program, given, sizes), tolerance))
 
