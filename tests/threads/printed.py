@@ -85,15 +85,13 @@ class Compiled(Protocol):
 
 
 class Check(Protocol):
-    """Holds printed kernels, on given inputs, to the interpreter. Without `signs`, zeros of either sign are equal: which of two is
-    less is not defined."""
+    """Holds printed kernels, on given inputs, to the interpreter."""
 
     def __call__(
         self,
         programs: Sequence[ir.LoopProgram],
         arrays: Sequence[Sequence[np.ndarray]],
         scopes: Sequence[MemoryScope] = SCOPES,
-        signs: bool = True,
     ) -> object: ...
 
 
@@ -104,10 +102,7 @@ def _of_any_zero(program: ir.LoopProgram) -> bool:
 
 
 def check_printed(
-    compiled: Callable[[RegionProgram], Compiled],
-    programs: Sequence[ir.LoopProgram],
-    arrays: Sequence[Sequence[np.ndarray]],
-    signs: bool,
+    compiled: Callable[[RegionProgram], Compiled], programs: Sequence[ir.LoopProgram], arrays: Sequence[Sequence[np.ndarray]]
 ) -> None:
     """The kernels give what the interpreter gives, bit for bit but for NaNs, and for the sign of zeros where a minimum or a maximum
     of 0 and -0 may be either."""

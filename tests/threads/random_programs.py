@@ -60,7 +60,7 @@ def check_statements(check: Check) -> None:
             with contextlib.suppress(ScheduleError):
                 kept.append(finish(program))
                 arrays.append(data.draw(st.composite(inputs_of)(program)))
-        check(kept, arrays, (*SCOPES, OTHER), signs=False)
+        check(kept, arrays, (*SCOPES, OTHER))
 
     run()
 

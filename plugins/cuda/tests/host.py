@@ -124,7 +124,6 @@ def check(
     programs: Sequence[ir.LoopProgram],
     arrays: Sequence[Sequence[np.ndarray]],
     scopes: Sequence[MemoryScope] = SCOPES,
-    signs: bool = True,
 ) -> None:
     """The kernels give what the interpreter gives, whatever the order of threads."""
-    check_printed(partial(EveryOrder, scopes=scopes), programs, arrays, signs)
+    check_printed(partial(EveryOrder, scopes=scopes), programs, arrays)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.threads.printed import Printed, region_of
-from tests.unit.schedules.threads.held import SHARED
+from tests.unit.schedules.threads.held import SHARED, THREADS
 
 from inlaid import arith
 from inlaid_cuda.dialect import DIALECT
@@ -25,7 +25,9 @@ FAR = 1e-5
 def test_kernels(module):
     cases = recorded(f"test_{module}")
     assert cases
-    printed = [Printed(region_of([case.program]), DIALECT, (SHARED,), f"c{number}_") for number, case in enumerate(cases)]
+    printed = [
+        Printed(region_of([case.program]), DIALECT, (SHARED,), f"c{number}_", THREADS.subgroup) for number, case in enumerate(cases)
+    ]
     compiled = Compiled(printed)
     for order in Order:
         for case, run in zip(cases, compiled.on(Machine(order, seed=5)), strict=True):

@@ -82,7 +82,6 @@ def check(
     programs: Sequence[ir.LoopProgram],
     arrays: Sequence[Sequence[np.ndarray]],
     scopes: Sequence[MemoryScope] = SCOPES,
-    signs: bool = True,
 ) -> None:
     """The kernels give what the interpreter gives."""
-    check_printed(partial(Compiled, scopes=scopes), programs, arrays, signs)
+    check_printed(partial(Compiled, scopes=scopes), programs, arrays)

@@ -82,7 +82,7 @@ def find_compiler() -> str | None:
 
 def host_source(source: str) -> str:
     """The source as the host's compiler takes it: the section of each kernel's shared memory is named, and kernels are exported."""
-    parts, end = ["#line 1\n"], 0
+    parts, end = ['#line 1 "kernels.cu"\n'], 0
     exports = []
     for found in _KERNEL.finditer(source):
         threads, name = found.groups()
