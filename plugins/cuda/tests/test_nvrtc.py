@@ -30,7 +30,7 @@ class Compiles:
     def __init__(self, nvrtc, arch="sm_80"):
         self.nvrtc, self.arch = nvrtc, arch
 
-    def __call__(self, programs, arrays, scopes=SCOPES, signs=True):
+    def __call__(self, programs, arrays, scopes=SCOPES):
         texts = Printed(region_of(programs), DIALECT, scopes).texts
         found = resources(self.nvrtc.compile(thread_source(texts, DIALECT), "region", self.arch))
         assert len(found) == len(texts)
