@@ -36,7 +36,7 @@ def test_computes_the_same(name, nvrtc):
     expected = interp.run(program, given)
     results = [np.zeros_like(array) for array in expected]
     compiled = EveryOrder(region_of([finished]), SHUFFLES.scopes, SHUFFLES.threads.subgroup)
-    assert "__shfl_sync(0xffffffff, +(" in compiled.source
+    assert "inlaid_shuffle(" in compiled.source
     compile_cached(compiled.source, "region", "sm_80")
     assert not compiled.run(given, results)
     for found, wanted in zip(results, expected, strict=True):
