@@ -165,7 +165,7 @@ def test_loading_does_not_grow(device, queue, language, loaded):
 
 
 def test_code_that_does_not_fit_its_plan(device, language, loaded):
-    with pytest.raises(Unsupported, match="it has no kernel other"):
+    with pytest.raises(Unsupported, match="it lacks kernel other"):
         loaded(language.single(name="other"))
     with pytest.raises(Unsupported, match="kernel k takes 1 arguments, and the plan gives 2"):
         loaded(language.single(reports=True))

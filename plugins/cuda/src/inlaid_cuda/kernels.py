@@ -65,7 +65,7 @@ class Functions:
         except DriverError as error:
             if error.status == Status.NOT_FOUND:
                 raise Unsupported(
-                    f"the code of {symbol} is damaged: it has no kernel {name}", remedy="compile the model again"
+                    f"the code of {symbol} is damaged: it lacks kernel {name}", remedy="compile the model again"
                 ) from error
             raise
 
