@@ -281,25 +281,25 @@ HEAD = "program f(x: float32[8]) -> (y: float32[8]):\n"
         (
             '  alloc r: float32[4] in "local"\n  for t in 8, thread, "threadIdx.x":\n    r[(t % 4)] = x[t]\n'
             '  for u in 8, thread, "threadIdx.x":\n    y[u] = r[(u % 4)]\n',
-            "expected elements of its own for each thread, found some that threads of threadIdx.x share",
+            "expected distinct elements for each thread, found some that threads of threadIdx.x share",
         ),
         (
             '  alloc r: float32[9] in "local"\n  for t in 8, thread, "threadIdx.x":\n    r[t] = x[t]\n'
             '  for u in 8, thread, "threadIdx.x":\n    y[u] = r[u]\n    y[u] = r[0]\n',
-            "buffer r: expected the same part for a thread everywhere",
+            "buffer r: expected all accesses of a thread in one part of it",
         ),
         (
             '  alloc s: float32[8]\n  for t in 8, thread, "threadIdx.x":\n    s[t] = x[t]\n',
-            "is allocated in a kernel, around loops over threads; give it a scope that a block or a thread owns",
+            "expected its allocation outside the kernel; give it a scope that a block or a thread owns",
         ),
         ('  alloc s: float32[8] in "sram"\n  y[0] = x[0]\n', "buffer s: the target does not declare scope 'sram'"),
         (
             '  for t in 2, thread, "threadIdx.x":\n    for u in 4, thread, "threadIdx.x":\n      y[((t * 4) + u)] = x[u]\n',
-            "loop u is bound to threadIdx.x, as a loop around it is",
+            "loop u: expected an axis that no loop around it has, found threadIdx.x",
         ),
         (
             '  for t in 8, thread, "threadIdx.x":\n    y[t] = x[t]\n  for b in 2, thread, "blockIdx.x":\n    y[b] = x[b]\n',
-            "loop b is bound to blockIdx.x: expected it around all that its kernel does",
+            "loop b over blockIdx.x: expected it around all statements of its kernel",
         ),
         (
             '  for t in 8, thread, "threadIdx.y":\n    for k in (t + 1):\n      for u in 8, thread, "threadIdx.x":\n'
@@ -308,7 +308,7 @@ HEAD = "program f(x: float32[8]) -> (y: float32[8]):\n"
         ),
         (
             '  for k in 2, parallel:\n    for t in 4, thread, "threadIdx.x":\n      y[((k * 4) + t)] = x[t]\n',
-            "loop k is parallel: expected a serial loop around loops over threads",
+            "loop k: expected a serial loop around thread loops, found parallel",
         ),
     ],
 )

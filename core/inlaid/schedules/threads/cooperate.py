@@ -1,4 +1,4 @@
-"""Teams of threads that reduce rows together, through memory that they share, and registers of one another in a subgroup."""
+"""Teams of threads that reduce rows cooperatively, through shared memory and subgroup shuffles."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ STEP = 4
 
 @dataclass(frozen=True)
 class Team:
-    """`size` threads, along one `axis`, share a row; along the other, `rows`, a block has several rows. `scope` is the memory that
-    they share: neighbouring threads along x touch neighbouring elements of it, which lie in different banks.
+    """`size` threads along `axis` that share a row; axis `rows` runs over the rows of a block.
 
-    lanes: threads that read one another's registers, neighbours along the axis, which is x then; 1 for none. A team of several
-    subgroups has these along `SUBGROUPS`, its rows along a third axis.
+    scope: memory that the team shares. Threads adjacent along x access adjacent elements, which are in different banks.
+    lanes: threads of a subgroup, adjacent along x, that read one another's registers; 1 for none. A team of several subgroups has
+    these along `SUBGROUPS` and its rows along a third axis.
     """
 
     size: int
@@ -34,7 +34,7 @@ class Team:
 
     @property
     def result(self) -> str:
-        """The scope of what one thread works out and all read."""
+        """Memory scope of a value that one thread computes and all read."""
         return SUBGROUP if 1 < self.lanes == self.size else self.scope
 
 
@@ -47,12 +47,12 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team, lanes:
     for rows: for t in 2, threads: ...
     for rows: acc[row] = last[row, 0] + last[row, 1]
 
-    where `own` is a vector of several `lanes`, which divide the innermost extent. In a team with subgroups, `part` and `less` are
-    registers of theirs, as far as both are of one subgroup.
+    where `own` is a vector of several `lanes`, which must divide the innermost extent. In a team with subgroups, `part` and `less`
+    are registers of scope `SUBGROUP` while only threads of one subgroup read them.
     """
     reducing = reducing_loops(s, name)
     if not reducing:
-        raise ScheduleError(f"block {name} reduces one element")
+        raise ScheduleError(f"block {name} must have a reduction loop, found none")
     inner = reducing[-1]
     if len(reducing) > 1 and _shorter(s, inner, team.size * lanes):
         inner = s.fuse(*reducing)
@@ -82,7 +82,7 @@ def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> 
     for k in 64: acc[row] += part[row, k]
     becomes
     for g in 2, subgroups: for t in 16, lanes: less[row, g * 16 + t] = part[row, g * 32 + t] + part[row, g * 32 + 16 + t]
-    and so on, up to one value for each subgroup, in memory that the team shares, or two in all
+    and so on, down to one value per subgroup, in memory that the team shares, or two values in a team of one subgroup
     for g in 2: acc[row] += last[row, g]
     """
     several = team.size > team.lanes
@@ -110,7 +110,7 @@ def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns:
     inner = [loop for loop in inner if loop not in own]
     rows = inner[: len(inner) - columns]
     if len(rows) > 1:
-        raise ScheduleError(f"block {name} runs over several rows in a group")
+        raise ScheduleError(f"block {name} must have at most one row loop in a group, found {len(rows)}")
     if columns:
         last = inner[-1]
         if lanes > 1:
@@ -144,19 +144,20 @@ def _bind_team(s: Schedule, thread: Var, count: int, team: Team, lanes: int) -> 
 def _store_parts(
     s: Schedule, name: str, thread: Var, group: Var | None, team: Team, vectors: str | None = None, lanes: int = 0
 ) -> None:
-    """Let each iteration of a loop of a reduction work out a partial result in a register of its own thread, and store it once;
-    from what the block `vectors` works out in lanes before, if that is named. `lanes` of the threads of each subgroup do so, where
-    it puts together what those of a subgroup have worked out; else all."""
+    """Compute a partial result per iteration of a reduction loop in a register of its thread, and store it once.
+
+    vectors: block that computes partial results in vector lanes first. lanes: threads per subgroup that combine partial results of
+    the subgroup; 0 for all threads."""
     place = _rank(s, name) if team.axis == "threadIdx.x" else 0
     part = s.rfactor(name, thread, place)
     made = next(block for block in blocks_of(s.program) if block.name == part)
     assert isinstance(made.body, ir.Store)
     stored = s.cache_write(part, "register")
     own = axis_loops(s, stored)[place]
-    assert own is not None, "a team has several threads"
+    assert own is not None, "a team must have several threads"
     rows = [loop for loop in _inside(s, stored, group) if loop is not own]
     if len(rows) > 1:
-        raise ScheduleError(f"block {part} runs over several rows in a group")
+        raise ScheduleError(f"block {part} must have at most one row loop in a group, found {len(rows)}")
     s.reorder(*rows, own)
     s.compute_at(part, own)
     if vectors is not None:

@@ -1,4 +1,4 @@
-"""Fork-join kernels in SPMD form: one nest of threads around all phases, with barriers between these where they are needed."""
+"""Lower fork-join kernels to SPMD form: one nest of thread loops around all phases, with the barriers that races require."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _REMEDY = "allocate it inside the loops over threads, or give it a dimension for
 def to_spmd(
     program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Offsets = _NO_OFFSETS, subgroup: int = 0
 ) -> ir.LoopProgram:
-    """A kernel of one perfect nest of block loops, or none, as what each thread does.
+    """Lower a kernel, whose block loops, if any, are one perfect nest, to SPMD form.
 
         alloc s in "shared": { n[0] = 8; for t in 32, threadIdx.x: s[t] = x[t]; for u in 16, threadIdx.x: y[u] = s[31 - u] }
     becomes
         alloc s in "shared": for t in 32, threadIdx.x: { if t == 0: n[0] = 8; s[t] = x[t]; barrier; if t < 16: y[t] = s[31 - t] }
 
-    Buffers that blocks own are allocated around the threads. Of a buffer that threads own and that lives through several phases,
-    each thread gets the part that it uses. A barrier stands between phases, and at the end of a serial loop around phases, unless
-    it is proved that none is needed; `offsets` are the places of buffers that share memory. Where buffers are of scope `SUBGROUP`,
-    a barrier that nothing else needs is one over `LANES`; `subgroup` is the number of threads that read one another's registers.
-    Whether phases themselves are free of races is for `check_races` to say. Expects no blocks or virtual threads.
+    Buffers that blocks own are allocated around the thread loops. A buffer that threads own, live across phases, is split into the
+    part of each thread. A barrier separates phases and ends a serial loop around phases, unless it is proved needless; `offsets`
+    are the byte offsets of buffers that share memory. A barrier that only buffers of scope `SUBGROUP` need is over `LANES`;
+    `subgroup` is the number of threads of a subgroup. `check_races` checks the phases themselves. Expects no blocks or virtual
+    threads.
 
-    Raises `ScheduleError` for scopes that the target does not declare, an axis `LANES` that no subgroup holds, loops over threads
-    that cannot be one nest, a barrier that only some threads would reach, and threads that share what each should own.
+    Raises `ScheduleError` for scopes that the target does not declare, an extent of `LANES` that does not divide the subgroup,
+    thread loops that cannot be one nest, a divergent barrier, and a thread's buffer of which threads share elements.
     """
     body = program.body
     around: list[ir.For | ir.Let] = []
@@ -60,7 +60,7 @@ class _Axis:
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """The loops over threads around a statement: their axes, what their variables become, and the conditions of narrower ones."""
+    """Thread loops around a statement: axes, substitutions of their variables, guards of loops shorter than their axis."""
 
     axes: frozenset[str] = frozenset()
     variables: Mapping[arith.Expr, arith.Expr] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class _Kernel:
                 self._add(stmt)
 
     def body(self) -> ir.Stmt:
-        """The nest of threads, with what their block owns around it."""
+        """The nest of thread loops, inside the allocations of buffers that a block owns."""
         body = self._stmt(self._body, _Inside())
         for axis in sorted(self._axes):
             body = ir.For(self._axes[axis].var, self._axes[axis].extent, body, ir.ForKind.THREAD, axis)
@@ -97,7 +97,7 @@ class _Kernel:
         return body
 
     def _check_lanes(self, buffer: ir.Buffer) -> None:
-        """Check that threads that differ along `LANES` alone are of one subgroup."""
+        """Check that threads that differ along `LANES` only are in one subgroup."""
         lanes = self._axes[LANES].extent if LANES in self._axes else arith.ONE
         if not isinstance(lanes, arith.Const) or self._subgroup % lanes.value:
             found = f"expected a divisor of {self._subgroup} as extent of {LANES}, found {lanes}"
@@ -105,16 +105,16 @@ class _Kernel:
             raise failed(self._program, f"buffer {buffer} in scope {SUBGROUP!r}: {found}", self._body, remedy)
 
     def _add(self, loop: ir.For) -> None:
-        """Make an axis as long as a loop over it."""
+        """Extend an axis to the extent of a loop over it."""
         if not loop.over_threads:
             raise failed(
-                self._program, f"loop {loop.var} is bound to {loop.thread}: expected it around all that its kernel does", loop
+                self._program, f"loop {loop.var} over {loop.thread}: expected it around all statements of its kernel", loop
             )
         extent = loop.extent
         if not self._inner.isdisjoint(arith.free_vars(extent)) or arith.reads_data(extent):
             most = self._analyzer.bounds(extent)[1]
             if most is None:
-                problem = f"loop {loop.var} is bound to {loop.thread}: expected a constant bound of its extent {extent}"
+                problem = f"loop {loop.var} over {loop.thread}: expected an extent with a constant upper bound, found {extent}"
                 raise failed(self._program, problem, loop)
             extent = arith.Const(most)
         axis = self._axes.setdefault(loop.thread, _Axis(arith.Var(loop.thread), extent))
@@ -129,11 +129,13 @@ class _Kernel:
             return self._guarded(stmt, inside)
         rewriter = Rewriter(inside.variables)
         if inside.guards != arith.ONE and any(map(arith.reads_data, _controls(stmt))):
-            raise failed(self._program, "data decides about loops over threads, where not all threads may read it", stmt)
+            raise failed(self._program, "control flow around thread loops must not depend on data under a guard, found data", stmt)
         match stmt:
             case ir.For() if stmt.over_threads:
                 if stmt.thread in inside.axes:
-                    raise failed(self._program, f"loop {stmt.var} is bound to {stmt.thread}, as a loop around it is", stmt)
+                    raise failed(
+                        self._program, f"loop {stmt.var}: expected an axis that no loop around it has, found {stmt.thread}", stmt
+                    )
                 axis, extent = self._axes[stmt.thread], rewriter.index(stmt.extent)
                 variables = {**inside.variables, stmt.var: axis.var}
                 equal = self._analyzer.equal(extent, axis.extent)
@@ -142,7 +144,7 @@ class _Kernel:
             case ir.For(var=var, extent=extent, body=body):
                 if stmt.kind is not ir.ForKind.SERIAL:
                     raise failed(
-                        self._program, f"loop {var} is {stmt.kind.value}: expected a serial loop around loops over threads", stmt
+                        self._program, f"loop {var}: expected a serial loop around thread loops, found {stmt.kind.value}", stmt
                     )
                 looped = joined(self._stmt(body, inside), ir.Barrier())
                 return replace(stmt, extent=rewriter.index(extent), body=looped)
@@ -161,8 +163,8 @@ class _Kernel:
         return self._guarded(stmt, inside)
 
     def _phases(self, stmts: tuple[ir.Stmt, ...], inside: _Inside) -> Iterator[ir.Stmt]:
-        """Statements in order, those without threads as one, with a barrier before each that touches a buffer that was written
-        since the last barrier, or writes one that was touched."""
+        """Yield statements in order, adjacent ones without threads joined, with a barrier before each that accesses a buffer
+        written since the last barrier, or writes one accessed since then."""
         alone: list[ir.Stmt] = []
         since: dict[ir.Buffer, bool] = {}
         for stmt in (*stmts, None):
@@ -179,7 +181,7 @@ class _Kernel:
             alone = []
 
     def _touched(self, stmt: ir.Stmt) -> dict[ir.Buffer, bool]:
-        """The buffers that a statement accesses and threads may share, and whether it writes them."""
+        """Buffers that a statement accesses and threads may share, with whether it writes them."""
         found: dict[ir.Buffer, bool] = {}
         for node in ir.walk_stmts(stmt):
             for region, access in accesses_of(node):
@@ -188,12 +190,12 @@ class _Kernel:
         return found
 
     def _meet(self, before: Mapping[ir.Buffer, bool], after: Mapping[ir.Buffer, bool]) -> bool:
-        """Whether one of two statements writes what the other touches, buffers that share bytes included."""
+        """Whether one of two statements writes what the other accesses, by buffer or by shared bytes."""
         pairs = ((a, b) for a, first in before.items() for b, second in after.items() if first or second)
         return any(share_bytes(a, b, self._offsets) for a, b in pairs)
 
     def _guarded(self, stmt: ir.Stmt, inside: _Inside) -> ir.Stmt:
-        """A statement by one thread of each axis that no loop around it runs over, or by all that it is collective over."""
+        """Guard a statement to thread 0 of each axis that neither a loop around it nor a collective intrinsic covers."""
         condition = inside.guards
         together = stmt.over if isinstance(stmt, ir.Intrinsic) else ()
         for name, axis in sorted(self._axes.items()):
@@ -204,11 +206,11 @@ class _Kernel:
     # -- buffers --
 
     def _hoist(self, stmt: ir.Stmt) -> ir.Stmt | None:
-        """The body of an allocation that a block owns."""
+        """Record an allocation that a block owns and return its body; None for any other statement."""
         if not isinstance(stmt, ir.Alloc) or self._owner(stmt) != "block":
             return None
         if any(not self._inner.isdisjoint(arith.free_vars(dim)) for dim in stmt.buffer.shape):
-            raise failed(self._program, f"buffer {stmt.buffer}: expected a shape that is the same for all threads", stmt)
+            raise failed(self._program, f"buffer {stmt.buffer}: expected a shape that is equal for all threads", stmt)
         self.hoisted[stmt.buffer] = None
         return stmt.body
 
@@ -219,25 +221,25 @@ class _Kernel:
         return owner
 
     def _alloc(self, alloc: ir.Alloc, inside: _Inside) -> ir.Stmt:
-        """An allocation around loops over threads."""
+        """Lower an allocation around thread loops."""
         hoisted = self._hoist(alloc)
         body = self._stmt(alloc.body, inside)
         if hoisted is not None:
             return body
         if self._owner(alloc) != "thread":
-            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r} is allocated in a kernel, around loops over threads"
+            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: expected its allocation outside the kernel"
             raise failed(self._program, problem, alloc, "give it a scope that a block or a thread owns")
         missing = {name: axis for name, axis in self._axes.items() if name not in inside.axes}
         return _own_part(self._program, alloc, body, self._axes.values(), missing)
 
 
 def _of_threads(stmt: ir.Stmt) -> bool:
-    """Whether several threads run a statement itself."""
+    """Whether a statement is a thread loop or a collective intrinsic."""
     return (isinstance(stmt, ir.For) and stmt.over_threads) or (isinstance(stmt, ir.Intrinsic) and bool(stmt.over))
 
 
 def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
-    """What decides how a statement runs those inside it; data as an opaque index."""
+    """Yield the extent, condition or value that controls a statement; data as an opaque index."""
     match stmt:
         case ir.For(extent=extent):
             yield extent
@@ -268,7 +270,7 @@ def _own_part(
         same = all(analyzer.equal(base, bases[0]) for base in bases) and all(low is not None and low >= 0 for low, _ in spans)
         known = [end for end in ends if end is not None]
         if not same or len(known) < len(ends):
-            raise failed(program, f"buffer {alloc.buffer}: expected the same part for a thread everywhere", alloc, _REMEDY)
+            raise failed(program, f"buffer {alloc.buffer}: expected all accesses of a thread in one part of it", alloc, _REMEDY)
         starts.append(bases[0])
         widths.append(max(known))
         element = arith.Var("element")
@@ -276,7 +278,7 @@ def _own_part(
         indices.append(bases[0] + element)
     for axis in apart:
         if not determined(axis.var, axis.extent, indices, bounds):
-            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: expected elements of its own for each thread"
+            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: expected distinct elements for each thread"
             raise failed(program, f"{problem}, found some that threads of {axis.var} share", alloc, _REMEDY)
     part = replace(alloc.buffer, shape=tuple(widths))
 
@@ -304,23 +306,23 @@ def _own_part(
 
 
 def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Expr:
-    """The terms of an index that depend on threads alone."""
+    """Terms of an index that depend on thread axes only."""
     terms = {atom: count for atom, count in form.terms.items() if arith.free_vars(atom) and arith.free_vars(atom) <= set(threads)}
     return arith.Linear(terms, 0).expr()
 
 
-# --- barriers that are not needed -------------------------------------------------------------------------------------
+# --- needless barriers --------------------------------------------------------------------------------------------------
 
 
 def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool) -> ir.LoopProgram:
-    """The program without barriers that no race needs, those inside most loops first; with `subgroups`, those that only registers
-    of subgroups need are over `LANES`."""
+    """Remove barriers that no race requires, innermost first. With `subgroups`, narrow those that only buffers of scope `SUBGROUP`
+    require to `LANES`."""
     races = Races(program, offsets)
     known = set(races.problems())
     dropped: list[ir.Stmt] = []
     barriers = _innermost_first(program.body)
 
-    # Loops without barriers are told of more exactly in places: what one removal shows, another may use.
+    # The analysis is more precise for loops without barriers: a removal may prove another barrier needless.
     def needless() -> ir.Stmt | None:
         return next((barrier for barrier in barriers if known.issuperset(races.problems([*dropped, barrier]))), None)
 
@@ -336,16 +338,16 @@ def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
         if known.issuperset(races.problems(dropped, [*within, barrier])):
             within.append(barrier)
 
-    def kept(stmt: ir.Stmt) -> ir.Stmt:
+    def rewritten(stmt: ir.Stmt) -> ir.Stmt:
         if stmt in within:
             return ir.Barrier((LANES,))
-        return ir.Seq(()) if stmt in dropped else mapped(stmt, kept)
+        return ir.Seq(()) if stmt in dropped else mapped(stmt, rewritten)
 
-    return replace(program, body=kept(program.body)) if dropped or within else program
+    return replace(program, body=rewritten(program.body)) if dropped or within else program
 
 
 def _innermost_first(body: ir.Stmt) -> list[ir.Stmt]:
-    """The barriers of a program, those in most loops first."""
+    """Barriers of a program, by loop depth, deepest first."""
     found: list[tuple[int, ir.Stmt]] = []
     stack = [(body, 0)]
     while stack:

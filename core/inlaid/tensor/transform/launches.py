@@ -33,24 +33,24 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """A program split into host and kernels. In `host`, a launch is an intrinsic with the kernel's name on whole buffers, whose
-    unwritten elements are kept; the kernel's program is the intrinsic's semantics."""
+    """A program split into host and kernels. In `host`, a launch is an intrinsic with the kernel's name on whole buffers; its
+    semantics is the kernel's program, which preserves elements that it does not write."""
 
     host: ir.LoopProgram
     kernels: Mapping[str, Kernel]
 
 
 def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> Launches:
-    """Host and kernels of a fork-join program.
+    """Split a fork-join program into a host program and kernels.
 
         alloc s: { for b in n // 32, blockIdx.x: for t in 32, threadIdx.x: s[b * 32 + t] = ...; for c in n // 32, blockIdx.x: ... }
     becomes
         alloc s: { intrinsic "f_0" on read x[...], write s[...]; intrinsic "f_1" on read s[...], write y[...] }
 
-    Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`, also for `subgroup`), together with the buffers of
-    blocks and threads around it; statements beside such nests, a kernel of one thread. Serial loops and branches around nests stay
-    with the host, which knows sizes, not data. A size that the program works out itself is read by kernels where it is kept: only
-    launches may not depend on it. Such a program without threads is one kernel. Expects no blocks or virtual threads.
+    Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`, also for `subgroup`), with the buffers of blocks
+    and threads around it. Statements beside such nests become a kernel of one thread. Serial loops and branches around nests stay
+    on the host, which knows sizes but not data. Kernels load a size that the program computes from its buffer; launches must not
+    depend on it. A program that computes sizes and has no threads is one kernel. Expects no blocks or virtual threads.
 
     Raises `ScheduleError` if a launch depends on data or on a computed size, and as `to_spmd` and `places` do.
     """
@@ -74,14 +74,14 @@ class _Splitter:
         return Launches(replace(self._program, body=self._host(self._program.body)), self._kernels)
 
     def _single_kernel(self) -> Launches:
-        """One kernel of one thread."""
+        """Make the whole program a kernel of one thread."""
         program = replace(self._program, name=f"{self._program.name}_0")
         access = tuple(semantic_access(program))
         body = ir.Intrinsic(program.name, tuple(map(whole, program.params)), access)
         return Launches(replace(self._program, body=body), {program.name: Kernel(program, {}, {}, self._offsets)})
 
     def _host(self, stmt: ir.Stmt) -> ir.Stmt:
-        """Host part of a statement."""
+        """Host program of a statement, with its kernels replaced by launches."""
         if not _has_threads(stmt):
             return self._launch(stmt)
         match stmt:
