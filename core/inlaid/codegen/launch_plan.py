@@ -30,22 +30,21 @@ class ThreadKernel:
 
 @dataclass(frozen=True)
 class ThreadRegion:
-    """The distinct kernels of a region and their launch plan. `workspace` is the bytes of the arena, the sizes that the region
-    computes included."""
+    """The distinct kernels of a region and their launch plan. `workspace` is the bytes of the arena, which also holds computed
+    sizes."""
 
     kernels: tuple[ThreadKernel, ...]
     plan: LaunchPlan
     workspace: Dim
 
     def reporting(self, reports: Sequence[bool], shared: Sequence[int] = ()) -> LaunchPlan:
-        """The plan once it is known which kernels report bad indices, and the bytes of shared memory that their launches
-        allocate."""
+        """The plan, completed by whether each kernel reports bad indices, and its bytes of dynamic shared memory."""
         return replace(self.plan, reports=tuple(reports), shared=tuple(shared) if any(shared) else ())
 
 
 def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:
-    """A region in launches, of kernels as `split_launches` makes them for these scopes and subgroups. Raises `ScheduleError` as
-    that does, `Unsupported` for calls under conditions on data."""
+    """Lower a region to kernels and a launch plan, by `split_launches`. Raises `ScheduleError` as that does, and `Unsupported` for
+    calls that are predicated on data."""
     return _Builder(program, scopes, subgroup).build()
 
 
@@ -102,7 +101,7 @@ class _Builder:
         host = self._host(launches.host.body, launches, numbers, buffers, values, number)
         for predicate in reversed(call.predicates):
             if not isinstance(predicate.condition, arith.Expr):
-                raise Unsupported("predicates of calls must depend on sizes alone, found one on data")
+                raise Unsupported("predicates of calls must depend on sizes only, found one on data")
             holds = predicate.condition if predicate.holds else arith.logical_not(predicate.condition)
             host = [self._predicated(holds, host)]
         return [*host, *steps]
@@ -131,7 +130,7 @@ class _Builder:
             case ir.If(condition=ir.Index(index=index), then=then, otherwise=otherwise):
                 arms = [(index, then)] if otherwise is None else [(index, then), (arith.logical_not(index), otherwise)]
                 return [self._predicated(arith.wrap(_substituted(condition, values)), inner(arm)) for condition, arm in arms]
-            case ir.Let(var=var, value=ir.Index(index=index), body=body):  # kernels that are given it check its bounds
+            case ir.Let(var=var, value=ir.Index(index=index), body=body):  # kernels that use it check its bounds
                 return inner(body, {**values, var: arith.wrap(_substituted(index, values))})
             case ir.Intrinsic(name=name, args=args):
                 kernel = launches.kernels[name]

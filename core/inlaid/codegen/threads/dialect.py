@@ -15,18 +15,18 @@ class ThreadDialect(Protocol):
     Scalar code is C99: `prelude` defines its names (`int32_t`, `fmaf`, `INT64_C`, `NAN`) in the language. A product and a sum in
     one expression may be contracted to an FMA.
 
-    Vectors exist for the lane counts in `lanes`. Operators are lane-wise, and unsigned arithmetic wraps. A comparison gives a mask:
-    a vector of signed integers of the operands' width, with 0 and -1. A ternary takes a mask of its operands' width.
+    Vectors exist for the lane counts in `lanes`. Operators are lane-wise, and unsigned arithmetic wraps. The result of a comparison
+    is a mask: a vector of signed integers of the operands' width, 0 or -1. The condition of a ternary is a mask of its operands'
+    width.
 
-    converted: narrow floats, by name, that the language converts from and to float32, exactly and to nearest even. words: what no
-    variable may be called. helpers: definitions by name, for `source` to print where a kernel or a later definition uses them.
-    device, shared: qualifiers of a pointer to memory of the device, and to memory that the threads of a block share.
-    static_shared: bytes of shared memory that a kernel may declare; more is allocated at its launch.
+    converted: names of narrow floats that the language converts from and to float32, rounding half to even. words: reserved names.
+    helpers: definitions by name; `thread_source` prints those that a kernel or a later helper uses. device, shared: address space
+    qualifiers of pointers to device and shared memory. static_shared: most bytes of shared memory that a kernel may declare; more
+    is dynamic shared memory.
 
-    emitters: how tensor intrinsics are printed, by name. asynchronous: the intrinsics that take effect later, and the call by which
-    a thread waits for those that it began, which it makes before each barrier. dealt: scopes whose buffers are dealt out among the
-    threads of a subgroup, and how many threads that is: a thread declares its part as words of 32 bits, and intrinsics alone access
-    it, whole words at constant indices.
+    emitters: printers of tensor intrinsics by name. asynchronous: intrinsics that complete asynchronously, with the call that waits
+    for them, printed before each barrier. dealt: scopes whose buffers are distributed over the registers of a subgroup, with its
+    number of threads. A thread declares its part as 32-bit words; only intrinsics access it, in whole words at constant indices.
     """
 
     name: str
@@ -50,7 +50,7 @@ class ThreadDialect(Protocol):
         """Index of the thread or block along an axis such as "threadIdx.x"."""
 
     def shared_array(self, kind: str, name: str, count: int) -> str:
-        """The declaration of an array that the threads of a block share, `count` 0 for memory allocated at the launch."""
+        """Declaration of an array in shared memory; `count` 0 for dynamic shared memory."""
 
     def vector(self, of: DType, lanes: int) -> str:
         """Vector type of an element type; for bool, of its bytes in memory."""
@@ -80,21 +80,20 @@ class ThreadDialect(Protocol):
         """Lane-wise conversion with the semantics of a C cast; masks stay masks."""
 
     def decode(self, code: str, of: DType, lanes: int) -> str:
-        """The float32 value of a narrow float, one of `converted`, that an unsigned integer of its width carries: a scalar (`lanes`
-        0) or a vector."""
+        """Convert the bits of a narrow float, an unsigned integer, to float32; `lanes` 0 for a scalar."""
 
     def encode(self, value: str, of: DType, lanes: int) -> str:
-        """The unsigned integer that carries a float32 value as a narrow float."""
+        """Convert float32 to the bits of a narrow float, an unsigned integer."""
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
-        """The bits of a scalar (`lanes` 0) or vector as another type of as many bits."""
+        """Bitcast of a scalar (`lanes` 0) or vector to a type of the same width."""
 
     def shuffle(self, value: str, lane: str, width: int) -> str:
-        """The scalar `value` of another thread. `lane`, modulo `width`, a power of two, is the number of that thread in the aligned
-        group of `width` threads of a subgroup. All threads of the block reach it. Printed only where the target has `shuffles`."""
+        """The scalar `value` of thread `lane` modulo `width`, a power of two, in the aligned group of `width` threads. All
+        threads of the block reach it. Printed only for targets with `shuffles`."""
 
     def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
-        """A vector from memory qualified by `space`, at a multiple of `aligned` bytes."""
+        """Vector load from address space `space`, from a multiple of `aligned` bytes."""
 
     def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
-        """Vector store to address space `space`, with the alignment of an element."""
+        """Vector store to address space `space`, to a multiple of `aligned` bytes."""

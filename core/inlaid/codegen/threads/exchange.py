@@ -1,4 +1,4 @@
-"""Reads of other threads' registers, in a subgroup, as shuffles."""
+"""Lower loads of other threads' registers in a subgroup to shuffles."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 
 SHUFFLE = "shuffle"
-"""A function of values, in kernels about to be printed: of a value, the number of a thread along `LANES`, and its extent."""
+"""Name of the shuffle call in printed kernels. Arguments: a value, the number of a thread along `LANES`, the extent of `LANES`."""
 _INT32 = dtype("int32")
 
 
 def shuffled(program: ir.LoopProgram) -> ir.LoopProgram:
-    """The SPMD kernel with a register of each thread in place of each buffer of scope `SUBGROUP`.
+    """Replace each buffer of scope `SUBGROUP` of an SPMD kernel by a register per thread.
 
         alloc p[32] in "subgroup": for t in 32, threadIdx.x: { p[t] = a; barrier over x; if t < 16: b = p[t] + p[t + 16] }
     becomes
         for t in 32, threadIdx.x: alloc p, q in "register": { p = a; q = shuffle(p, t + 16, 32); if t < 16: b = p + q }
 
-    A thread that stores at an index has the element in its register. Shuffles stand where the barrier was, which all threads reach:
-    nobody stores between it and the read, or the two would race. Raises `Unsupported` where an index does not tell the thread, or
-    nothing tells the barrier.
+    The thread that stores an element has it in its register. A shuffle replaces the barrier before the read, which all threads
+    reach; a store between the two would be a race. Raises `Unsupported` if an index does not determine the thread, or no single
+    barrier precedes a read.
     """
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == SUBGROUP for stmt in ir.walk_stmts(program.body)):
         return program
@@ -54,8 +54,8 @@ def _over_threads(stmt: ir.Stmt) -> bool:
 
 @dataclass(frozen=True)
 class _Register:
-    """What a thread has of a buffer: the element at `first` plus `step` times its number along `LANES`; a step of 0 means that
-    thread 0 has the only one."""
+    """Register of a thread for a buffer: the element at `first` plus `step` times its number along `LANES`; step 0 if only thread 0
+    has an element."""
 
     value: ir.Buffer
     first: arith.Expr
@@ -63,15 +63,15 @@ class _Register:
 
 
 @dataclass
-class _Meeting:
-    """A barrier, and what threads read of one another behind it: buffers by register and thread."""
+class _BarrierReads:
+    """A barrier, and the results of the shuffles that replace it, by buffer and thread."""
 
     barrier: ir.Barrier
     reads: dict[tuple[ir.Buffer, arith.Expr], ir.Buffer] = field(default_factory=dict)
 
 
 class _Exchange:
-    """Rewrites what each thread does. `_meeting` is the last barrier; None where nothing tells which one that is."""
+    """Rewrites the body of the thread loops. `_last` is the last barrier; None if it is not known statically."""
 
     def __init__(self, program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> None:
         loop = next(stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.thread == LANES)
@@ -81,22 +81,22 @@ class _Exchange:
         self._analyzer = arith.Analyzer(variable_bounds(program.body))
         self._buffers = tuple(buffers)
         self._registers: dict[ir.Buffer, _Register] = {}
-        self._meetings: dict[ir.Stmt, _Meeting] = {}
-        self._meeting: _Meeting | None = None
+        self._barriers: dict[ir.Stmt, _BarrierReads] = {}
+        self._last: _BarrierReads | None = None
 
     def body(self, body: ir.Stmt) -> ir.Stmt:
         """The statements inside the loops over threads."""
         self._find(body, arith.ONE)
         body = self._placed(self._stmt(body, arith.ONE))
         own = [register.value for register in self._registers.values()]
-        read = [buffer for meeting in self._meetings.values() for buffer in meeting.reads.values()]
-        # Also threads that store nothing take part in shuffles, for which C wants a value.
+        read = [buffer for at_barrier in self._barriers.values() for buffer in at_barrier.reads.values()]
+        # Threads that store nothing take part in shuffles too: their registers must be initialized.
         body = joined(*(ir.Store(buffer, (), ir.const(0, buffer.dtype)) for buffer in own), body)
         for buffer in reversed([*own, *read]):
             body = ir.Alloc(buffer, body)
         return body
 
-    # --- which element a thread has ---
+    # --- registers ---
 
     def _find(self, stmt: ir.Stmt, guard: arith.Expr) -> None:
         """Find the registers that statements store to."""
@@ -119,14 +119,14 @@ class _Exchange:
         return _Register(value, first, step if step == 1 else 0)
 
     def _split(self, index: arith.Expr) -> tuple[arith.Expr, int]:
-        """An index without the thread's number, and how often it has that."""
+        """Split an index into (rest, coefficient of the thread's number)."""
         form = self._analyzer.linear(index)
         terms = dict(form.terms)
         step = terms.pop(self._lane, 0)
         return arith.Linear(terms, form.constant).expr(), step
 
     def _is_first(self, guard: arith.Expr) -> bool:
-        """Whether only thread 0 comes to a place."""
+        """Whether a guard admits only thread 0."""
         return any(part == arith.compare("==", self._lane, 0) for part in _conjuncts(guard))
 
     # --- statements ---
@@ -134,7 +134,7 @@ class _Exchange:
     def _stmt(self, stmt: ir.Stmt, guard: arith.Expr) -> ir.Stmt:
         match stmt:
             case ir.Barrier():
-                self._meeting = self._meetings[stmt] = _Meeting(stmt)
+                self._last = self._barriers[stmt] = _BarrierReads(stmt)
                 return stmt
             case ir.Store(buffer=buffer):
                 made = self._rewriter(guard).stmt(stmt)
@@ -153,16 +153,16 @@ class _Exchange:
                 return mapped(stmt, lambda part: self._stmt(part, guard))
         for buffer in self._registers:
             if touches(stmt, buffer):
-                raise self._refused(buffer, f"expected stores and loads alone, found {type(stmt).__name__}")
+                raise self._refused(buffer, f"expected only stores and loads, found {type(stmt).__name__}")
         return stmt
 
     def _branch(self, stmt: ir.Stmt, guard: arith.Expr) -> ir.Stmt:
-        """What may run never, or several times."""
+        """Rewrite a statement that may run never or several times."""
         meets = ir.threads_meet(stmt, ())
-        around = None if meets else self._meeting
-        self._meeting = around
+        around = None if meets else self._last
+        self._last = around
         made = self._stmt(stmt, guard)
-        self._meeting = around
+        self._last = around
         return made
 
     def _rewriter(self, guard: arith.Expr) -> Rewriter:
@@ -174,7 +174,7 @@ class _Exchange:
         return Rewriter(expr=load)
 
     def _read(self, load: ir.Load, guard: arith.Expr) -> ir.Buffer:
-        """The register in which a thread has what it loads."""
+        """Register that holds the value of a load."""
         register = self._registers[load.buffer]
         thread = self._analyzer.simplify(flat_index(load.buffer, load.indices) - register.first)
         own: dict[arith.Expr, arith.Expr] = {self._lane: arith.ZERO} if self._is_first(guard) else {}
@@ -182,24 +182,24 @@ class _Exchange:
             return register.value
         elsewhere = register.step == 0 and thread != arith.ZERO
         if elsewhere or not arith.free_vars(thread) <= {self._lane} or arith.reads_data(thread):
-            raise self._refused(load.buffer, f"expected an index that tells the thread, found thread {thread}")
-        if self._meeting is None:
+            raise self._refused(load.buffer, f"expected an index that determines the thread, found thread {thread}")
+        if self._last is None:
             raise self._refused(load.buffer, "expected a barrier before the read, in the same branch or loop")
         key = (load.buffer, thread)
-        if key not in self._meeting.reads:
-            self._meeting.reads[key] = ir.Buffer(f"{load.buffer.name}_of", (), load.buffer.dtype, "register")
-        return self._meeting.reads[key]
+        if key not in self._last.reads:
+            self._last.reads[key] = ir.Buffer(f"{load.buffer.name}_of", (), load.buffer.dtype, "register")
+        return self._last.reads[key]
 
     def _placed(self, stmt: ir.Stmt) -> ir.Stmt:
-        """With the shuffles at barriers."""
-        meeting = self._meetings.get(stmt)
-        if meeting is None:
+        """Insert the shuffles at barriers."""
+        at_barrier = self._barriers.get(stmt)
+        if at_barrier is None:
             return mapped(stmt, self._placed)
         shuffles = []
-        for (buffer, thread), read in meeting.reads.items():
+        for (buffer, thread), read in at_barrier.reads.items():
             args = (ir.load(self._registers[buffer].value, ()), ir.Index(_INT32, thread), ir.const(self._width, _INT32))
             shuffles.append(ir.Store(read, (), ir.CallIntrinsic(buffer.dtype, SHUFFLE, args)))
-        return joined(*([] if meeting.barrier.over else [stmt]), *shuffles)
+        return joined(*([] if at_barrier.barrier.over else [stmt]), *shuffles)
 
     def _refused(self, buffer: ir.Buffer, problem: str) -> Unsupported:
         return Unsupported(f"kernel {self._program.name}: buffer {buffer.name} in scope {SUBGROUP!r}: {problem}")

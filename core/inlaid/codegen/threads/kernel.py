@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from inlaid import arith
@@ -12,7 +12,7 @@ from inlaid.codegen import c_values
 from inlaid.codegen.c import c_type, spread
 from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_indices import helpers
-from inlaid.codegen.launch_plan import AXES, ThreadKernel
+from inlaid.codegen.launch_plan import AXES, ThreadKernel, ThreadRegion
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.codegen.threads.exchange import shuffled
 from inlaid.codegen.threads.indices import flat_index, index_type
@@ -23,6 +23,7 @@ from inlaid.codegen.threads.shared import declarations, shared_by_threads, with_
 from inlaid.codegen.threads.vectors import VECTOR_BYTES, Wide
 from inlaid.codegen.threads.wide import WideExpressions
 from inlaid.errors import CompileError, Unsupported
+from inlaid.runtime.launches import LaunchPlan
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.math import expand_program
@@ -34,8 +35,8 @@ _WORD_BYTES = 4
 
 @dataclass(frozen=True)
 class ThreadKernelText:
-    """A kernel. `reports`: its last parameter is a pointer to an int32, to which it writes 1 where an index is out of range.
-    `index` is the type of its indices. `shared`: bytes of shared memory that its launch allocates."""
+    """Text of a kernel. `reports`: its last parameter is a pointer to an int32, to which it writes 1 if an index is out of range.
+    `index` is the type of its indices. `shared`: bytes of dynamic shared memory."""
 
     text: str
     reports: bool
@@ -53,6 +54,16 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     program = narrow(shuffled(program))
     ranges = Ranges(program)
     return _ThreadKernel(kernel, program, sizes, dialect, index_type(program, ranges), ranges, offsets).print()
+
+
+def print_region(region: ThreadRegion, dialect: ThreadDialect, report: Callable[[str, int, int], None]) -> tuple[LaunchPlan, str]:
+    """Print the kernels of a region. Returns its launch plan and source file. `report`: see `CompileContext.report`."""
+    texts = []
+    for number, kernel in enumerate(region.kernels):
+        report("print", number, len(region.kernels))
+        texts.append(print_thread_kernel(kernel, dialect))
+    plan = region.reporting([text.reports for text in texts], [text.shared for text in texts])
+    return plan, thread_source(texts, dialect)
 
 
 def thread_source(texts: Sequence[ThreadKernelText], dialect: ThreadDialect) -> str:
@@ -107,7 +118,7 @@ class _ThreadKernel(WideExpressions):
         params = []
         for number, buffer in enumerate((*inputs, *program.outputs)):
             base, offset = self.unique(f"b{number}"), self.unique(f"o{number}")
-            # Compilers move accesses by restrict pointers across barriers, as if no other thread wrote there.
+            # Compilers may move accesses by restrict pointers across barriers, as if no other thread wrote there.
             alone = "" if self.waits and number >= len(inputs) else "restrict "
             params += [f"{device}uint8_t *{alone}{base}", f"int64_t {offset}"]
             kind = f"{device}{'const ' if number < len(inputs) else ''}{c_type(buffer.dtype)} *"
@@ -255,7 +266,7 @@ class _ThreadKernel(WideExpressions):
         return f"{self.buffers[buffer]}[{self._words(buffer, first.value)}]"
 
     def _words(self, buffer: ir.Buffer, elements: int) -> int:
-        """The words that a thread has of some elements, which are dealt out."""
+        """Words per thread of a number of distributed elements."""
         return elements * buffer.dtype.bytes // (_WORD_BYTES * self.dialect.dealt[buffer.scope])
 
     def alloc(self, buffer: ir.Buffer) -> None:
@@ -269,7 +280,7 @@ class _ThreadKernel(WideExpressions):
         if buffer.scope in self.dialect.dealt:
             self.line(f"uint32_t {name}[{self._words(buffer, size)}];")
             return
-        self.named.pop(buffer, None)  # that of a copy of the statements, which peeling, unrolling or `cut_lanes` made
+        self.named.pop(buffer, None)  # stale if peeling, unrolling or `cut_lanes` has copied the allocation
         if self.lane is not None:
             self.private.add(buffer)
             size *= self.lanes

@@ -1,4 +1,4 @@
-"""Conversions of narrow floats that a language has, as functions."""
+"""Replace conversions of narrow floats by calls, for languages that have them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.transform.rewrite import Rewriter
 
 DECODE, ENCODE = "decode", "encode"
-"""Functions of values, in kernels about to be printed; the name of the narrow float follows behind a dot."""
+"""Prefixes of the calls' names in printed kernels; a dot and the name of the narrow float follow."""
 
 
 def as_functions(program: ir.LoopProgram, converted: frozenset[str]) -> ir.LoopProgram:
@@ -14,7 +14,7 @@ def as_functions(program: ir.LoopProgram, converted: frozenset[str]) -> ir.LoopP
     cast(float32, bitcast(float16, code))    becomes    call "decode.float16"(code)
     bitcast(uint16, cast(float16, value))    becomes    call "encode.float16"(value)
 
-    Those are what `legalise` leaves of narrow floats that are `converted`.
+    `legalise` produces the left-hand forms for the `converted` narrow floats.
     """
 
     def function(node: ir.Expr) -> ir.Expr | None:

@@ -38,9 +38,9 @@ def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[str, int]) -> di
 def declarations(
     shared: Mapping[ir.Buffer, int], names: Mapping[ir.Buffer, str], arena: str, dialect: ThreadDialect
 ) -> tuple[list[str], int]:
-    """Declare shared buffers at the head of a kernel: arrays, or where their bytes overlap, pointers into one.
+    """Declare shared buffers at the head of a kernel: as arrays, or as pointers into one array if their bytes overlap.
 
-    Returns the lines, and the bytes that the launch allocates: all, where they are more than a kernel may declare.
+    Returns the lines, and the bytes of dynamic shared memory: 0 unless all need more than a kernel may declare.
     """
     spans = sorted((at, at + _bytes(buffer)) for buffer, at in shared.items())
     total = max((end for _, end in spans), default=0)

@@ -25,7 +25,7 @@ _OF_BOOLS = {
 }
 _BOOL = dtype("bool")
 VECTOR_BYTES = 16
-"""Bytes that one instruction loads or stores at most, and that buffers start at multiples of."""
+"""Most bytes of one load or store, and the alignment of buffers."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Vectors:
         return self.dialect.splat(c_values.literal(value, of), of, lanes)
 
     def widen(self, text: Text, of: DType, lanes: int) -> Wide:
-        """Broadcast a scalar; vectors stay as they are."""
+        """Broadcast a scalar; vectors are returned unchanged."""
         if isinstance(text, Wide):
             return text
         if of is not _BOOL:
@@ -151,7 +151,7 @@ class Vectors:
         return self.dialect.reinterpret(code, of, lanes)
 
     def _extreme(self, op: str, a: Wide, b: Wide, of: DType) -> Wide:
-        """min or max; of floats NaN if either is."""
+        """min or max; NaN-propagating for floats."""
         if a.number:
             a, b = b, a
         symbol, choose = "<" if op == "min" else ">", self.dialect.choose
@@ -251,7 +251,7 @@ class Vectors:
         return a if source is target else self.value(self.dialect.convert(a.code, source, target, a.lanes), target, a.lanes)
 
     def _saturated(self, a: Wide, source: DType, target: DType) -> Wide:
-        """Saturating float-to-integer conversion; NaN gives 0."""
+        """Saturating float-to-integer conversion; NaN becomes 0."""
         lanes, (low, high), choose = a.lanes, target.limits, self.dialect.choose
         if target.kind == "int":
             a = self.value(choose(f"{a.code} == {a.code}", a.code, self.number(0.0, source, lanes)), source, lanes)

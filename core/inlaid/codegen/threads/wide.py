@@ -22,7 +22,7 @@ _FUSED = {
     ("sub", 0): "{a} * {b} - {c}",
     ("sub", 1): "{c} - {a} * {b}",
 }
-"""Forms of a sum with a product, by operator and by the side of the product."""
+"""Forms of a sum with a product, by operator and the operand number of the product."""
 
 
 class WideExpressions(WideMemory):
@@ -76,7 +76,7 @@ class WideExpressions(WideMemory):
         return self._operation(expr, wide)
 
     def _scalar(self, expr: ir.Expr) -> Text:
-        """A value that is no vector."""
+        """Print a scalar expression."""
         match expr:
             case ir.Unary(op="popcount" | "clz", a=a):
                 return Text(self.dialect.call(expr.op, (self.value(a).code,), expr.dtype, 0), ATOM)
@@ -85,11 +85,11 @@ class WideExpressions(WideMemory):
         return super().expression(expr)
 
     def _converted(self, expr: ir.CallIntrinsic) -> Text:
-        """A conversion of a narrow float."""
+        """Print a conversion of a narrow float."""
         action, _, name = expr.name.partition(".")
         spelled = {DECODE: self.dialect.decode, ENCODE: self.dialect.encode}.get(action)
         if spelled is None:
-            raise Unsupported(f"kernel {self.program.name} calls {expr.name!r}, which {self.language} has not")
+            raise Unsupported(f"kernel {self.program.name} calls {expr.name!r}, which {self.language} lacks")
         text = self.value(expr.args[0])
         if isinstance(text, Wide):
             return self.vectors.value(spelled(text.code, dtype(name), text.lanes), expr.dtype, text.lanes)

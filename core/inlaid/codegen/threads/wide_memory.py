@@ -25,8 +25,8 @@ _MOST_RISKS = 16
 
 
 class WideMemory(WideIndices):
-    """Prints accesses to buffers: `spaces` are the qualifiers of pointers, `bases` the alignment in bytes of buffers in memory,
-    `named` the buffers of named values."""
+    """Prints accesses to buffers. `spaces` are the address spaces of buffers, `bases` the alignments in bytes of those in memory,
+    `named` the variables of those that are scalar-replaced."""
 
     def __init__(self, program: ir.LoopProgram, dialect: ThreadDialect, index: str, ranges: Ranges) -> None:
         super().__init__(program, dialect, index, ranges)
@@ -60,7 +60,7 @@ class WideMemory(WideIndices):
             return f"{self.buffers[buffer]}[{self.index(flat) if lane is None else self.component(flat, lane)}]"
         if lane is not None and self.lane is not None:
             flat = arith.simplify(arith.substitute(flat, {self.lane: arith.Const(lane)}))
-        assert isinstance(flat, arith.Const), f"{buffer}[{flat!r}] has a name"
+        assert isinstance(flat, arith.Const), f"{buffer}[{flat!r}] must have a constant index"
         name, part = self.named[buffer].at(flat.value)
         return name if self.named[buffer].width == 1 else self.dialect.lane(name, part, self.named[buffer].width)
 
@@ -69,11 +69,11 @@ class WideMemory(WideIndices):
         return self.buffers[buffer] if index == "0" else f"{self.buffers[buffer]} + {index}"
 
     def _whole(self, buffer: ir.Buffer, base: arith.Expr) -> str | None:
-        """Vector variable that holds the elements from `base` on; None if there is none."""
+        """Vector variable of the elements from `base` on; None if the buffer has none of that width."""
         names = self.named.get(buffer)
         if names is None or names.width != self.lanes:
             return None
-        assert isinstance(base, arith.Const), f"{buffer}[{base!r}] has a name"
+        assert isinstance(base, arith.Const), f"{buffer}[{base!r}] must have a constant index"
         return names.at(base.value)[0]
 
     def load(self, load: ir.Load) -> Text:
@@ -112,8 +112,8 @@ class WideMemory(WideIndices):
         return self.dialect.load(self._pointer(buffer, base), self.spaces[buffer], buffer.dtype, self.lanes, aligned)
 
     def _aligned(self, buffer: ir.Buffer, base: arith.Expr) -> int:
-        """Bytes, a power of two up to 16, that the address of an element is a multiple of. Buffers of the device start at multiples
-        of `ALIGNMENT`, shared ones where `places` puts them; arrays of a thread are aligned as their elements are."""
+        """Alignment of the address of an element in bytes, a power of two up to 16. Device buffers are aligned to `ALIGNMENT`,
+        shared ones to their offsets, local arrays to their elements."""
         if buffer not in self.bases:
             return buffer.dtype.bytes
         form = self.ranges.indices.linear(base)
