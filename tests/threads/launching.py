@@ -1,6 +1,6 @@
-"""Tests of regions of launches that every device with threads passes.
+"""Tests of launched regions, shared by the plugins for devices with threads.
 
-The tests of a plugin import them, beside fixtures `device`, `queue`, `language` and `loaded`, which loads an artifact.
+A plugin imports them and defines fixtures `device`, `queue`, `language`, and `loaded`, which loads an artifact.
 """
 
 import dataclasses
@@ -167,12 +167,12 @@ def test_loading_does_not_grow(device, queue, language, loaded):
 def test_code_that_does_not_fit_its_plan(device, language, loaded):
     with pytest.raises(Unsupported, match="it lacks kernel other"):
         loaded(language.single(name="other"))
-    with pytest.raises(Unsupported, match="kernel k takes 1 arguments, and the plan gives 2"):
+    with pytest.raises(Unsupported, match="kernel k must have 2 parameters, got 1"):
         loaded(language.single(reports=True))
 
 
 def test_a_buffer_outside_its_storage(device, queue, language, loaded):
     run = Run(device, queue, [0], workspace=64)
-    with pytest.raises(KernelFault, match="a buffer begins at byte 128 of 64 in its arena"):
+    with pytest.raises(KernelFault, match="a buffer must begin at byte 0 to 64 of its arena, got 128"):
         loaded(language.outside()).launching.launch([], [], run.workspace, np.zeros(0, np.int64), queue)
     run.free()

@@ -1,7 +1,7 @@
-"""Blocks of device memory for tensors whose sizes only a run tells.
+"""Assign tensors of late sizes to blocks of device memory.
 
-Their places cannot be planned in bytes, but their lifetimes are known: tensors that never live at once share a block, which has
-memory of its own and grows to the largest of them. What other blocks and the arena hold stays where it is.
+Byte offsets cannot be planned for sizes that become known during a run, but lifetimes can. Tensors of disjoint lifetimes share a
+block, a buffer that grows to the largest of them. Growth moves neither other blocks nor the arena.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from inlaid.artifact.touched import lifetimes
 
 
 def blocks_of(plan: Plan) -> dict[int, int]:
-    """The number of the block of each dynamic value on a device, from 0 on for each device: as few as lifetimes allow. Outputs on
-    devices have blocks of their own, for callers that do not know their sizes and take copies after the plan's last step."""
+    """Block number of each dynamic value on a device, first fit by lifetime; numbers start at 0 for each device.
+
+    An output on a device shares its block with no other value: a caller that does not know the size copies it after all steps."""
     planned = ("dynamic", "output")
     owners, lives = lifetimes(plan.values, plan.instructions, lambda value: value.storage in planned and bool(value.device))
     for _, number in plan.outputs:

@@ -1,25 +1,29 @@
-"""Devices behind a vendor's driver: what this process has allocated, and errors of the driver as those of Inlaid."""
+"""Devices and runtime modules over a vendor's driver: allocated bytes, driver errors, requirements of artifacts."""
 
 from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar, Generic, TypeVar
 
+from inlaid.artifact import Artifact
 from inlaid.errors import DeviceLost, InlaidError, OutOfMemory
 from inlaid.plugins.device import Device
+from inlaid.runtime.host import HostRuntime
 
-_Made = TypeVar("_Made")
+_Memory = TypeVar("_Memory")
+_Device = TypeVar("_Device", bound="DriverDevice")
 
 
-class _Doing:
+class _DriverCall:
     """Context that translates driver errors, with `action` in the message. Raises `DeviceLost` on entry if the device is lost."""
 
-    __slots__ = ("_device", "_what")
+    __slots__ = ("_action", "_device")
 
-    def __init__(self, device: DriverDevice, what: str) -> None:
-        self._device, self._what = device, what
+    def __init__(self, device: DriverDevice, action: str) -> None:
+        self._device, self._action = device, action
 
     def __enter__(self) -> None:
         if self._device.lost:
@@ -27,17 +31,17 @@ class _Doing:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, self._device.driver_error):
-            raise self._device.failure(error, self._what) from error
+            raise self._device.failure(error, self._action) from error
 
 
 class DriverDevice(Device):
-    """A device of which this process may allocate `total` bytes. `live` is the bytes that are allocated, `lost` why it answers no
-    more, "" while it does."""
+    """A device on which this process may allocate `total` bytes. `live` is the number of allocated bytes; `lost` the reason if the
+    device is lost, else ""."""
 
     driver_error: ClassVar[type[Exception]]
-    """What the driver's binding raises."""
+    """Exception class of the driver's binding."""
     lost_remedy: ClassVar[str]
-    """What the user can do once the device is lost."""
+    """Remedy in the error of a lost device."""
 
     def __init__(self, name: str, total: int) -> None:
         self.name, self.total = name, total
@@ -46,42 +50,65 @@ class DriverDevice(Device):
         self._lock = threading.Lock()
 
     @abstractmethod
-    def translated(self, error: Exception, doing: str) -> InlaidError | None:
-        """What an error of the driver means when the device was asked to do something; None where it means a mistake of the
-        caller's."""
+    def translate(self, error: Exception, action: str) -> InlaidError | None:
+        """Translate a driver error, with `action` in the message; None if it is an error of the caller's."""
 
-    def doing(self, what: str) -> _Doing:
-        """A context in which errors of the driver become those of Inlaid. Raises `DeviceLost` where the device is lost."""
-        return _Doing(self, what)
+    def driver_call(self, action: str) -> _DriverCall:
+        """Context that translates driver errors, with `action` in the message. Raises `DeviceLost` if the device is lost."""
+        return _DriverCall(self, action)
 
     def lost_error(self) -> DeviceLost:
         """Error of every call after the device was lost."""
         return DeviceLost(self.lost, remedy=self.lost_remedy)
 
-    def failure(self, error: Exception, doing: str) -> Exception:
+    def failure(self, error: Exception, action: str) -> Exception:
         """Translate a driver error, and note that the device is lost if so; an error of the caller's is returned unchanged."""
-        found = self.translated(error, doing)
+        found = self.translate(error, action)
         if isinstance(found, DeviceLost):
             self.lost = found.message
         return found or error
 
-    def make(self, size: int, make: Callable[[], _Made]) -> _Made:
-        """What `make` makes, with `size` bytes counted as allocated until `forget`. Raises `OutOfMemory`, `DeviceLost`."""
+    def reserve(self, size: int, allocate: Callable[[], _Memory]) -> _Memory:
+        """Count `size` bytes as allocated and return the result of `allocate`. Raises `OutOfMemory` and `DeviceLost`."""
         with self._lock:
             if self.live + size > self.total:
                 raise OutOfMemory(
-                    f"{self.name} has {self.total - self.live} of {self.total} bytes left, expected {size}",
-                    remedy="give smaller inputs, or free what stays on the device",
+                    f"{self.name} must have {size} bytes free, has {self.total - self.live} of {self.total}",
+                    remedy="give smaller inputs, or free tensors on the device",
                 )
             self.live += size
         try:
-            with self.doing(f"allocating {size} bytes"):
-                return make()
+            with self.driver_call(f"allocating {size} bytes"):
+                return allocate()
         except BaseException:
             self.forget(size)
             raise
 
     def forget(self, size: int) -> None:
-        """Count bytes as given back."""
+        """Count bytes as freed."""
         with self._lock:
             self.live -= size
+
+
+class DriverRuntime(HostRuntime, Generic[_Device]):
+    """Runtime module of one device. A plugin adds `missing` and `load`."""
+
+    def __init__(self, format: str, format_version: int, device: _Device) -> None:
+        super().__init__(format, format_version)
+        self._device = device
+
+    @abstractmethod
+    def missing(self, requires: Sequence[str]) -> str | None:
+        """Describe the first requirement that the device lacks, with a remedy; None if it meets all."""
+
+    def check(self, artifact: Artifact) -> str | None:
+        """Explain why the device cannot run an artifact, with a remedy; None if it can."""
+        return super().check(replace(artifact, requires=())) or self.missing(artifact.requires)
+
+    def device(self) -> _Device:
+        """The device that regions run on."""
+        return self._device
+
+    def live_bytes(self) -> int:
+        """Bytes of device memory that this process has allocated."""
+        return self._device.live

@@ -1,4 +1,4 @@
-"""The code of artifacts for devices with threads: a launch plan and the program that holds its kernels, as bytes."""
+"""Encode and decode the code of artifacts for devices with threads: a launch plan and the program of its kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inlaid.runtime.codec import decode, encode, expect_int
 from inlaid.runtime.launches import Launch, LaunchPlan, Step
 
 _LENGTH = struct.Struct("<Q")
-"""The head of the code: bytes of the plan, which is JSON. The program follows the plan."""
+"""Header of the code: byte length of the plan, which is JSON. The program follows the plan."""
 
 
 def encode_launches(plan: LaunchPlan, program: bytes) -> bytes:
@@ -41,7 +41,7 @@ def decode_launches(artifact: Artifact) -> tuple[LaunchPlan, bytes]:
 
 
 def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """The steps of a plan, those in bodies included."""
+    """Yield the steps of a plan, those in loop bodies included."""
     for step in steps:
         yield step
         yield from all_steps(step.body)
@@ -56,26 +56,26 @@ def _check(plan: LaunchPlan, artifact: Artifact) -> None:
         "arena": 1,
     }
     if len(plan.reports) != len(plan.kernels) or len(plan.dims) != len(signature.dims):
-        raise PackageError("plan: kernels, reports and dims do not fit the signature")
+        raise PackageError("plan: expected a report flag per kernel and a dimension per one of the signature")
     if plan.shared and (len(plan.shared) != len(plan.kernels) or min(plan.shared) < 0):
-        raise PackageError("plan.shared: expected bytes for each kernel")
+        raise PackageError("plan.shared: expected bytes >= 0 for each kernel, or nothing")
     variables = [size.dim for size in (*plan.dims, *plan.variables)]
     if not all(isinstance(dim, arith.SizeVar) for dim in variables):
-        raise PackageError("plan: a dimension is no name")
+        raise PackageError("plan: dimensions and variables must be names")
     for number, size in enumerate(plan.sizes):
         if not set(arith.free_vars(arith.wrap(size.dim))) <= {arith.wrap(dim) for dim in variables}:
-            raise PackageError(f"plan.sizes[{number}]: a size names no dimension of the plan")
+            raise PackageError(f"plan.sizes[{number}]: a size must use dimensions and variables of the plan only")
     used = set(_check_steps(plan, plan.steps, len(artifact.kernels)))
-    for number in sorted(used):  # a constant that is part of the source is in no storage
+    for number in sorted(used):  # constants in the source have an unused place without storage
         place = plan.places[number]
         if place.storage not in stores:
-            raise PackageError(f"plan.places[{number}]: {place.storage[:80]!r} is no storage")
+            raise PackageError(f"plan.places[{number}].storage: expected one of {', '.join(stores)}, got {place.storage[:80]!r}")
         _number(place.index, stores[place.storage], f"plan.places[{number}].index")
         _number(place.offset, len(plan.sizes), f"plan.places[{number}].offset")
 
 
 def _check_steps(plan: LaunchPlan, steps: Sequence[Step], calls: int) -> Iterator[int]:
-    """The numbers of the places that steps use, once all other numbers in the steps are checked."""
+    """Check all other indices in steps, and yield those of the places that they use."""
     for step in steps:
         if step.launch is not None:
             _check_launch(plan, step.launch, calls)
@@ -88,7 +88,7 @@ def _check_steps(plan: LaunchPlan, steps: Sequence[Step], calls: int) -> Iterato
             _number(step.variable, len(plan.variables), "step.variable")
             _number(step.extent, len(plan.sizes), "step.extent")
         if (step.launch is not None) + (step.read is not None) + bool(step.body) > 1:
-            raise PackageError("plan.steps: a step does several things")
+            raise PackageError("plan.steps: expected one of launch, read and body in a step, got several")
         yield from _check_steps(plan, step.body, calls)
 
 
@@ -102,5 +102,5 @@ def _check_launch(plan: LaunchPlan, launch: Launch, calls: int) -> None:
 
 
 def _number(value: int, count: int, where: str) -> None:
-    """Raise `PackageError` unless a number counts one of so many."""
+    """Raise `PackageError` unless 0 <= value < count."""
     expect_int(value, where, 0, count - 1)

@@ -1,4 +1,4 @@
-"""Queues of devices with threads: how far they have come, and the faults that kernels on them report."""
+"""Queues of devices with threads: completion by sequence number, and faults that kernels report."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from inlaid.plugins.device import Opaque
 
 
 class Flags:
-    """An int32 for each call of a region, at multiples of `stride` bytes of `size` bytes of a device's memory. A kernel writes 1 to
-    that of its call where an index is out of range. `fault` makes the error of a call by its number."""
+    """Fault flags of a region in device memory: an int32 per call, `stride` bytes apart, `size` bytes in all.
+
+    A kernel writes 1 to the flag of its call if an index is out of range. `fault` creates the error of a call number."""
 
     def __init__(self, memory: Opaque, size: int, stride: int, fault: Callable[[int], KernelFault]) -> None:
         self.memory, self.size = memory, size
         self._stride, self._fault = stride // 4, fault
 
     def first(self, found: np.ndarray[Any, Any]) -> KernelFault | None:
-        """The fault of the first call whose flag is set in the bytes that were read."""
+        """Error of the first call whose flag is set in downloaded bytes; None if none is set."""
         calls = np.flatnonzero(found.view(np.int32)[:: self._stride])
         return self._fault(int(calls[0])) if calls.size else None
 
@@ -31,8 +32,8 @@ class Flags:
 class LaunchQueue(ABC):
     """An in-order queue of a device, used by one thread at a time.
 
-    What is put on it has the numbers 1 to `sequence`; all up to `done` is done. `sessions` is what regions keep for runs on this
-    queue.
+    Enqueued commands are numbered 1 to `sequence`; those up to `done` have completed. `sessions` caches the per-queue state of
+    regions.
     """
 
     def __init__(self) -> None:
@@ -43,11 +44,11 @@ class LaunchQueue(ABC):
 
     @abstractmethod
     def read_flags(self, flags: Flags) -> np.ndarray[Any, Any]:
-        """Put a copy of flags to the host on the queue: the bytes that hold them once that is done."""
+        """Enqueue a download of flags. Returns the host bytes, valid once it has completed."""
 
     @abstractmethod
     def clear_flags(self, flags: Flags) -> None:
-        """Put it on the queue to set flags to 0."""
+        """Enqueue a reset of flags to 0."""
 
     @property
     def idle(self) -> bool:
@@ -63,14 +64,14 @@ class LaunchQueue(ABC):
         self._reporting[flags] = None
 
     def check_reports(self) -> None:
-        """Put copies of all flags that kernels on the queue may have set on the queue."""
+        """Enqueue downloads of all flags that enqueued kernels may set."""
         for flags in self._reporting:
             found = self.read_flags(flags)
             self._checks.append((self.sequence, flags, found))
         self._reporting.clear()
 
     def finished(self, sequence: int) -> None:
-        """Note the completion of commands up to a number. Raises the `KernelFault` that one of them reported."""
+        """Note that commands up to number `sequence` have completed. Raises the first `KernelFault` that they reported."""
         self.done = max(self.done, sequence)
         fault = None
         while self._checks and self._checks[0][0] <= sequence:

@@ -1,4 +1,4 @@
-"""Loaded regions of devices with threads: the launches of a run, bound to its buffers and kept for runs on the same ones."""
+"""Loaded regions of devices with threads: bind launches to the buffers of a run, with a cache of bound launches."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from inlaid.runtime.launch_queues import Flags, LaunchQueue
 from inlaid.runtime.launches import Launch, Launches, LaunchPlan, Ready
 
 Bound = TypeVar("Bound")
-"""A launch with its arguments, in a device's own form."""
+"""A launch with bound arguments, in the representation of a device."""
 Stores = Mapping[str, Sequence[tuple[Opaque, int, int]]]
-"""Of each storage of a plan: the buffer (None where there are no bytes), the byte at which the storage begins, and its bytes."""
+"""By storage of a plan: (buffer, or None if empty; byte offset; size in bytes) of each number."""
 Reader = Callable[[Opaque, int, np.ndarray[Any, Any], bool], None]
-"""Copies bytes of a buffer, from one byte on, to an array: at once where the last argument says so, else in the queue's order."""
+"""Copies bytes of a buffer, from a byte offset, to an array: synchronously if the last argument is set, else in queue order."""
 
 KEPT = 4
-"""Sets of sizes and buffers for which a queue keeps the launches of a region."""
+"""Sets of sizes and buffers for which a queue caches the bound launches of a region."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device takes: `threads` of a block, `block` threads and `grid` blocks along axes. `device` names it, `of_block` and
-    `of_thread` are its words for them; `remedy` says how to compile for it."""
+    """Launch limits of a device: `threads` per block, `block` threads and `grid` blocks along each axis.
+
+    `device` is its name; `of_block` and `of_thread` its terms for a block and a thread; `remedy` how to compile for it."""
 
     device: str
     threads: int
@@ -51,9 +52,9 @@ class Limits:
 
 
 class Session(ABC, Generic[Bound]):
-    """What one queue needs to run a region: launches by sizes and buffers, and the flags where its kernels report indices.
+    """Per-queue state of a region: bound launches by sizes and buffers, and its fault flags.
 
-    The queue holds it as long as the region lives, which it must not hold itself."""
+    The queue owns it while the region lives. It must not reference the region."""
 
     flags: Flags | None = None
 
@@ -62,15 +63,15 @@ class Session(ABC, Generic[Bound]):
 
     @abstractmethod
     def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
-        """A launch with its arguments, within the device's limits."""
+        """Bind the arguments of a launch, which is within the limits of the device."""
 
     def recycle(self, bound: Iterable[Bound]) -> None:
-        """Take launches back that are not launched any more. Those that were need not have run."""
+        """Reuse bound launches that will not be enqueued again; enqueued ones may still run."""
 
-    def keep(
+    def bind_all(
         self, region: LaunchedRegion[Bound], key: tuple[object, ...], stores: Stores, ready: Sequence[Ready]
     ) -> tuple[Bound, ...]:
-        """Bind launches and keep them for a key, in place of the oldest where there are many. Raises `KernelFault`."""
+        """Bind launches and cache them under a key; evicts the oldest entry if the cache is full. Raises `KernelFault`."""
         region.check_sizes(ready)
         if len(self.bound) >= KEPT:
             self.recycle(self.bound.pop(next(iter(self.bound))))
@@ -79,7 +80,7 @@ class Session(ABC, Generic[Bound]):
 
 
 class LaunchedRegion(ABC, Generic[Bound]):
-    """A region on a device, with its constants there as long as it lives. Raises `OutOfMemory` where there is no room for them."""
+    """A region loaded on a device; it owns the constants there. Raises `OutOfMemory` if they do not fit."""
 
     def __init__(
         self, artifact: Artifact, plan: LaunchPlan, device: Device, constants: Iterable[np.ndarray[Any, Any]], limits: Limits
@@ -110,10 +111,10 @@ class LaunchedRegion(ABC, Generic[Bound]):
 
     @abstractmethod
     def new_session(self, queue: LaunchQueue) -> Session[Bound]:
-        """What a queue that runs the region for the first time needs."""
+        """Create the state of a queue that runs the region for the first time."""
 
     def new_flags(self, owner: object, queue: LaunchQueue, stride: int) -> Flags | None:
-        """Flags at 0 that live as long as their owner; None where no kernel of the region reports."""
+        """Allocate cleared flags that live as long as `owner`; None if no kernel of the region reports faults."""
         if not any(self.plan.reports):
             return None
         size = len(self.artifact.kernels) * stride
@@ -124,7 +125,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
         return flags
 
     def check_sizes(self, launches: Iterable[Ready]) -> None:
-        """Raise `KernelFault` for blocks or grids that are larger than the device's."""
+        """Raise `KernelFault` for a block or grid beyond the limits of the device."""
         limits = self._limits
         for ready in launches:
             large = not all(map(le, ready.grid, limits.grid))
@@ -143,15 +144,17 @@ class LaunchedRegion(ABC, Generic[Bound]):
             )
 
     def arguments(self, stores: Stores, ready: Ready) -> Iterator[tuple[Opaque, int]]:
-        """The buffer and byte of each of a launch's places. Raises `KernelFault` for one outside its storage."""
+        """Yield (buffer, byte offset) of each place of a launch. Raises `KernelFault` for a place outside its storage."""
         for storage, index, offset in ready.places:
             memory, begin, size = stores[storage][index]
             if not 0 <= offset <= size:
-                raise KernelFault(f"region {self.artifact.symbol}: a buffer begins at byte {offset} of {size} in its {storage}")
+                raise KernelFault(
+                    f"region {self.artifact.symbol}: a buffer must begin at byte 0 to {size} of its {storage}, got {offset}"
+                )
             yield memory, begin + offset
 
     def session(self, queue: LaunchQueue) -> Session[Bound]:
-        """What a queue needs to run the region, whose flags it checks from now on."""
+        """State of the region on a queue, created lazily. The next event of the queue checks the flags."""
         session: Session[Bound] | None = queue.sessions.get(self)
         if session is None:
             session = queue.sessions[self] = self.new_session(queue)
@@ -168,8 +171,8 @@ class LaunchedRegion(ABC, Generic[Bound]):
         session: Session[Bound],
         read: Reader,
     ) -> Iterable[Bound]:
-        """The launches of a run, with their arguments. Where the region works out sizes, each is made when those before it are on
-        the queue; only a size that later launches need is waited for."""
+        """Bound launches of a run. If the region computes sizes, each launch is bound after the previous one is enqueued; only a
+        size that later launches need is awaited."""
         if self.reads:
             return self._bound_late(session, self._stores(inputs, outputs, workspace), dims, read)
         tensors = (*inputs, *outputs) if workspace is None else (*inputs, *outputs, workspace)
@@ -178,7 +181,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
         if found is None:
             with self._lock:
                 ready = tuple(self._launches.of(dims.tolist(), lambda number, place: 0))
-            found = session.keep(self, key, self._stores(inputs, outputs, workspace), ready)
+            found = session.bind_all(self, key, self._stores(inputs, outputs, workspace), ready)
         return found
 
     def _stores(self, inputs: Sequence[DeviceTensor], outputs: Sequence[DeviceTensor], workspace: DeviceTensor | None) -> Stores:
@@ -225,18 +228,19 @@ def _fault(artifact: Artifact, call: int) -> KernelFault:
 
 
 def check_arguments(artifact: Artifact, plan: LaunchPlan, launch: Launch, found: int) -> None:
-    """Raise `Unsupported` where a function takes another number of arguments than a launch gives it."""
+    """Raise `Unsupported` unless a function has as many parameters, `found`, as a launch has arguments."""
     given = 2 * len(launch.buffers) + len(launch.scalars) + plan.reports[launch.kernel]
     if found != given:
         raise Unsupported(
-            f"the code of {artifact.symbol} is damaged: kernel {plan.kernels[launch.kernel]} takes {found} arguments, "
-            f"and the plan gives {given}"
+            f"the code of {artifact.symbol} is damaged: "
+            f"kernel {plan.kernels[launch.kernel]} must have {given} parameters, got {found}",
+            remedy="compile the model again",
         )
 
 
 def times_of_calls(spans: Iterable[tuple[int, float, float]]) -> Sequence[KernelTime]:
-    """When each call of a region ran, from the start of its first launch to the end of its last: from call, start and end of each
-    launch, in seconds."""
+    """Times of each call of a region, from the start of its first launch to the end of its last. `spans` are (call, start, end) of
+    each launch, in seconds."""
     found: dict[int, tuple[float, float]] = {}
     for call, start, end in spans:
         found[call] = found[call][0] if call in found else start, end

@@ -1,4 +1,4 @@
-"""Launch plans: the kernels that a region launches, with their arguments, grids and block sizes, and their evaluation."""
+"""Launch plans of regions: kernels, arguments, grids and block sizes, and their evaluation for the sizes of a run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from inlaid.arith import Dim
 from inlaid.errors import KernelFault
 from inlaid.runtime.sizes import Formula
 
-_KEPT = 16
+_CACHED = 16
 """Sets of sizes for which evaluated launches are cached."""
 
 
 @dataclass(frozen=True)
 class Place:
     """Address of a buffer: `storage` is "input", "output" or "constant" with number `index`, or "arena"; `offset` is the number of
-    the size that gives the byte offset."""
+    the size that is the byte offset."""
 
     storage: str
     index: int
@@ -40,7 +40,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Read:
-    """Read the int64 at place number `buffer`: the value of dimension number `size` from here on."""
+    """Read the int64 at place number `buffer`: the value of dimension number `size` for later steps."""
 
     size: int
     buffer: int
@@ -66,9 +66,11 @@ class Size:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A region. `kernels` are the names of functions; `reports` tells which of them take a pointer to an int32 behind all other
-    arguments, to which they write 1 where an index is out of range. `dims` are the dimensions of the signature, `variables` those
-    of host loops. `shared` are the bytes of shared memory that launches of the kernels allocate, nothing for none."""
+    """Launch plan of a region.
+
+    `kernels` are function names. `reports`: whether a kernel has a last parameter, a pointer to an int32, to which it writes 1 if
+    an index is out of range. `dims` are the dimensions of the signature, `variables` those of host loops. `shared` are the bytes of
+    dynamic shared memory of each kernel; empty if all are 0."""
 
     kernels: tuple[str, ...]
     reports: tuple[bool, ...]
@@ -100,22 +102,22 @@ class Launches:
         self._formulas = [Formula(size.dim) for size in plan.sizes]
         self._dims = [arith.wrap(size.dim) for size in plan.dims]
         self._variables = [arith.wrap(size.dim) for size in plan.variables]
-        self._kept: dict[tuple[int, ...], tuple[Ready, ...]] = {}
+        self._cache: dict[tuple[int, ...], tuple[Ready, ...]] = {}
         self._reads = any(_reads(step) for step in plan.steps)
 
     def of(self, dims: Sequence[int], read: Callable[[int, tuple[str, int, int]], int]) -> Iterator[Ready]:
         """Yield the launches in order. `dims` are the values of the signature's dimensions; `read(number, place)` returns one that
-        the region computes, after the launches so far. Raises `KernelFault` for a negative size."""
+        the region computes, after the launches yielded before. Raises `KernelFault` for a negative size."""
         key = tuple(dims)
         if self._reads:
             yield from self._steps(self.plan.steps, dict(zip(self._dims, key, strict=True)), read)
             return
-        found = self._kept.get(key)
+        found = self._cache.get(key)
         if found is None:
-            if len(self._kept) >= _KEPT:
-                self._kept.pop(next(iter(self._kept)), None)
+            if len(self._cache) >= _CACHED:
+                self._cache.pop(next(iter(self._cache)), None)
             found = tuple(self._steps(self.plan.steps, dict(zip(self._dims, key, strict=True)), read))
-            self._kept[key] = found
+            self._cache[key] = found
         yield from found
 
     def _steps(

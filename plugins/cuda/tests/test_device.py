@@ -1,4 +1,4 @@
-"""Memory, queues, copies, limits and DLPack of a device, on a driver that does its work late."""
+"""Memory, queues, copies, limits and DLPack of a device with a delaying driver."""
 
 import gc
 
@@ -35,7 +35,7 @@ def test_queues_are_ordered_by_events(device, queue):
         device.wait(other, device.event(queue))
         assert (read(device, other, target) == turn).all()
         device.wait(queue, device.event(other))
-    assert device.context.counted["event"] <= 4  # events are used again
+    assert device.context.counted["event"] <= 4  # events are reused
     device.free(target.buffer)
     device.release(other)
 
@@ -45,7 +45,7 @@ def test_room(device):
     facts = device.memory()
     assert device.live == 1000 and facts.total - facts.free == 1000
     device.free(buffer)
-    with pytest.raises(OutOfMemory, match=r"bytes left, expected"):
+    with pytest.raises(OutOfMemory, match=r"must have \d+ bytes free, has"):
         device.allocate(device.total + 1)
     assert not device.live
 
@@ -95,7 +95,7 @@ def test_a_device_that_does_not_open(monkeypatch):
 
 
 class Producer:
-    """A tensor of another library, at an address of the device, whose streams it knows."""
+    """A tensor of another library in device memory, with its stream protocol."""
 
     def __init__(self, address, shape, device, strides=None):
         self.address, self.shape, self.device = address, shape, device
@@ -115,7 +115,7 @@ CUDA = (2, 0)
 
 @pytest.fixture
 def executable(device):
-    """x + x over 4 floats."""
+    """Compile x + x over 4 floats."""
     object.__setattr__(device.facts, "dlpack", CUDA[0])
     x = ir.var("x", TensorType((4,), "float32"))
     module = ir.Module({"main": ir.function([x], ops.tanh(x))})
@@ -162,7 +162,7 @@ def test_results_are_tensors_of_other_libraries(device, executable):
 
 
 class Exported:
-    """A device array as another library would hand it on."""
+    """A device array behind `__dlpack__`, as another library exports it."""
 
     def __init__(self, array):
         self.array = array

@@ -1,4 +1,4 @@
-"""Drivers that fail: at every call in turn, for good, and with every status."""
+"""Failing drivers: at every call in turn, permanently, and with every status."""
 
 import gc
 
@@ -13,7 +13,7 @@ from inlaid.graph import ir
 from inlaid.runtime import load
 from inlaid.types import TensorType
 from inlaid_cuda.driver import DeviceFacts, DriverError, Status
-from inlaid_cuda.faults import translated
+from inlaid_cuda.faults import translate
 from inlaid_cuda.needs import missing
 
 WEIGHTS = np.random.default_rng(0).uniform(-1, 1, (7, 5)).astype(np.float32)
@@ -23,7 +23,7 @@ WANTED = np.maximum(X @ WEIGHTS, 0)[[2, 0]]
 
 @pytest.fixture
 def package(device, tmp_path):
-    """Rows of relu(x @ w) by number, which are checked."""
+    """Package of a gather, with checked indices, of rows of relu(x @ w)."""
     x, i = ir.var("x", TensorType((3, 7), "float32")), ir.var("i", TensorType((2,), "int64"))
     function = ir.function([x, i], ops.take(ops.relu(ops.matmul(x, ir.constant(WEIGHTS))), i, axis=0))
     path = tmp_path / "model.inlaid"
@@ -32,7 +32,7 @@ def package(device, tmp_path):
 
 
 def everything(path):
-    """All that a user does with a model."""
+    """Exercise the whole interface of a loaded model."""
     executable, given = load(path), {"x": X, "i": np.array([2, 0])}
     for _ in range(3):
         (found,) = executable.run(given).values()
@@ -45,14 +45,14 @@ def everything(path):
 
 
 def left(device):
-    """What is left on the device: events are used again."""
+    """Count live objects on the device, except events, which are reused."""
     gc.collect()
     return device.context.open_handles() | {"events": 0}
 
 
 def test_a_failure_at_every_call(device, package):
-    """Each call of the driver but those that give back fails, when it first comes and when it last does. What was made is given
-    back, and the error is Inlaid's."""
+    """The first and the last call of each driver function, except those that free, fail. Nothing leaks, and the error is an
+    `InlaidError`."""
     everything(package)
     before, context = left(device), device.context
     counted = context.counted.copy()
@@ -76,7 +76,7 @@ def test_a_failure_at_every_call(device, package):
 
 @pytest.mark.parametrize("status", [Status.ILLEGAL_ADDRESS, Status.ECC_UNCORRECTABLE, Status.LAUNCH_FAILED])
 def test_a_lost_device(device, package, status):
-    """Whatever comes first after the device is lost says so, and so does all that comes later; other targets go on."""
+    """Every call after the loss of the device raises `DeviceLost`; other targets keep working."""
     everything(package)
     executable, context = load(package), device.context
     (kept,) = executable.run({"x": X, "i": np.array([2, 0])}, keep_on_device=True).values()
@@ -84,7 +84,7 @@ def test_a_lost_device(device, package, status):
     context.fail(0, status, sticky=True)
     with pytest.raises(DeviceLost, match=f"CUDA_ERROR_{status.name}") as caught:
         executable.run({"x": X, "i": np.array([2, 0])})
-    assert "start the process again" in str(caught.value)
+    assert "restart the process" in str(caught.value)
     calls = (
         kept.numpy,
         lambda: executable.run({"x": X, "i": np.array([2, 0])}),
@@ -106,7 +106,7 @@ def test_a_lost_device(device, package, status):
 
 
 def test_a_kernel_that_fails(device, loaded):
-    """What a kernel does wrong is found when the queue is waited for, and loses the device."""
+    """A kernel's failure is raised by `synchronise`, and loses the device."""
     source = "KERNEL k(long n) {\n if (threadIdx.x)\n __syncthreads();\n else\n __syncthreads();\n }"
     kernel, queue = loaded(CUDA.single(source, threads=(2, 1, 1))).launching, device.queue()
 
@@ -135,7 +135,7 @@ KINDS = {
 
 @pytest.mark.parametrize("status", [*{*Status, *KINDS}])
 def test_every_status_is_an_error_of_inlaid(status):
-    error = translated(DriverError("cuCall", status, f"text {int(status)}"), "device 0", "doing something")
+    error = translate(DriverError("cuCall", status, f"text {int(status)}"), "device 0", "doing something")
     assert isinstance(error, InlaidError)
     assert f"doing something on device 0 failed: cuCall: text {int(status)}" in str(error)
     assert isinstance(error, KINDS.get(status, InlaidError))

@@ -1,4 +1,4 @@
-"""Launches that are recorded as graphs: of regions by hand, and of whole models, on a driver that does its work late."""
+"""Launches recorded as CUDA graphs, of handmade regions and of whole models, with a delaying driver."""
 
 import gc
 
@@ -77,7 +77,7 @@ def test_a_graph_that_the_driver_does_not_make(device, queue, loaded):
     run.launch(kernel, [5])
     np.testing.assert_array_equal(run.result(), scaled(run.x))
     device.context.fail(0, Status.ILLEGAL_ADDRESS, fails=("graph",))
-    with pytest.raises(DeviceLost, match="making a graph of 2 launches on host"):
+    with pytest.raises(DeviceLost, match="creating a graph of 2 launches on host"):
         record(device, queue, (run, kernel, [5]))
     device.context.heal()
     device.lost = ""
@@ -91,7 +91,7 @@ WEIGHTS = np.random.default_rng(0).uniform(-1, 1, (7, 5)).astype(np.float32)
 
 
 def model():
-    """Two kernels over n rows."""
+    """Compile two kernels over n rows."""
     x = ir.var("x", TensorType((N, 7), "float32"))
     return ir.function([x], ops.softmax(ops.relu(ops.matmul(x, ir.constant(WEIGHTS))), axis=1))
 
@@ -155,7 +155,7 @@ def test_a_fault_in_a_graph_names_kernel_and_node(device):
 
 
 def test_a_decode_loop_keeps_its_cache_on_the_device(device):
-    """The cache is updated where it lies: only the new row and its place go up, and only flags of faults come down."""
+    """The cache is updated in place: only the new row and its index are uploaded, only fault flags downloaded."""
     held, at, row = (
         ir.var(name, TensorType(shape, of))
         for name, shape, of in (("cache", (8, 16), "float32"), ("at", (1, 1), "int64"), ("row", (1, 16), "float32"))
@@ -190,7 +190,7 @@ def test_a_thousand_runs_do_not_grow(device):
 
 
 def test_a_model_over_two_targets(device, monkeypatch):
-    """What is of float64 runs on the host, between two regions on the device."""
+    """The float64 region runs on the host, between two regions on the device."""
     from inlaid_cuda import capabilities
 
     monkeypatch.setattr(capabilities, "DTYPES", {name: None for name in capabilities.DTYPES if name != "float64"})

@@ -1,4 +1,4 @@
-"""Regions whose kernels are written by hand, on a driver that does its work late."""
+"""Regions with handwritten kernels, with a delaying driver."""
 
 import numpy as np
 import pytest
@@ -74,5 +74,5 @@ def test_a_launch_that_allocates_shared_memory(device, queue, loaded):
 
 @pytest.mark.parametrize("shared", [(1, 2), (-1,)])
 def test_damaged_bytes_of_shared_memory(loaded, shared):
-    with pytest.raises(Unsupported, match=r"plan.shared: expected bytes for each kernel"):
+    with pytest.raises(Unsupported, match=r"plan.shared: expected bytes >= 0 for each kernel"):
         loaded(CUDA.single(shared=shared))

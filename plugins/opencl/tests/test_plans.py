@@ -40,11 +40,11 @@ def test_code_is_read_as_it_was_written(name):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda code: code.update(kernels=[]), "do not fit the signature"),
-        (lambda code: code.update(dims=[{"dim": 3}]), "a dimension is no name"),
-        (lambda code: code["sizes"].append({"dim": ["size", "other", 0, None]}), "names no dimension"),
+        (lambda code: code.update(kernels=[]), "expected a report flag per kernel"),
+        (lambda code: code.update(dims=[{"dim": 3}]), "must be names"),
+        (lambda code: code["sizes"].append({"dim": ["size", "other", 0, None]}), "must use dimensions and variables"),
         (lambda code: code["sizes"].append({"dim": ["call", "other"]}), "no expression"),
-        (lambda code: code["places"][0].update(storage="disk"), "'disk' is no storage"),
+        (lambda code: code["places"][0].update(storage="disk"), "expected one of .*, got 'disk'"),
         (lambda code: code["places"][0].update(index=1), "places\\[0\\].index: an integer is out of range"),
         (lambda code: code["places"][0].update(offset=-1), "places\\[0\\].offset: an integer is out of range"),
         (lambda code: code["steps"][0]["launch"].update(kernel=1), "launch.kernel"),
@@ -52,7 +52,7 @@ def test_code_is_read_as_it_was_written(name):
         (lambda code: code["steps"][0]["launch"].update(buffers=[9]), "launch.buffers"),
         (lambda code: code["steps"][0]["launch"].update(grid=[0, 1, 99]), "launch.sizes"),
         (lambda code: code["steps"][0].update(read={"size": 1, "buffer": 0}), "read.size"),
-        (lambda code: code["steps"][0].update(read={"size": 0, "buffer": 0}), "several things"),
+        (lambda code: code["steps"][0].update(read={"size": 0, "buffer": 0}), "got several"),
         (lambda code: code["steps"][0].update(body=code["steps"][1:]), "step.variable"),
     ],
 )

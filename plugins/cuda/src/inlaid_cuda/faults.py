@@ -1,11 +1,11 @@
-"""Errors of the CUDA driver as errors of Inlaid."""
+"""Translate CUDA driver errors to errors of Inlaid."""
 
 from __future__ import annotations
 
 from inlaid.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory, TargetError, Unsupported
 from inlaid_cuda.driver import DriverError, Status
 
-RESTART = "start the process again, or run on another target: the driver ends every later call of the process on this device"
+RESTART = "restart the process, or run on another target: all later driver calls of this process on the device fail"
 RECOMPILE = "compile for this device (option arch)"
 
 _LOST = {
@@ -27,7 +27,7 @@ _LOST = {
     Status.LAUNCH_FAILED,
     Status.UNKNOWN,
 }
-"""What the driver answers to every call of the process from then on."""
+"""Sticky errors: every later call of the process fails with them."""
 _CODE = {
     Status.INVALID_IMAGE,
     Status.NO_BINARY_FOR_GPU,
@@ -38,13 +38,14 @@ _CODE = {
 }
 
 
-def translated(error: DriverError, device: str, doing: str) -> InlaidError:
-    """What an error of the driver means: `OutOfMemory`; `DeviceLost`; `Unsupported` for code that is damaged or for another
-    architecture; `TargetError` where there is no such device; `KernelFault` for all else. `device` names the device, `doing` what
-    it was asked."""
-    text = f"{doing} on {device} failed: {error}"
+def translate(error: DriverError, device: str, action: str) -> InlaidError:
+    """Translate a driver error. `device` and `action` go into the message.
+
+    Returns `OutOfMemory`, `DeviceLost`, `Unsupported` for code that is damaged or for another architecture, `TargetError` for a
+    missing device, or `KernelFault` for any other error."""
+    text = f"{action} on {device} failed: {error}"
     if error.status == Status.OUT_OF_MEMORY:
-        return OutOfMemory(text, remedy="give smaller inputs, or free what stays on the device")
+        return OutOfMemory(text, remedy="give smaller inputs, or free tensors on the device")
     if error.status in _LOST:
         return DeviceLost(text, remedy=RESTART)
     if error.status in _CODE:

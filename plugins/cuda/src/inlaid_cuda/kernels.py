@@ -1,4 +1,4 @@
-"""Loaded regions: functions of a module, launches with packed arguments, and what puts them on queues."""
+"""Loaded regions: load functions, bind launches, enqueue or record them."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from inlaid_cuda.faults import RECOMPILE
 from inlaid_cuda.queues import Memory, Queue
 
 _FLAG = 4
-"""Bytes of a flag."""
+"""Bytes of a fault flag."""
 
 
 class Bound(NamedTuple):
-    """A launch with its arguments, and the number of its call."""
+    """A launch with packed arguments, and the number of its call."""
 
     prepared: Prepared
     call: int
 
 
 class Functions:
-    """The functions of a region's module, which is unloaded with this object. Raises `Unsupported` where the module is damaged, for
-    another architecture, or does not fit the plan."""
+    """The functions of a region's module, which this object owns. Raises `Unsupported` if the module is damaged, for another
+    architecture, or differs from the plan."""
 
     def __init__(self, device: CudaDevice, artifact: Artifact, plan: LaunchPlan, program: bytes) -> None:
         context, symbol = device.context, artifact.symbol
-        with device.doing(f"loading region {symbol}"):
+        with device.driver_call(f"loading region {symbol}"):
             module = context.load(program)
             weakref.finalize(self, _unload, context, module)
             shared = plan.shared or (0,) * len(plan.kernels)
@@ -71,7 +71,7 @@ class Functions:
 
 
 class PreparedSession(Session[Bound]):
-    """The prepared launches of a region on one queue."""
+    """The bound launches of a region on one queue."""
 
     def __init__(self, region: RegionKernel, queue: LaunchQueue) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class PreparedSession(Session[Bound]):
         self.flags = region.new_flags(self, queue, _FLAG)
 
     def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
-        """A launch with its arguments. Raises `KernelFault` for a buffer outside its storage, and for more threads than the
+        """Pack the arguments of a launch. Raises `KernelFault` for a buffer outside its storage, and for more threads than the
         function's registers allow."""
         most = self._functions.facts[ready.kernel].threads
         if math.prod(ready.threads) > most:
@@ -101,8 +101,8 @@ class PreparedSession(Session[Bound]):
 
 
 class RegionKernel(LaunchedRegion[Bound]):
-    """A region on a device (see `inlaid.plugins.DeviceKernel`), with its constants there as long as it lives. Raises `Unsupported`
-    where the program does not fit the plan, `OutOfMemory` where there is no room for the constants."""
+    """A region loaded on a device (see `inlaid.plugins.DeviceKernel`); it owns the constants there. Raises `Unsupported` if program
+    and plan differ, and `OutOfMemory` if the constants do not fit."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         super().__init__(artifact, plan, device, constants.values(), limits)
 
     def new_session(self, queue: LaunchQueue) -> PreparedSession:
-        """Launches on a queue."""
+        """Create the state of a queue."""
         return PreparedSession(self, queue)
 
     def launch(
@@ -129,14 +129,14 @@ class RegionKernel(LaunchedRegion[Bound]):
         dims: np.ndarray[Any, Any],
         queue: Queue,
     ) -> None:
-        """Put the region on a queue, or record it there. Waits for the queue only where later launches need a size that the region
-        works out: such a region is not recorded."""
+        """Enqueue or record the region. Synchronizes only if later launches need a size that the region computes; such a region
+        is not recorded."""
         recording = queue.recording
         if recording is not None and self.reads:
             recording.refused = True
             return
         context, stream = self.cuda.context, queue.stream
-        with self.cuda.doing(f"launching region {self.artifact.symbol}"):
+        with self.cuda.driver_call(f"launching region {self.artifact.symbol}"):
             session = self.session(queue)
             found = self.bound(inputs, outputs, workspace, dims, session, self._reader(queue))
             if recording is not None:
@@ -157,10 +157,10 @@ class RegionKernel(LaunchedRegion[Bound]):
         dims: np.ndarray[Any, Any],
         queue: Queue,
     ) -> Callable[[], Sequence[KernelTime]]:
-        """Put the region on a queue, with an event before and after each launch."""
+        """Enqueue the region with a timed event before and after each launch."""
         context, stream = self.cuda.context, queue.stream
         times: list[tuple[int, _Instant, _Instant]] = []
-        with self.cuda.doing(f"launching region {self.artifact.symbol}"):
+        with self.cuda.driver_call(f"launching region {self.artifact.symbol}"):
             session = self.session(queue)
             queue.put()
             for bound in self.bound(inputs, outputs, workspace, dims, session, self._reader(queue)):
@@ -170,7 +170,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         return lambda: self._times(times)
 
     def _times(self, times: Sequence[tuple[int, _Instant, _Instant]]) -> Sequence[KernelTime]:
-        with self.cuda.doing("timing kernels"):
+        with self.cuda.driver_call("timing kernels"):
             return times_of_calls((call, start - times[0][1], end - times[0][1]) for call, start, end in times)
 
     def _reader(self, queue: Queue) -> Callable[[Memory, int, np.ndarray[Any, Any], bool], None]:
@@ -184,7 +184,7 @@ class RegionKernel(LaunchedRegion[Bound]):
 
 
 def _check_shared(device: CudaDevice, name: str, size: int) -> None:
-    """Raise `Unsupported` for a kernel that needs more bytes of shared memory than a block of the device has."""
+    """Raise `Unsupported` if a kernel needs more shared memory than a block of the device has."""
     if size > device.facts.shared:
         raise Unsupported(
             f"kernel {name} needs {size} bytes of shared memory, a block of {device.name} has {device.facts.shared}",
@@ -193,7 +193,7 @@ def _check_shared(device: CudaDevice, name: str, size: int) -> None:
 
 
 class _Instant:
-    """A time on a stream."""
+    """A timestamp on a stream."""
 
     def __init__(self, context: Context, stream: int) -> None:
         self._context, self._event = context, context.event(timed=True)

@@ -12,7 +12,7 @@ import pyopencl as cl
 from inlaid.errors import InlaidError, OutOfMemory
 from inlaid.plugins import DeviceTensor, MemoryFacts
 from inlaid.runtime.driver_devices import DriverDevice
-from inlaid_opencl.faults import translated
+from inlaid_opencl.faults import translate
 from inlaid_opencl.platforms import Found, find_device
 from inlaid_opencl.queues import Event, Memory, Queue, flat_bytes
 
@@ -33,7 +33,7 @@ def open_device(number: int) -> OpenCLDevice:
 
 
 class OpenCLDevice(DriverDevice):
-    """A device with a context of its own.
+    """A device with its own context.
 
     Drivers allocate memory on first use, so `allocate` checks sizes against the device's memory itself."""
 
@@ -50,12 +50,11 @@ class OpenCLDevice(DriverDevice):
         self.largest_items = tuple(map(int, device.max_work_item_sizes))
         self.largest_grid = (1 << int(device.address_bits) - 1) // max(self.largest_group, 1)
         self.alignment = max(int(device.mem_base_addr_align) // 8, 64)
-        # Memory that is mapped into the host's address space is worth it where it is not the device's own memory.
+        # With unified memory, pinned staging buffers gain nothing.
         self._pins = not device.host_unified_memory
 
-    def translated(self, error: Exception, doing: str) -> InlaidError | None:
-        """What an error of the driver means."""
-        return translated(error, self.name, doing) if isinstance(error, cl.Error) else None
+    def translate(self, error: Exception, action: str) -> InlaidError | None:
+        return translate(error, self.name, action) if isinstance(error, cl.Error) else None
 
     # --- memory -----------------------------------------------------------------------------------------------------------
 
@@ -66,7 +65,7 @@ class OpenCLDevice(DriverDevice):
                 f"a buffer on {self.name} must have at most {self.largest} bytes, got {size}",
                 remedy="give smaller inputs, or choose a device with more memory by devices=",
             )
-        return self.make(size, lambda: Memory(self._create(size), size))
+        return self.reserve(size, lambda: Memory(self._create(size), size))
 
     def _create(self, size: int, flags: int = 0) -> cl.Buffer:
         return cl.Buffer(self.context, cl.mem_flags.READ_WRITE | flags, size)
@@ -87,7 +86,7 @@ class OpenCLDevice(DriverDevice):
         """Allocate page-locked host memory; None if host and device share memory."""
         if not self._pins:
             return None
-        with self.doing(f"mapping {size} bytes"):
+        with self.driver_call(f"mapping {size} bytes"):
             commands = cl.CommandQueue(self.context, self.device)
             buffer = self._create(size, cl.mem_flags.ALLOC_HOST_PTR)
             flags: Any = cl.map_flags.READ | cl.map_flags.WRITE
@@ -98,8 +97,8 @@ class OpenCLDevice(DriverDevice):
     # --- queues -----------------------------------------------------------------------------------------------------------
 
     def queue(self) -> Queue:
-        """A new in-order queue."""
-        with self.doing("making a queue"):
+        """Create an in-order queue."""
+        with self.driver_call("creating a queue"):
             return Queue(self.context, self.device)
 
     def release(self, queue: Queue) -> None:
@@ -108,19 +107,19 @@ class OpenCLDevice(DriverDevice):
 
     def event(self, queue: Queue) -> Event:
         """Record an event after all commands on the queue."""
-        with self.doing("marking a queue"):
+        with self.driver_call("recording an event"):
             return queue.event()
 
     def wait(self, queue: Queue, event: Event) -> None:
         """Make later commands of a queue wait for an event of another queue."""
         if event.queue is not queue:
-            with self.doing("ordering queues"):
+            with self.driver_call("ordering queues"):
                 cl.enqueue_barrier(queue.commands, wait_for=[event.marker])
                 queue.put()
 
     def synchronise(self, event: Event) -> None:
         """Block until an event. Raises the `KernelFault`, `OutOfMemory` or `DeviceLost` of commands before it."""
-        with self.doing("running what is on a queue"):
+        with self.driver_call("running commands"):
             event.marker.wait()
             event.queue.finished(event.sequence)
 
@@ -132,7 +131,7 @@ class OpenCLDevice(DriverDevice):
         if not source.nbytes:
             return
         data = flat_bytes(source)
-        with self.doing(f"copying {data.nbytes} bytes to the device"):
+        with self.driver_call(f"copying {data.nbytes} bytes to the device"):
             if queue.idle and data.nbytes > _STAGED:
                 cl.enqueue_copy(queue.commands, target.buffer.buffer, data, dst_offset=target.offset, is_blocking=True)
             else:
@@ -141,14 +140,14 @@ class OpenCLDevice(DriverDevice):
     def download(self, source: DeviceTensor, target: np.ndarray[Any, Any], queue: Queue) -> None:
         """Copy a tensor to an array."""
         if target.nbytes:
-            with self.doing(f"copying {target.nbytes} bytes to the host"):
+            with self.driver_call(f"copying {target.nbytes} bytes to the host"):
                 queue.read(source.buffer.buffer, source.offset, flat_bytes(target))
 
     def copy(self, source: DeviceTensor, target: DeviceTensor, queue: Queue) -> None:
         """Copy a tensor to another."""
         size = int(np.prod(target.shape)) * target.dtype.itemsize
         if size:
-            with self.doing(f"copying {size} bytes"):
+            with self.driver_call(f"copying {size} bytes"):
                 cl.enqueue_copy(
                     queue.commands,
                     target.buffer.buffer,

@@ -23,13 +23,13 @@ def is_lost(error: cl.Error) -> bool:
     return error.code in _LOST
 
 
-def translated(error: cl.Error, device: str, action: str) -> InlaidError | None:
+def translate(error: cl.Error, device: str, action: str) -> InlaidError | None:
     """Translate a driver error; None if it is an error of the caller's. `device` and `action` go into the message.
 
-    Gives `OutOfMemory`, `DeviceLost`, or `KernelFault` for sizes beyond the device's limits and for failed commands."""
+    Returns `OutOfMemory`, `DeviceLost`, or `KernelFault` for sizes beyond the device's limits and for failed commands."""
     text = f"{action} on {device} failed: {error}"
     if error.code in _MEMORY:
-        return OutOfMemory(text, remedy="give smaller inputs, or free tensors kept on the device")
+        return OutOfMemory(text, remedy="give smaller inputs, or free tensors on the device")
     if is_lost(error):
         return DeviceLost(text, remedy="load the model again once the device responds, or choose another by devices=")
     if error.code in _SIZES:

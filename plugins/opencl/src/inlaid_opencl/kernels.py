@@ -25,7 +25,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         super().__init__(code.artifact, code.plan, code.device, constants.values(), limits_of(code))
 
     def new_session(self, queue: LaunchQueue) -> KernelSession:
-        """Kernel objects for a queue: the first takes those of the check."""
+        """Create the kernel objects of a queue; the first queue reuses those of the load-time check."""
         with self._lock:
             spare, self._spare = self._spare, None
         return KernelSession(self, self._code, spare or [[] for _ in self._code.plan.kernels], queue)
@@ -88,7 +88,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         queue: Queue,
         commands: cl.CommandQueue,
     ) -> Iterable[Bound]:
-        """The launches of a run, with sizes read by `commands`."""
+        """Bound launches of a run; computed sizes are read on queue `commands`."""
 
         def read(memory: Memory, offset: int, target: np.ndarray[Any, Any], now: bool) -> None:
             if now:
@@ -100,7 +100,7 @@ class RegionKernel(LaunchedRegion[Bound]):
 
 
 def limits_of(code: RegionCode) -> Limits:
-    """What the device of a region takes."""
+    """Launch limits of a region's device."""
     device = code.device
     grid = (device.largest_grid,) * 3
     remedy = "compile for this kind of device (option kind)"

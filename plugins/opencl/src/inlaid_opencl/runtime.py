@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from inlaid.artifact import Artifact
 from inlaid.errors import Unsupported
 from inlaid.plugins import Loaded
-from inlaid.runtime.host import HostRuntime
+from inlaid.runtime.driver_devices import DriverRuntime
 from inlaid.runtime.launch_code import decode_launches
 from inlaid_opencl.device import OpenCLDevice, open_device
 from inlaid_opencl.kernels import RegionKernel
@@ -21,19 +20,14 @@ from inlaid_opencl.programs import build
 from inlaid_opencl.sessions import RegionCode
 
 
-class OpenCLRuntime(HostRuntime):
+class OpenCLRuntime(DriverRuntime[OpenCLDevice]):
     """Runs regions on device `number` of this machine. Raises `TargetError` if the number is out of range."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(FORMAT, FORMAT_VERSION)
-        self._device = open_device(number)
+        super().__init__(FORMAT, FORMAT_VERSION, open_device(number))
 
-    def check(self, artifact: Artifact) -> str | None:
-        """Explain why the device cannot run an artifact, with a remedy; None if it can."""
-        reason = super().check(replace(artifact, requires=()))
-        if reason is not None:
-            return reason
-        lacking = missing(artifact.requires, self._device.device)
+    def missing(self, requires: Sequence[str]) -> str | None:
+        lacking = missing(requires, self._device.device)
         return lacking and f"{lacking}; compile with the option kind of the device, or choose another by devices="
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
@@ -46,11 +40,3 @@ class OpenCLRuntime(HostRuntime):
             raise Unsupported(f"the code of {artifact.symbol} is damaged: {error}", remedy="compile the model again") from error
         kernel = RegionKernel(RegionCode(artifact, plan, program, self._device), constants)
         return Loaded(launching=kernel, timed_launch=kernel.timed_launch)
-
-    def device(self) -> OpenCLDevice:
-        """The device that regions run on."""
-        return self._device
-
-    def live_bytes(self) -> int:
-        """Bytes of device memory that this process has allocated."""
-        return self._device.live

@@ -1,7 +1,7 @@
 """Per-queue state of a region: kernel objects with bound arguments.
 
-Kernel objects hold their arguments, so each queue has its own, whose arguments stay for launches on the same buffers: a run that
-repeats one before only enqueues them. pyopencl takes 0.1 ms and more to make one, and a few microseconds to set arguments anew.
+Kernel objects hold their arguments, so each queue has its own. Bound arguments are cached: a run on the buffers of an earlier one
+only enqueues them. pyopencl needs 0.1 ms or more to create a kernel object, and a few microseconds to set its arguments.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class RegionCode:
             return cl.Kernel(self.program, name)
         except cl.Error as error:
             if error.code == cl.status_code.INVALID_KERNEL_NAME:
-                raise Unsupported(f"the code of {self.artifact.symbol} is damaged: it lacks kernel {name}") from error
+                raise Unsupported(
+                    f"the code of {self.artifact.symbol} is damaged: it lacks kernel {name}", remedy="compile the model again"
+                ) from error
             raise self.device.failure(error, f"loading kernel {name}") from error
 
     def checked_kernels(self) -> list[list[cl.Kernel]]:
@@ -55,7 +57,7 @@ class RegionCode:
 
 
 class KernelSession(Session[Bound]):
-    """The kernel objects of a region on one queue; those that are `spare` have arguments of launches that are not kept any more."""
+    """The kernel objects of a region on one queue; `spare` ones are free for reuse."""
 
     def __init__(self, region: LaunchedRegion[Bound], code: RegionCode, spare: list[list[cl.Kernel]], queue: LaunchQueue) -> None:
         alignment = code.device.alignment
@@ -71,7 +73,7 @@ class KernelSession(Session[Bound]):
             self._spare[ready.kernel].append(kernel)
 
     def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
-        """A kernel object with the arguments of a launch. Raises `KernelFault` for a buffer outside its storage."""
+        """Set the arguments of a launch on a kernel object. Raises `KernelFault` for a buffer outside its storage."""
         code = self._code
         spare = self._spare[ready.kernel]
         kernel = spare.pop() if spare else code.new_kernel(ready.kernel)
