@@ -77,7 +77,7 @@ def test_shuffles_need_a_known_subgroup(more, lanes):
         setattr(Able, key, more[key])
     assert shuffled_lanes(Able) == lanes
     reason = missing(("cl_khr_subgroup_shuffle", "shuffled-lanes=8"), Able)
-    wanted = f"the code needs 8 work-items that read registers of one another, a GPU has {lanes}"
+    wanted = f"the code needs 8 lanes per shuffle, a GPU has {lanes}"
     assert reason == (None if lanes else wanted)
     Able.extensions = Able.extensions.replace("cl_khr_subgroup_shuffle", "")
     assert shuffled_lanes(Able) == 0

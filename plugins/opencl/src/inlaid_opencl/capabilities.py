@@ -50,7 +50,7 @@ _WIDTHS = {
     "cl_amd_device_attribute_query": "wavefront_width_amd",
     "cl_intel_required_subgroup_size": "sub_group_sizes_intel",
 }
-"""Extensions, and what they tell the threads of a subgroup by."""
+"""Device attribute of the subgroup size, by extension."""
 _WIDEST = 256
 """Cap on the vector width: PoCL may report 512 bits but compile for a processor with 256."""
 _LANES = {"cpu": 4, "gpu": 128, "embedded": 32}
@@ -90,7 +90,7 @@ def _measured() -> Facts:
 
 
 def _threads(device: cl.Device, assumed: Threads) -> Threads:
-    """The threads of a GPU."""
+    """Thread capabilities of a GPU."""
     lanes = shuffled_lanes(device)
     return replace(
         assumed,
@@ -102,8 +102,7 @@ def _threads(device: cl.Device, assumed: Threads) -> Threads:
 
 
 def _subgroup(device: cl.Device) -> int:
-    """Threads of the smallest subgroup that the driver may choose; 0 where it does not say. Only vendors' extensions tell without a
-    kernel."""
+    """Size of the smallest subgroup that the driver may choose; 0 if unknown: only vendor extensions report it without a kernel."""
     found = next((name for extension, name in _WIDTHS.items() if extension in device.extensions.split()), None)
     if found is None:
         return 0
@@ -112,8 +111,8 @@ def _subgroup(device: cl.Device) -> int:
 
 
 def shuffled_lanes(device: cl.Device) -> int:
-    """Threads of a subgroup that can read one another's registers: a power of two that divides the width of any subgroup that the
-    driver may choose. 0 where that is not known, or the device cannot."""
+    """Number of lanes that shuffles exchange: a power of two that divides every subgroup size that the driver may choose; 0 if the
+    size is unknown or the device has no shuffles."""
     width = _subgroup(device)
     able = SHUFFLE in device.extensions.split() and device.opencl_c_version.startswith(f"OpenCL C {SHUFFLE_STANDARD}")
     return width if able and width > 1 and width.bit_count() == 1 else 0

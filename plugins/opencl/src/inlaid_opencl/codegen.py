@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.artifact import Artifact
 from inlaid.codegen.launch_plan import thread_region
-from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
+from inlaid.codegen.threads.kernel import print_region
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.runtime.launch_code import encode_launches
 from inlaid.tensor.region import RegionProgram, kernel_infos
@@ -25,16 +25,12 @@ class OpenCLCodegen(Codegen):
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """Compile a region to an artifact. Equal regions give equal bytes."""
         region = thread_region(unit, self.scopes, self.subgroup)
-        texts = []
-        for number, kernel in enumerate(region.kernels):
-            context.report("print", number, len(region.kernels))
-            texts.append(print_thread_kernel(kernel, DIALECT))
-        source = thread_source(texts, DIALECT)
+        plan, source = print_region(region, DIALECT, context.report)
         return Artifact(
             symbol=unit.name,
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            code=encode_launches(region.reporting([text.reports for text in texts]), source.encode()),
+            code=encode_launches(plan, source.encode()),
             signature=unit.signature,
             constants=unit.constants,
             workspace={"": region.workspace},

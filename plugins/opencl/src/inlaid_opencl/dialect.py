@@ -96,8 +96,9 @@ typedef {kind} inlaid_{kind} __attribute__((aligned({of.bytes})));
 
 
 def _half(lanes: int) -> str:
-    """Conversions of half precision in memory, as an unsigned integer holds it, to float32 and back, to nearest even. All devices
-    have functions for this, which read and write memory; PoCL's are no instructions."""
+    """Define conversions between float32 and the bits of half precision, rounding half to even.
+
+    All devices have functions for this, which access memory; PoCL's are not inlined to instructions."""
     number, code = (f"{kind}{lanes or ''}" for kind in ("float", "ushort"))
     wide, pick = (lanes, "") if lanes else (4, ".s0")
     return f"""\
@@ -183,7 +184,7 @@ class OpenCLDialect:
             return f"inlaid_{name}({', '.join(args)})"
         if not lanes:
             return f"{name}{'f' * (name in ('sqrt', 'fmod') and of.bits == 32)}({', '.join(args)})"
-        # PoCL may call functions that were compiled for another processor, which take wide vectors elsewhere.
+        # PoCL may call functions that were compiled for another processor, which pass wide vectors in other registers.
         return self.elements([self.call(name, [self.lane(arg, place, lanes) for arg in args], of, 0) for place in range(lanes)], of)
 
     def any(self, mask: str, lanes: int) -> str:

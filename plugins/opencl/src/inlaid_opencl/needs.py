@@ -23,8 +23,8 @@ _GROUP, _LOCAL, _LANES = "work-items", "local-bytes", "shuffled-lanes"
 
 
 def needs_of(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
-    """What kernels and their source need: extensions by name, and the most work-items of a group, bytes of local memory and
-    work-items that read one another's registers, as "work-items=256"."""
+    """Requirements of kernels and their source: names of extensions, and maxima of work-items per group, bytes of local memory and
+    shuffled lanes, as "work-items=256"."""
     found = set(_EXTENSIONS.findall(source))
     if _DOUBLE.search(source):
         found.add(_FP64)
@@ -63,7 +63,7 @@ def missing(requires: Sequence[str], device: cl.Device) -> str | None:
     limits = {
         _GROUP: ("work-items in a work-group", device.max_work_group_size),
         _LOCAL: ("bytes of local memory", device.local_mem_size),
-        _LANES: ("work-items that read registers of one another", shuffled_lanes(device)),
+        _LANES: ("lanes per shuffle", shuffled_lanes(device)),
     }
     for need in requires:
         name, equals, size = need.partition("=")

@@ -10,7 +10,7 @@ FORMAT, FORMAT_VERSION = "opencl-c", 2
 """Artifact format: a launch plan and OpenCL C source (`inlaid.runtime.launch_code`)."""
 
 SHUFFLE, SHUFFLE_STANDARD = "cl_khr_subgroup_shuffle", "3.0"
-"""The extension by which code reads registers of a subgroup, and the version of OpenCL C that has subgroups."""
+"""The extension for subgroup shuffles, and the version of OpenCL C that has subgroups."""
 
 NATIVE = "native"
 KINDS = ("cpu", "gpu", "embedded")

@@ -35,7 +35,7 @@ def inlaid_targets() -> Sequence[TargetSpec]:
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Every operator that has a tensor-level meaning."""
+    """Claim every operator that has a loop program."""
     if target.kind != "opencl":
         return ()
     from inlaid.lowering.claims import rule_for_loops

@@ -20,15 +20,15 @@ _EXACT = "-cl-fp32-correctly-rounded-divide-sqrt"
 _LINES = 12
 """Most lines of a build log in an error."""
 CACHING_DRIVERS = frozenset({"Portable Computing Language", "NVIDIA CUDA"})
-"""Platforms whose drivers cache builds themselves. PoCL recompiles each kernel to return a binary, which takes 0.4 s where a build
-takes 0.04 s."""
+"""Platforms whose drivers cache builds themselves. PoCL recompiles each kernel to return a binary: 0.4 s, against 0.04 s for a
+build."""
 
 
 def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = None) -> _cl._Program:
     """Build a program: from the cached binary if the driver accepts it, else from source. `store` defaults to `caches().objects`.
 
     Raises `CompileError` with the first lines of the log if the driver rejects the source."""
-    # pyopencl's own `Program` would keep builds in a cache of its own, and warn of logs that are not empty.
+    # pyopencl's `Program` would cache builds a second time, and warn if the log is not empty.
     found, options = device.device, _options(device, source)
     if found.platform.name in CACHING_DRIVERS:
         return _from_source(source, symbol, device)

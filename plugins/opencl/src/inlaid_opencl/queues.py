@@ -1,4 +1,4 @@
-"""Queues: what is on them, and what lives until it is done."""
+"""Command queues, which own the host arrays of pending copies."""
 
 from __future__ import annotations
 
