@@ -1,4 +1,4 @@
-"""The driver by cuda-bindings, on a library that they take for CUDA's: `fake_driver.c`. Each test runs in a process of its own."""
+"""The driver over cuda-bindings, with the fake library `fake_driver.c`. Each test runs in a separate process."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ stream = context.stream()
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """The folder of a library that cuda-bindings take for the driver."""
+    """Folder of the fake driver library."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None or sys.platform != "linux":
         pytest.skip("there is no C compiler: apt-get install gcc")
@@ -35,7 +35,7 @@ def library(tmp_path_factory):
 
 
 def run(library, script, devices=1, **fails):
-    """The lines that a script writes."""
+    """Run a script in a process. Returns the lines that it prints."""
     path = f"{library}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     settings = os.environ | {"LD_LIBRARY_PATH": path, "FAKE_DEVICES": str(devices), "PYTHONUNBUFFERED": "1"}
     for name, status in fails.items():
@@ -133,9 +133,9 @@ print(inlaid_probe(Target("cuda", CudaOptions())))
 @pytest.mark.parametrize(
     ("devices", "fails", "reason"),
     [
-        (0, {}, "the CUDA driver finds no device"),
-        (1, {"cuInit": 100}, "the CUDA driver finds no device"),
-        (1, {"cuInit": 803}, "the CUDA driver does not start: cuInit: CUDA_ERROR_OTHER (on purpose)"),
+        (0, {}, "expected a CUDA device, the driver found none"),
+        (1, {"cuInit": 100}, "expected a CUDA device, the driver found none"),
+        (1, {"cuInit": 803}, "the CUDA driver cannot be initialized: cuInit: CUDA_ERROR_OTHER (on purpose)"),
     ],
 )
 def test_a_driver_that_cannot_be_used_says_so_in_one_line(library, devices, fails, reason):

@@ -1,4 +1,4 @@
-"""Kernels on fibers: barriers, warp collectives, orders of threads, shared memory."""
+"""Emulated kernels: barriers, warp collectives, orders of threads, shared memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kernel(body, parameters, threads=1024, helpers=""):
 
 
 def test_indices(machine):
-    """Each thread of each block runs once, with its own indices."""
+    """Each thread of each block runs once with its indices."""
     body = """
         int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
         int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -34,7 +34,7 @@ def test_indices(machine):
 
 @pytest.mark.parametrize("threads", [1, 7, 32, 100, 1024])
 def test_barriers(machine, threads):
-    """Neighbours exchange values many times, with values that live in registers."""
+    """Neighbours exchange values many times while other values live in registers."""
     body = """
         __shared__ int a[1024];
         int t = threadIdx.x, n = blockDim.x, own = x[blockIdx.x * n + t];
@@ -51,7 +51,7 @@ def test_barriers(machine, threads):
 
 
 def test_a_missing_barrier_shows():
-    """In some order a thread reads what another has not written yet."""
+    """In some order, a thread reads an element before another has written it."""
     body = """
         __shared__ int a[64];
         a[threadIdx.x] = threadIdx.x;
@@ -63,7 +63,7 @@ def test_a_missing_barrier_shows():
 
 
 def test_shared_memory_begins_poisoned(machine):
-    """In each block, static and dynamic alike; two arrays of one kernel and that of another are apart."""
+    """Static and dynamic shared memory, in each block; arrays do not overlap, within and across kernels."""
     body = """
         __shared__ float a[8];
         __shared__ int b[8];
@@ -76,7 +76,7 @@ def test_shared_memory_begins_poisoned(machine):
 
 
 def test_threads_may_return_before_a_barrier(machine):
-    """Those that live meet at barriers."""
+    """The remaining threads synchronize at barriers."""
     body = """
         __shared__ int a[64];
         int t = threadIdx.x;
@@ -98,7 +98,7 @@ def test_threads_may_return_before_a_barrier(machine):
     ],
 )
 def test_threads_that_diverge(machine, body, message):
-    """An error that names the places, not a hang; and the context is lost."""
+    """Divergence is an error that names both places, not a hang, and loses the context."""
     with pytest.raises(DriverError, match=rf"kernel k: threads of block \(0, 0, 0\) diverge: .*{message}") as caught:
         machine.run(kernel(body, "int *y"), (1,), (64,), np.zeros(1, np.int32))
     assert caught.value.status == Status.LAUNCH_FAILED
@@ -107,7 +107,7 @@ def test_threads_that_diverge(machine, body, message):
 
 
 def lanes(source, width=32, count=64):
-    """The lane of the same warp that each of `count` threads reads, by its lane and segment."""
+    """Source lane of each of `count` threads, by its lane and segment."""
     lane = np.arange(count) % 32
     return np.arange(count) - lane + source(lane, lane // width * width)
 
@@ -137,7 +137,7 @@ def test_shuffles(machine, name, kind):
 
 
 def test_votes_and_partial_warps(machine):
-    """A block of 40 threads has a warp of 8, and what no lane has is poison."""
+    """A block of 40 threads has a warp of 8; values of missing lanes are poison."""
     body = """
         int t = threadIdx.x;
         y[t * 4] = __ballot_sync(0xffffffff, x[t] > 0);
@@ -157,7 +157,7 @@ def test_votes_and_partial_warps(machine):
 
 
 def test_groups_of_lanes(machine):
-    """Halves of a warp go different ways, each by a mask of its own."""
+    """Halves of a warp diverge, each with its own mask."""
     body = """
         int t = threadIdx.x, own = t;
         if (t < 16) for (int i = 1; i < 16; i *= 2) own += __shfl_xor_sync(0xffffu, own, i);
@@ -169,7 +169,7 @@ def test_groups_of_lanes(machine):
 
 
 def test_a_collective_of_a_warp(machine):
-    """A product of matrices whose fragments lanes hold, as mma.sync has them."""
+    """A matrix product on fragments laid out as for mma.sync."""
     helpers = """
         struct Operands { float a, b, c; };
         static void multiply(Operands *const *lanes, unsigned members) {
@@ -188,7 +188,7 @@ def test_a_collective_of_a_warp(machine):
 
 
 def test_atomics(machine):
-    """Every thread's contribution counts."""
+    """Contributions of all threads add up."""
     body = """
         atomicAdd(&y[0], x[threadIdx.x]); atomicMin(&y[1], x[threadIdx.x]); atomicMax(&y[2], x[threadIdx.x]);
         atomicCAS(&y[3], 0, x[threadIdx.x]); int old = atomicExch(&y[4], 1); atomicAdd(&y[5], old);"""
@@ -198,12 +198,12 @@ def test_atomics(machine):
 
 
 def test_parameters_and_facts(machine):
-    """Facts of a kernel, and launches that do not fit it."""
+    """Properties of a kernel, and launches with wrong arguments or extents."""
     context = machine.context
     module = context.load(kernel("__shared__ double a[5]; y[0] = n + a[0];", "double *y, long n", threads=64).encode())
     facts = context.function_facts(function := context.function(module, "k"))
     assert (facts.threads, facts.shared, facts.parameters) == (64, 40, 2)
-    with pytest.raises(DriverError, match=r"CUDA_ERROR_NOT_FOUND \(the module has no kernel other"):
+    with pytest.raises(DriverError, match=r"CUDA_ERROR_NOT_FOUND \(the module lacks kernel other"):
         context.function(module, "other")
     for grid, threads, arguments in (((1, 1, 1), (65, 1, 1), [1, 2]), ((1, 1, 1), (1, 1, 1), [1]), ((0, 1, 1), (1, 1, 1), [1, 2])):
         with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):

@@ -1,4 +1,4 @@
-"""CUDA C++ to cubins: architectures, errors, the cache, and printed kernels of every kind."""
+"""Compilation to cubins: architectures, errors, the cache, printed kernels of every kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KERNEL = 'extern "C" __global__ void __launch_bounds__(32) k(float *x) { x[threa
 
 
 class Compiles:
-    """Compiles programs for an architecture, and runs nothing."""
+    """Compiles programs for an architecture without running them."""
 
     def __init__(self, nvrtc, arch="sm_80"):
         self.nvrtc, self.arch = nvrtc, arch
@@ -39,7 +39,7 @@ class Compiles:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_architectures(nvrtc, arch):
     if arch.rstrip("a") not in nvrtc.architectures():
-        with pytest.raises(CompileError, match=f"NVRTC {nvrtc.version} compiles for sm_.*, got {arch}"):
+        with pytest.raises(CompileError, match=f"NVRTC {nvrtc.version} expected one of sm_.*, got {arch}"):
             nvrtc.compile(KERNEL, "region", arch)
         return
     found = resources(nvrtc.compile(KERNEL, "region", arch))
@@ -50,7 +50,7 @@ def test_errors_have_the_first_lines_of_the_log(nvrtc):
     with pytest.raises(CompileError) as caught:
         nvrtc.compile("void f() {" + "".join(f"wrong{place}++;\n" for place in range(40)) + "}", "region7", "sm_80")
     text = str(caught.value)
-    assert "does not compile the kernels of region region7" in text and "region7.cu(" in text and "lines more" in text
+    assert "cannot compile the kernels of region region7" in text and "region7.cu(" in text and "more lines" in text
     assert text.count("\n") < 20
 
 
@@ -73,7 +73,7 @@ def test_not_installed(monkeypatch):
     monkeypatch.setattr(module, "find_library", lambda name: None)
     with pytest.raises(TargetError, match=r"NVRTC, which is not installed.*pip install nvidia-cuda-nvrtc"):
         module.nvrtc.__wrapped__("sm_80")
-    with pytest.raises(TargetError, match=r"NVRTC does not load: .*pip install nvidia-cuda-nvrtc"):
+    with pytest.raises(TargetError, match=r"NVRTC cannot be loaded: .*pip install nvidia-cuda-nvrtc"):
         module.Nvrtc("/nowhere/libnvrtc.so")
 
 
@@ -106,13 +106,13 @@ def test_no_bindings_are_imported(nvrtc):
 
 @pytest.mark.parametrize("lanes", arithmetic.LANES)
 def test_every_operation(nvrtc, lanes, monkeypatch):
-    """On as many elements as lanes: loops of one thread are unrolled, and of 64 elements NVRTC takes half a minute."""
+    """One element per lane: NVRTC unrolls loops of one thread, and needs half a minute for 64 elements."""
     monkeypatch.setattr(arithmetic, "COUNT", lanes)
     arithmetic.check_arithmetic(Compiles(nvrtc), lanes)
 
 
 def test_narrow_types_before_sm_80(nvrtc):
-    """There no instruction makes bfloat16."""
+    """These architectures have no conversion instruction to bfloat16."""
     arithmetic.check_narrow_types(Compiles(nvrtc, "sm_75"), 8)
 
 

@@ -1,4 +1,4 @@
-"""The CUDA driver of the machine, by cuda-bindings of version 12.8 or later. Importing this module imports nothing of it."""
+"""The CUDA driver of this machine, through cuda-bindings 12.8 or later, which are imported lazily."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from inlaid_cuda.driver import DeviceFacts, DriverError, FunctionFacts, Status
 
 BINDING = "pip install cuda-bindings"
 DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"
-_KEPT = 8
-"""One part in so many of a device's memory is kept for later allocations when it is free."""
-
+_CACHED = 8
+"""Freed memory that a pool caches: at most one part in 8 of the device's memory."""
 
 _Found = TypeVar("_Found")
 
 
 class _Prepared(NamedTuple):
-    """The arguments of `cuLaunchKernel` before the stream and behind it, and what the pointer behind it points to."""
+    """Arguments of `cuLaunchKernel` before the stream, the parameter pointer after it, and the arrays that it points to."""
 
     head: tuple[Any, ...]
     parameters: int
@@ -32,19 +31,19 @@ class SystemDriver:
     """See `inlaid_cuda.driver.Driver`."""
 
     def devices(self) -> Sequence[DeviceFacts]:
-        """The devices in the driver's order."""
+        """List the devices in the driver's order."""
         cuda = _loaded()
         (count,) = _call(cuda, "cuDeviceGetCount")
         return tuple(_facts(cuda, number) for number in range(count))
 
     def open(self, number: int) -> SystemContext:
-        """The device's primary context, which other libraries of the process use too."""
+        """Retain the device's primary context, which other libraries of the process share."""
         return SystemContext(_loaded(), number)
 
 
 @functools.cache
 def _loaded() -> Any:
-    """The bindings, with the driver started. Raises `TargetError`."""
+    """Import the bindings and initialize the driver. Raises `TargetError`."""
     try:
         from cuda.bindings import driver as cuda
     except (ImportError, OSError) as error:
@@ -54,17 +53,17 @@ def _loaded() -> Any:
         (count,) = _call(cuda, "cuDeviceGetCount")
     except DriverError as error:
         if error.status == Status.NO_DEVICE:
-            raise TargetError("the CUDA driver finds no device", remedy=DRIVER) from error
-        raise TargetError(f"the CUDA driver does not start: {error}", remedy=DRIVER) from error
+            raise TargetError("expected a CUDA device, the driver found none", remedy=DRIVER) from error
+        raise TargetError(f"the CUDA driver cannot be initialized: {error}", remedy=DRIVER) from error
     except (RuntimeError, OSError) as error:
         raise TargetError("no CUDA driver is installed", remedy=DRIVER) from error
     if not count:
-        raise TargetError("the CUDA driver finds no device", remedy=DRIVER)
+        raise TargetError("expected a CUDA device, the driver found none", remedy=DRIVER)
     return cuda
 
 
 def _call(cuda: Any, name: str, *arguments: Any) -> tuple[Any, ...]:
-    """What a function of the driver returns beside its status. Raises `DriverError`."""
+    """Call a driver function. Returns its results after the status; raises `DriverError` for a failure status."""
     status, *found = getattr(cuda, name)(*arguments)
     if status:
         raise _error(cuda, name, status)
@@ -106,7 +105,7 @@ def _facts(cuda: Any, number: int) -> DeviceFacts:
 class SystemContext:
     """See `inlaid_cuda.driver.Context`.
 
-    Memory comes from a pool of its own, where the device has pools. It is ordered by `_memory`, a stream that nothing else uses."""
+    Memory is allocated from a private pool if the device has pools, in the order of `_memory`, a stream for this alone."""
 
     def __init__(self, cuda: Any, number: int) -> None:
         self._cuda = cuda
@@ -128,16 +127,16 @@ class SystemContext:
         wanted.location.id = self.facts.number
         (pool,) = self._do("cuMemPoolCreate", wanted)
         threshold = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-        self._do("cuMemPoolSetAttribute", pool, threshold, cuda.cuuint64_t(self.facts.memory // _KEPT))
+        self._do("cuMemPoolSetAttribute", pool, threshold, cuda.cuuint64_t(self.facts.memory // _CACHED))
         return pool
 
     def _do(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        """Call a function of the driver in the context."""
+        """Call a driver function in this context."""
         return self._inside(lambda: _call(self._cuda, name, *arguments))
 
     def _inside(self, call: Callable[[], _Found]) -> _Found:
-        """Call something while the context is current in this thread. What other libraries have made current is so again later,
-        since they take it for the device that the user chose."""
+        """Run a call while this context is current in the thread. Restores the previous context: other libraries take the current
+        one for the device that the user chose."""
         (current,) = _call(self._cuda, "cuCtxGetCurrent")
         if int(current) == int(self._context):
             return call()
@@ -177,7 +176,7 @@ class SystemContext:
 
     def page_locked(self, address: int) -> bool:
         kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-        with contextlib.suppress(DriverError):  # the driver does not know pageable memory
+        with contextlib.suppress(DriverError):  # the driver fails for pageable memory
             (found,) = self._do("cuPointerGetAttribute", kind, address)
             return int(found) == int(self._cuda.CUmemorytype.CU_MEMORYTYPE_HOST)
         return False
@@ -245,7 +244,7 @@ class SystemContext:
         return FunctionFacts(int(threads), int(shared), self._parameters(function))
 
     def _parameters(self, function: int) -> int | None:
-        """How many parameters a function has; None where the driver, of a version before 12.4, cannot tell."""
+        """Number of parameters of a function; None if the driver is older than 12.4 and cannot report it."""
         count = 0
         try:
             while True:

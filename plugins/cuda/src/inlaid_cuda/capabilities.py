@@ -1,4 +1,4 @@
-"""What NVIDIA GPUs can do, by architecture.
+"""Capabilities of NVIDIA GPUs by architecture.
 
 Limits are from NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; processors, peak and
 bandwidth from the data sheets of the device named in each row.
@@ -20,20 +20,20 @@ from inlaid_cuda.options import DEFAULT, HOST, NATIVE, CudaOptions
 SHARED = "shared"
 """The memory scope of shared memory."""
 FRAGMENT = "fragment"
-"""The memory scope of matrices that are dealt out among the registers of a warp."""
+"""The memory scope of matrices that are distributed over the registers of a warp."""
 WARP = 32
 """Threads of a warp."""
 THREAD_REGISTERS, REGISTERS = 255, 65536
-"""Registers of 32 bits of a thread at most, and of a multiprocessor, on every architecture."""
+"""32-bit registers: most of a thread, and all of a multiprocessor, on every architecture."""
 
 
 @dataclass(frozen=True)
 class Facts:
     """A typical device of an architecture.
 
-    threads: that a multiprocessor holds, of 65,536 registers on every architecture. shared: most bytes of shared memory of a block;
-    what is beyond 48 KiB its launch allocates. processors: multiprocessors. peak: floating-point operations a second of float32
-    outside tensor cores. bandwidth: bytes a second of the device's memory. transfer: bytes a second from the host.
+    threads: most resident threads of a multiprocessor. shared: most bytes of shared memory of a block; beyond 48 KiB it is dynamic.
+    processors: multiprocessors. peak: float32 FLOP/s outside tensor cores. bandwidth: of device memory, bytes/s. transfer: of a
+    host copy, bytes/s.
     """
 
     device: str
@@ -57,30 +57,30 @@ FACTS = {
     "sm_100": Facts("B200", 2048, 227 << 10, 148, 75e12, 8000e9, 50e9),
     "sm_120": Facts("GeForce RTX 5090", 1536, 99 << 10, 170, 105e12, 1792e9, 50e9),
 }
-"""By architecture, without the letter of what an architecture has alone."""
+"""By architecture, without the suffix of architecture-specific code (sm_90a)."""
 
 
 def architecture(options: CudaOptions) -> str:
-    """The architecture that code for these options is made for; `host` for the processor of this machine."""
+    """Architecture to compile for; `host` for the processor of this machine."""
     return _native() if options.arch == NATIVE else options.arch
 
 
 @functools.cache
 def _native() -> str:
-    """The newest architecture of the table that device 0 of this machine runs; that of `DEFAULT` on a machine without one."""
+    """Newest architecture of `FACTS` that device 0 of this machine runs; `DEFAULT` without a device."""
     try:
         number = SystemDriver().devices()[0].architecture
     except (TargetError, DriverError):
         return DEFAULT
     if number == 90:
         return "sm_90a"
-    first = 10 * (number // 10)  # cubins run on greater minor versions of their major one
+    first = 10 * (number // 10)  # a cubin runs on its own and later minor versions of its major version
     known = [arch for arch in FACTS if first <= int(arch[3:]) <= number]
     return known[-1] if known else DEFAULT
 
 
 def facts(options: CudaOptions) -> Facts:
-    """What code for these options may assume: for the host, what the default architecture has."""
+    """Facts to compile for: for the host, those of the default architecture."""
     arch = architecture(options)
     return FACTS[DEFAULT if arch == HOST else arch.rstrip("a")]
 
@@ -92,7 +92,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
         dtypes=tuple(name for name in DTYPES if name != "string"),
         scopes=(
             MemoryScope(SHARED, "block", found.shared, 16),
-            MemoryScope(FRAGMENT, "thread", WARP * THREAD_REGISTERS * 4, 4),  # of a warp: its threads use it together
+            MemoryScope(FRAGMENT, "thread", WARP * THREAD_REGISTERS * 4, 4),  # of a warp, whose threads share it
         ),
         vector_bits=0,
         threads=Threads(subgroup=WARP, shuffles=True, resident=found.processors * found.threads),
@@ -107,7 +107,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
 
 
 def surroundings(options: CudaOptions) -> str:
-    """What code depends on besides the options: the version of NVRTC, and for `native` the architecture of device 0."""
+    """Part of the cache key besides the options: the version of NVRTC, and for `native` the architecture of device 0."""
     arch = architecture(options)
     if arch == HOST:
         return HOST

@@ -1,10 +1,10 @@
-"""Regions to CUDA C++, a cubin and a plan of launches."""
+"""Compile regions to a cubin and a launch plan."""
 
 from __future__ import annotations
 
 from inlaid.artifact import Artifact
 from inlaid.codegen.launch_plan import thread_region
-from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
+from inlaid.codegen.threads.kernel import print_region
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.runtime.launch_code import encode_launches
 from inlaid.tensor.region import RegionProgram, kernel_infos
@@ -15,29 +15,25 @@ from inlaid_cuda.options import FORMAT, FORMAT_VERSION, HOST, CudaOptions
 
 
 class CudaCodegen(Codegen):
-    """Compiles a region with neither driver nor device."""
+    """Generates CUDA C++ and compiles it by NVRTC. Needs no driver or device."""
 
     def __init__(self, options: CudaOptions) -> None:
         self.options = options
         self.scopes = capabilities(options).scopes
 
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
-        """The region as an artifact. Equal regions give equal bytes. Raises `CompileError` where NVRTC refuses the source,
-        `TargetError` where it is not installed."""
+        """Compile a region to an artifact. Equal regions give equal bytes. Raises `CompileError` if NVRTC rejects the source, and
+        `TargetError` if NVRTC is not installed."""
         region = thread_region(unit, self.scopes, WARP)
-        texts = []
-        for number, kernel in enumerate(region.kernels):
-            context.report("print", number, len(region.kernels))
-            texts.append(print_thread_kernel(kernel, DIALECT))
+        plan, source = print_region(region, DIALECT, context.report)
         arch = architecture(self.options)
-        source = thread_source(texts, DIALECT)
-        # The host's compiler runs where the artifact is loaded.
+        # For the host, the source is compiled at load.
         program = source.encode() if arch == HOST else compile_cached(source, unit.name, arch)
         return Artifact(
             symbol=unit.name,
             format=FORMAT,
             format_version=FORMAT_VERSION,
-            code=encode_launches(region.reporting([text.reports for text in texts], [text.shared for text in texts]), program),
+            code=encode_launches(plan, program),
             signature=unit.signature,
             constants=unit.constants,
             workspace={"": region.workspace},

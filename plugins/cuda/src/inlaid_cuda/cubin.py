@@ -1,4 +1,4 @@
-"""What the kernels of a cubin take of a multiprocessor.
+"""Read the resources that the kernels of a cubin use.
 
 A cubin is an ELF file. Section `.nv.info` lists attributes of functions, sections `.nv.shared.NAME` are their shared memory. NVIDIA
 documents neither; the numbers of attributes are those that `cuobjdump --dump-elf` names.
@@ -15,20 +15,20 @@ from inlaid.errors import CompileError
 _MAGIC = b"\x7fELF\x02\x01"
 """ELF of 64 bits, little-endian."""
 _SECTIONS = struct.Struct("<Q10xHHH")
-"""From byte 40 of the head: where section headers are; their size, number, and that of the section of names."""
+"""From byte 40 of the ELF header: offset, size and number of section headers, and the index of the section of names."""
 _SECTION = struct.Struct("<II16xQQ")
 """Name, type, offset and size of a section."""
 _SYMBOL = 24
 _NO_BITS = 8
 _SIZED = 4
-"""The form of an attribute whose bytes follow; those of other forms are in the two bytes of the size."""
+"""Attribute form with a payload of `size` bytes; other forms hold their value in the size field."""
 _FRAME_SIZE, _REGISTERS = 0x11, 0x2F
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Registers and bytes of local memory of a thread, and bytes of shared memory of a block that the source declares. Local memory
-    holds what is spilled for lack of registers, and arrays whose indices are not constant."""
+    """Registers and bytes of local memory per thread, and bytes of static shared memory per block. Local memory holds spilled
+    registers and arrays with indices that are not constant."""
 
     registers: int
     local: int
@@ -36,16 +36,16 @@ class Resources:
 
 
 def resources(cubin: bytes) -> dict[str, Resources]:
-    """The resources of each kernel by name, in order of names. Raises `CompileError` for what is no cubin."""
+    """Resources of each kernel, sorted by name. Raises `CompileError` if the bytes are not a cubin."""
     try:
         return _resources(cubin)
     except (struct.error, IndexError, KeyError, ValueError) as error:
-        raise CompileError(f"expected a cubin, got {len(cubin)} bytes that are none: {error!r}", plugin="cuda") from error
+        raise CompileError(f"expected a cubin, got {len(cubin)} other bytes: {error!r}", plugin="cuda") from error
 
 
 def _resources(cubin: bytes) -> dict[str, Resources]:
     if not cubin.startswith(_MAGIC):
-        raise KeyError("no ELF file")
+        raise ValueError("the ELF header is missing")
     sections = _sections(cubin)
     symbols, names = _part(cubin, sections[".symtab"]), _part(cubin, sections[".strtab"])
     frames: dict[str, int] = {}

@@ -1,7 +1,6 @@
-"""CUDA C++, as kernels on threads are printed in it. No header is included.
+"""CUDA C++ as a `ThreadDialect`, without headers.
 
-The same text is C++ for the processor of this machine where INLAID_HOST is defined and what CUDA builds in (`threadIdx`,
-`__global__`, `__syncthreads`) is supplied.
+The same source compiles as host C++ if INLAID_HOST and CUDA's built-ins (`threadIdx`, `__global__`, `__syncthreads`) are defined.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _WORDS = """
     fabs fabsf floor floorf ceil ceilf rint rintf trunc truncf sqrt sqrtf fma fmaf fmod fmodf memcpy memset malloc free printf
     abs min max div exp log pow sin cos tan tanh erf y0 y1 yn j0 j1 jn gamma index time signal clock round
 """
-"""Keywords, and functions of CUDA or of C's library that an array of the same name would hide from a kernel."""
+"""Keywords, and functions of CUDA or of C's library that a variable of the same name would hide."""
 _PRELUDE = """\
 typedef signed char int8_t;
 typedef short int16_t;
@@ -272,7 +271,7 @@ class CudaDialect:
     barrier = "__syncthreads()"
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
-        # The assembler spills registers for the sake of more blocks of a multiprocessor, unless one is enough.
+        # Without a minimum of one block per multiprocessor, the assembler spills registers for a higher occupancy.
         bounds = "" if threads is None else f" __launch_bounds__({prod(threads)}, 1)"
         return f'extern "C" __global__ void{bounds} {name}'
 
@@ -300,7 +299,7 @@ class CudaDialect:
         return f"inlaid_splat<{c_type(of)}, {lanes}>({value})"
 
     def elements(self, values: Sequence[str], of: DType) -> str:
-        cast = f"({c_type(of)})" if of.is_int else ""  # a choice between 16-bit integers is an int, which braces do not narrow
+        cast = f"({c_type(of)})" if of.is_int else ""  # ?: promotes 16-bit integers to int, which braces do not narrow
         return f"{self.vector(of, len(values))}{{{', '.join(f'{cast}({value})' if cast else value for value in values)}}}"
 
     def lane(self, value: str, number: int, lanes: int) -> str:

@@ -1,6 +1,6 @@
-"""What the runtime asks of a CUDA driver, in handles (ints, never 0) and bytes.
+"""Interface of the runtime to a CUDA driver, in handles (ints, never 0) and bytes.
 
-`bindings.py` answers it with the driver of the machine; `emulation/` on the host. Tests have drivers that record, and that fail.
+`bindings.py` implements it by the driver of this machine, `emulation/` on the host. Tests add drivers that delay and that fail.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 Prepared = Any
-"""A launch in the driver's own form, made by `Context.prepare`. It holds its arguments and may be launched any number of times."""
+"""A launch with packed arguments, created by `Context.prepare`. It may be launched any number of times."""
 
 
 class Status(IntEnum):
-    """The values of `CUresult` that the runtime tells apart."""
+    """Values of `CUresult` that the runtime distinguishes."""
 
     INVALID_VALUE = 1
     OUT_OF_MEMORY = 2
@@ -48,8 +48,8 @@ class Status(IntEnum):
 
 
 class DriverError(Exception):
-    """A call of the driver failed. `call` is its name; `status` the `CUresult`; `text` its name, and a description where the driver
-    has one: "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"."""
+    """A failed driver call. `call` is its name, `status` the `CUresult`, `text` the name and description of that:
+    "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"."""
 
     def __init__(self, call: str, status: int, text: str) -> None:
         super().__init__(f"{call}: {text}")
@@ -58,10 +58,11 @@ class DriverError(Exception):
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """A device of the machine. `architecture` is its compute capability, 90 for 9.0. Sizes are bytes; `block` and `grid` the most
-    threads of a block, and blocks of a grid, along x, y and z; `shared` the most shared memory of a block, `default_shared` as much
-    of it as needs no opting in. `driver` is the version of CUDA that the driver supports, 13000 for 13.0. `integrated`: host and
-    device share their memory. `dlpack` is what DLPack calls the type of the device."""
+    """Properties of a device, sizes in bytes.
+
+    architecture: compute capability, 90 for 9.0. threads: most threads of a block. block, grid: most threads of a block and blocks
+    of a grid along x, y, z. shared: most shared memory of a block; default_shared: without opting in. driver: the CUDA version that
+    the driver supports, 13000 for 13.0. integrated: host and device share memory. dlpack: DLPack device type."""
 
     number: int
     name: str
@@ -83,8 +84,8 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class FunctionFacts:
-    """A function of a module: the most threads of a block with which it can be launched, its static shared memory in bytes, and how
-    many parameters it has, None where the driver cannot tell."""
+    """Properties of a function: most threads of a block, bytes of static shared memory, number of parameters (None if the driver
+    cannot report it)."""
 
     threads: int
     shared: int
@@ -92,110 +93,110 @@ class FunctionFacts:
 
 
 class Context(Protocol):
-    """An open device. Calls may come from any thread; those on one stream from one at a time.
+    """An open device. Thread-safe, except that calls on one stream must not overlap.
 
-    Every method raises `DriverError`, at once or for what failed on the device before. Work on a stream runs in order; work on
-    different streams has no order but by events.
+    Every method raises `DriverError`, also for earlier asynchronous failures. Commands on a stream run in order; commands on
+    different streams are ordered by events only.
     """
 
     facts: DeviceFacts
 
     def memory(self) -> tuple[int, int]:
-        """Bytes that are free, and all bytes of the device."""
+        """Free and total bytes of the device."""
 
     def allocate(self, size: int) -> int:
-        """The address of at least `size` bytes, more than 0, aligned to 256; ready for work on any stream."""
+        """Allocate `size` > 0 bytes, aligned to 256, usable on any stream. Returns the address."""
 
     def free(self, address: int) -> None:
-        """Give memory back that no work uses any more."""
+        """Free memory that no pending command uses."""
 
     def trim(self) -> None:
-        """Give memory that is kept for later allocations back to the device."""
+        """Return cached free memory to the device."""
 
     def allocate_host(self, size: int) -> int:
-        """The address of page-locked host memory of `size` bytes, aligned to 64."""
+        """Allocate `size` bytes of page-locked host memory, aligned to 64. Returns the address."""
 
     def free_host(self, address: int) -> None:
-        """Give host memory back."""
+        """Free page-locked host memory."""
 
     def stream(self) -> int:
-        """A new stream that does not wait for the default stream."""
+        """Create a stream that does not synchronize with the default stream."""
 
     def destroy_stream(self, stream: int) -> None:
-        """Give a stream back, once what is on it is done."""
+        """Destroy a stream; its pending commands still complete."""
 
     def synchronise(self, stream: int) -> None:
-        """Return once all that is on a stream is done."""
+        """Block until all commands on a stream have completed."""
 
     def event(self, timed: bool = False) -> int:
-        """A new event; `timed`: with a time when it comes."""
+        """Create an event; a `timed` one records the time of its completion."""
 
     def destroy_event(self, event: int) -> None:
-        """Give an event back, whether it has come or not."""
+        """Destroy an event, completed or not."""
 
     def record(self, event: int, stream: int) -> None:
-        """Let an event come once all that is on a stream by now is done."""
+        """Record an event: it completes after all commands on a stream so far."""
 
     def await_event(self, stream: int, event: int) -> None:
-        """Let a stream begin nothing further before an event, as recorded last, has come."""
+        """Make later commands of a stream wait for the last record of an event."""
 
     def synchronise_event(self, event: int) -> None:
-        """Return once an event, as recorded last, has come."""
+        """Block until the last record of an event has completed."""
 
     def elapsed(self, start: int, end: int) -> float:
-        """Seconds between two timed events that have come."""
+        """Seconds between two completed timed events."""
 
     def upload(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy host memory to the device. Once the call has returned it may change where it is pageable; where it is page-locked,
-        once the copy is done."""
+        """Enqueue a copy of host memory to the device. Pageable memory may change after the call, page-locked memory after
+        the completion of the copy."""
 
     def page_locked(self, address: int) -> bool:
-        """Whether host memory is page-locked, by whomever."""
+        """Whether host memory is page-locked, by any library."""
 
     def download(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy the device's memory to host memory."""
+        """Enqueue a copy of device memory to host memory."""
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
-        """Copy memory of the device to other memory of it."""
+        """Enqueue a copy within device memory."""
 
     def clear(self, target: int, size: int, stream: int) -> None:
-        """Set bytes of the device's memory to 0."""
+        """Enqueue a fill of device memory with 0."""
 
     def load(self, program: bytes) -> int:
-        """A module from a cubin, or what the driver runs in its place."""
+        """Load a module from a cubin; the emulation loads source instead."""
 
     def unload(self, module: int) -> None:
-        """Give a module back, with its functions."""
+        """Unload a module with its functions."""
 
     def function(self, module: int, name: str, shared: int = 0) -> int:
-        """A function of a module, whose launches allocate so many bytes of shared memory beside those that it declares."""
+        """Find a function of a module; its launches allocate `shared` bytes of dynamic shared memory."""
 
     def function_facts(self, function: int) -> FunctionFacts:
-        """What a function needs and allows."""
+        """Query the properties of a function."""
 
     def prepare(
         self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int]
     ) -> Prepared:
-        """A launch of `grid` blocks of `threads`. Each argument is a pointer or an int64."""
+        """Pack the arguments, pointers or int64, of a launch of `grid` blocks of `threads`."""
 
     def launch(self, launches: Sequence[Prepared], stream: int) -> None:
-        """Put launches on a stream, one after the other."""
+        """Enqueue launches in order."""
 
     def graph(self, launches: Sequence[Prepared]) -> int:
-        """An executable graph of launches, each of which waits for the one before."""
+        """Instantiate a graph of launches, each of which depends on the previous one."""
 
     def launch_graph(self, graph: int, stream: int) -> None:
-        """Put a graph on a stream. It is on one stream at a time."""
+        """Enqueue a graph, which must not be pending on another stream."""
 
     def destroy_graph(self, graph: int) -> None:
-        """Give a graph back that is on no stream any more."""
+        """Destroy a graph that is not pending."""
 
 
 class Driver(Protocol):
-    """A way to CUDA devices."""
+    """Access to CUDA devices."""
 
     def devices(self) -> Sequence[DeviceFacts]:
-        """The devices in the driver's order. Raises `TargetError`, with what to install, where there is no driver or no device."""
+        """List the devices in the driver's order. Raises `TargetError`, with what to install, if there is none."""
 
     def open(self, number: int) -> Context:
-        """A device by its number. Raises `DriverError`."""
+        """Open a device by number. Raises `DriverError`."""

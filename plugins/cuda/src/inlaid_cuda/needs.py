@@ -1,4 +1,4 @@
-"""Which devices run code of an architecture."""
+"""Check that a device runs code of an architecture."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from inlaid_cuda.options import HOST, compute_capability
 
 
 def missing(requires: Sequence[str], facts: DeviceFacts) -> str | None:
-    """Why a device cannot run code that requires an architecture; None where it can.
+    """Explain why a device cannot run code for an architecture, with a remedy; None if it can.
 
-    A device runs cubins of its own major compute capability and of no greater minor one; those with a letter need it exactly.
+    A device runs cubins of its major compute capability and of at most its minor one; those with a suffix (sm_90a) only if equal.
     """
     own = HOST if not facts.architecture else f"sm_{facts.architecture}"
     for need in requires:

@@ -1,6 +1,6 @@
-"""CUDA C++ to cubins by NVRTC, which needs neither a driver nor a device.
+"""Compile CUDA C++ to cubins by NVRTC, which needs no driver or device.
 
-The library is loaded by its file: of the package `nvidia-cuda-nvrtc`, of `nvidia-cuda-nvrtc-cu12`, or of a CUDA toolkit.
+The library is loaded from the package `nvidia-cuda-nvrtc` or `nvidia-cuda-nvrtc-cu12`, or from a CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ INSTALL = "pip install nvidia-cuda-nvrtc"
 INSTALL_12 = 'pip install "nvidia-cuda-nvrtc-cu12==12.9.*"'
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--disable-warnings")
 _FOLDERS = ("cu13", "cuda_nvrtc")
-"""Folders of the package `nvidia` that hold the library: of CUDA 13, of CUDA 12."""
+"""Folders of the library in the package `nvidia`: CUDA 13, CUDA 12."""
 _LINES = 12
-"""Lines of a log that an error shows."""
+"""Most lines of a build log in an error."""
 
 
 def _files() -> list[Path]:
-    """Candidate files of the library, the newest CUDA first."""
+    """Find candidate files of the library, newest CUDA first."""
     spec = importlib.util.find_spec("nvidia")
     roots = [] if spec is None else [Path(root) for root in spec.submodule_search_locations or ()]
     pattern = "bin/**/nvrtc64_*_0.dll" if sys.platform == "win32" else "lib/libnvrtc.so.*"
@@ -33,20 +33,20 @@ def _files() -> list[Path]:
 
 
 class Nvrtc:
-    """NVRTC, loaded from a file or by the system's loader. Raises `TargetError` where it is not installed."""
+    """NVRTC, loaded from a file or by the system's loader. Raises `TargetError` if it cannot be loaded."""
 
     def __init__(self, file: Path | str) -> None:
         try:
             self._library = ctypes.CDLL(str(file))
         except OSError as error:
-            raise TargetError(f"NVRTC does not load: {error}", remedy=INSTALL) from error
+            raise TargetError(f"NVRTC cannot be loaded: {error}", remedy=INSTALL) from error
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
         self.version = f"{major.value}.{minor.value}"
 
     def architectures(self) -> tuple[str, ...]:
-        """The architectures that this version compiles for, without those of one family or device alone."""
+        """Architectures that this version compiles for, without family- and architecture-specific ones (sm_90a)."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         found = (ctypes.c_int * count.value)()
@@ -54,14 +54,14 @@ class Nvrtc:
         return tuple(f"sm_{number}" for number in found)
 
     def compiles_for(self, arch: str) -> bool:
-        """Whether this version knows an architecture."""
+        """Whether this version supports an architecture."""
         return arch.rstrip("a") in self.architectures()
 
     def compile(self, source: str, name: str, arch: str) -> bytes:
-        """The cubin of a source for an architecture. Raises `CompileError` with the first lines of the log."""
+        """Compile a source to a cubin. Raises `CompileError` with the first lines of the log."""
         if not self.compiles_for(arch):
             raise CompileError(
-                f"NVRTC {self.version} compiles for {', '.join(self.architectures())}, got {arch}",
+                f"NVRTC {self.version} expected one of {', '.join(self.architectures())}, got {arch}",
                 plugin="cuda",
                 remedy=f"choose another architecture (option arch), or add NVRTC of CUDA 12, which has sm_70: {INSTALL_12}",
             )
@@ -72,17 +72,17 @@ class Nvrtc:
             failed = self._library.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
             if failed:
                 log = self._bytes("nvrtcGetProgramLogSize", "nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
-                raise self._refused(name, log or self._reason(failed))
+                raise self._rejected(name, log or self._reason(failed))
             return self._bytes("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program)
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
-    def _refused(self, name: str, log: str) -> CompileError:
+    def _rejected(self, name: str, log: str) -> CompileError:
         lines = [line.rstrip() for line in log.splitlines() if line.strip()]
-        more = f"\n... and {len(lines) - _LINES} lines more" if len(lines) > _LINES else ""
+        more = f"\n... and {len(lines) - _LINES} more lines" if len(lines) > _LINES else ""
         text = "\n".join(lines[:_LINES])
         return CompileError(
-            f"NVRTC {self.version} does not compile the kernels of region {name}:\n{text}{more}",
+            f"NVRTC {self.version} cannot compile the kernels of region {name}:\n{text}{more}",
             plugin="cuda",
             remedy="install another version of NVRTC, or report the model to the authors of this plugin",
         )
@@ -105,8 +105,7 @@ class Nvrtc:
 
 @functools.cache
 def nvrtc(arch: str) -> Nvrtc:
-    """The newest NVRTC of this environment that compiles for an architecture, else the newest. Raises `TargetError` where none is
-    installed."""
+    """Load the newest installed NVRTC that supports an architecture, else the newest. Raises `TargetError` if none is installed."""
     files: list[Path | str] = [*_files(), *filter(None, [find_library("nvrtc")])]
     if not files:
         raise TargetError("compiling for target cuda needs NVRTC, which is not installed", remedy=INSTALL)
@@ -117,14 +116,12 @@ _loaded = functools.cache(Nvrtc)
 
 
 def compile_cached(source: str, name: str, arch: str, store: Store | None = None) -> bytes:
-    """The cubin of a source for an architecture: from the cache (`caches().objects` unless given) where this version of NVRTC made
-    it before."""
+    """Compile a source to a cubin, cached in `store` (default `caches().objects`) by source, architecture and NVRTC version."""
     store = caches().objects if store is None else store
     library = nvrtc(arch)
     key = digest("cuda cubin", source, arch, library.version, *OPTIONS)
-    kept = store.get(key)
-    if kept is not None:
-        return kept
-    cubin = library.compile(source, name, arch)
-    store.put(key, cubin)
+    cubin = store.get(key)
+    if cubin is None:
+        cubin = library.compile(source, name, arch)
+        store.put(key, cubin)
     return cubin

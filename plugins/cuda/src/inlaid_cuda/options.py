@@ -1,4 +1,4 @@
-"""The target's options and the format of its artifacts: what the compile side and the run side share."""
+"""Target options and artifact format, shared by compiler and runtime."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from inlaid.errors import TargetError
 
 FORMAT, FORMAT_VERSION = "cuda-cubin", 1
-"""Of artifacts: a launch plan and a cubin (`inlaid.runtime.launch_code`)."""
+"""Artifact format: a launch plan and a cubin, or source for `host` (`inlaid.runtime.launch_code`)."""
 
 NATIVE, HOST = "native", "host"
 DEFAULT = "sm_80"
-"""The architecture of `native` on a machine without a device."""
+"""Architecture of `native` on a machine without a device."""
 ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120")
 _ARCHITECTURE = re.compile(r"sm_(\d+)a?")
 
@@ -21,9 +21,9 @@ _ARCHITECTURE = re.compile(r"sm_(\d+)a?")
 class CudaOptions:
     """Options of target cuda.
 
-    arch: the architecture to compile for, such as `sm_80` or `sm_90a`; `native`, that of device 0 of this machine, `sm_80` on a
-    machine without a device; `host`, the processor of this machine, which runs the same kernels for tests and debugging. tf32:
-    whether products and convolutions of float32 may round their operands to tf32 for tensor cores.
+    arch: the architecture to compile for, such as `sm_80` or `sm_90a`; `native`, that of device 0 of this machine, `sm_80` without
+    a device; or `host`, the processor of this machine, which emulates a device for tests and debugging. tf32: whether float32
+    products and convolutions may round their operands to tf32 for tensor cores.
 
     Raises `TargetError` for an unknown architecture.
     """
@@ -39,6 +39,6 @@ class CudaOptions:
 
 
 def compute_capability(arch: str) -> tuple[int, int] | None:
-    """Major and minor compute capability of an architecture, (9, 0) of `sm_90a`; None of what is none."""
+    """Major and minor compute capability: (9, 0) for `sm_90a`; None if `arch` is not an architecture."""
     found = _ARCHITECTURE.fullmatch(arch)
     return divmod(int(found[1]), 10) if found else None

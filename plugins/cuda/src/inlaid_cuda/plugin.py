@@ -1,4 +1,4 @@
-"""The CUDA plugin: what it provides, cheap to import."""
+"""Hooks of the CUDA plugin. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _surroundings(options: CudaOptions) -> str:
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """cuda."""
+    """The target `cuda`."""
     return [TargetSpec("cuda", "NVIDIA GPUs", _capabilities, Level.LOOP, CudaOptions, _surroundings)]
 
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Every operator that has a tensor-level meaning."""
+    """Claim every operator that has a loop program."""
     if target.kind != "cuda":
         return ()
     from inlaid.lowering.claims import rule_for_loops
@@ -47,7 +47,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
-    """Asynchronous copies to shared memory, where the architecture has them."""
+    """Asynchronous copies to shared memory, if the architecture has them."""
     if target.kind != "cuda" or phase is not Phase.LOOP:
         return ()
     from inlaid.passes.manager import UnitPass
@@ -69,7 +69,7 @@ def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
 
 @hookimpl
 def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
-    """The instructions of the tensor cores that the architecture has."""
+    """Tensor-core instructions of the architecture."""
     from inlaid_cuda.tensor_cores.instructions import intrinsics_of
 
     return intrinsics_of(target.options)

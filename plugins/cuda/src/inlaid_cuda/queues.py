@@ -15,7 +15,7 @@ from inlaid_cuda.driver import Context, DriverError, Prepared
 
 
 class Memory:
-    """Memory of a device. What begins at the same address is the same memory, so what was bound to it once fits again."""
+    """Memory of a device. Compares by address, so that bound launches are reused after it is freed and reallocated."""
 
     __slots__ = ("__weakref__", "address", "size")
 
@@ -30,7 +30,7 @@ class Memory:
 
 
 class Event:
-    """All that was on a queue up to number `sequence`. The driver's event is used again once nobody holds this one."""
+    """Completion of a queue's commands up to number `sequence`. Returns the driver's event to a free list when collected."""
 
     __slots__ = ("_spare", "handle", "queue", "sequence")
 
@@ -43,8 +43,8 @@ class Event:
 
 
 class Recording:
-    """Launches that are recorded instead of run: `graph` once they are complete. It holds what they use, by region. `refused`: a
-    region among them cannot be recorded."""
+    """Recorded launches, and their instantiated `graph` once complete. It owns the resources that they use. `refused`: a region
+    could not be recorded."""
 
     def __init__(self) -> None:
         self.launches: list[Prepared] = []
@@ -54,7 +54,7 @@ class Recording:
         self._held: list[object] = []
 
     def add(self, launches: Sequence[Prepared], flags: Flags | None, held: object) -> None:
-        """Record launches that use what is held and may set flags."""
+        """Record launches that may set `flags` and use resources owned by `held`."""
         self.launches += launches
         self._held.append(held)
         if flags is not None:
@@ -62,7 +62,7 @@ class Recording:
 
 
 class Queue(LaunchQueue):
-    """A stream. `recording` is what launches go to in its place, while one is made."""
+    """A stream. `recording` collects launches instead during capture."""
 
     def __init__(self, context: Context, pinned: Callable[[int], np.ndarray[Any, Any]]) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Execution of CUDA kernels by the host's C++ compiler and processor, one fiber a thread: `emulation.h`."""
+"""Emulate CUDA kernels on the host: compiled by its C++ compiler, with a fiber per thread (`emulation.h`)."""

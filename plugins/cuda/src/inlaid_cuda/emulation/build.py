@@ -1,4 +1,4 @@
-"""CUDA source as a shared library of the host: each kernel by its launch function, as `emulation.h` exports it."""
+"""Compile CUDA source to a shared library of the host, which exports a launch function per kernel (see `emulation.h`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from inlaid.cache import Store, digest
 from inlaid.errors import CompileError, TargetError
 
 COMPILERS = ("c++", "g++", "clang++")
-"""The names under which C++ compilers are looked for, in order."""
+"""Names of C++ compilers, in order of preference."""
 INSTALL = "apt-get install g++"
 STACK_BYTES = 128 << 10
-"""Bytes of a thread's stack."""
+"""Stack size of a thread."""
 _FRAME_BYTES = 64 << 10
-"""Bytes of a function's frame beyond which a kernel does not compile."""
+"""Largest stack frame of a function; a larger one is a compile error."""
 _FLAGS = (
     "-std=gnu++17",
     "-O1",
@@ -42,7 +42,7 @@ MOST_THREADS = 1024
 
 
 class Launch(ctypes.Structure):
-    """`emulation::Launch`."""
+    """Mirrors `emulation::Launch`."""
 
     _fields_ = (
         ("grid", ctypes.c_uint * 3),
@@ -58,7 +58,7 @@ class Launch(ctypes.Structure):
 
 
 class Kernel(ctypes.Structure):
-    """`emulation::Kernel`."""
+    """Mirrors `emulation::Kernel`."""
 
     _fields_ = (
         ("launch", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Launch), ctypes.POINTER(ctypes.c_void_p))),
@@ -76,12 +76,12 @@ class Kernel(ctypes.Structure):
 
 @functools.cache
 def find_compiler() -> str | None:
-    """The path of the machine's C++ compiler, None where there is none, or where it does not make ELF files."""
+    """Path of the C++ compiler; None if there is none, or it does not produce ELF files."""
     return next(filter(None, map(shutil.which, COMPILERS)), None) if platform.system() == "Linux" else None
 
 
 def host_source(source: str) -> str:
-    """The source as the host's compiler takes it: the section of each kernel's shared memory is named, and kernels are exported."""
+    """Complete a source for the host compiler: prepend the header, name each kernel's shared-memory section, export the kernels."""
     parts, end = ['#line 1 "kernels.cu"\n'], 0
     exports = []
     for found in _KERNEL.finditer(source):
@@ -94,9 +94,9 @@ def host_source(source: str) -> str:
 
 
 def compile_source(source: str, store: Store) -> bytes:
-    """Compile CUDA source to a shared library, or take it from `store`.
+    """Compile CUDA source to a shared library, cached in `store`.
 
-    Raises `TargetError` where there is no C++ compiler, `CompileError` where it refuses the source.
+    Raises `TargetError` if there is no C++ compiler, and `CompileError` if it rejects the source.
     """
     compiler = find_compiler()
     if compiler is None:
@@ -113,7 +113,7 @@ def compile_source(source: str, store: Store) -> bytes:
 
 
 def load_library(library: bytes) -> ctypes.CDLL:
-    """Load a shared library from a file of its own, which no other process can write to and which is gone once it is loaded."""
+    """Load a shared library from a private temporary file, deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="inlaid-cuda-") as folder:
         path = Path(folder) / "kernels.so"
         path.write_bytes(library)
@@ -137,7 +137,7 @@ def _version(compiler: str) -> str:
 
 @functools.cache
 def _processor_flags() -> tuple[str, ...]:
-    """Multiply-adds as instructions, where the processor has them: as a call of the C library they take several times as long."""
+    """Flag for FMA instructions, if the processor has them: calls of the C library take several times as long."""
     try:
         return ("-mfma",) if " fma " in Path("/proc/cpuinfo").read_text() else ()
     except OSError:

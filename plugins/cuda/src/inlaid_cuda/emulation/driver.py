@@ -1,7 +1,7 @@
-"""A CUDA driver whose one device is the host: memory of the process, and kernels on fibers.
+"""A CUDA driver that emulates one device on the host: memory of the process, and kernels on fibers.
 
-Work runs within the call that puts it on a stream. What is allocated, and the shared memory of a block, begins as bytes of 255: NaN
-as floats, -1 as integers. As on a device, a kernel that fails makes every later call of the context fail.
+Commands run synchronously when they are enqueued. Allocations and the shared memory of blocks are poisoned with bytes of 255: NaN
+as floats, -1 as integers. As on a device, a failed kernel makes every later call of the context fail.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from inlaid_cuda.emulation.build import MOST_THREADS, STACK_BYTES, Kernel, Launc
 _T = TypeVar("_T")
 _ALIGNMENT = 256
 _GUARD = b"\xa5" * _ALIGNMENT
-"""What lies before and behind each allocation; a kernel that changes it has written out of bounds."""
+"""Bytes before and after each allocation; a kernel that changes them has written out of bounds."""
 _SHARED = 227 << 10
 
 
 class Order(IntEnum):
-    """The order of blocks, and of the threads of a block between two barriers."""
+    """Order of blocks, and of the threads of a block between two barriers."""
 
     FORWARD = 0
     REVERSED = 1
@@ -41,14 +41,14 @@ class Order(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class _Memory:
-    """An allocation: `size` bytes between guards at `address`, in `bytes`."""
+    """An allocation: `size` bytes at `address`, between guards, inside `bytes`."""
 
     bytes: ctypes.Array[ctypes.c_char]
     address: int
     size: int
 
     def intact(self) -> bool:
-        """Whether the guards are as they were."""
+        """Whether the guards are unchanged."""
         after = self.address + self.size
         return all(ctypes.string_at(at, len(_GUARD)) == _GUARD for at in (self.address - len(_GUARD), after))
 
@@ -72,7 +72,7 @@ class _Launch:
 
 
 class HostDriver:
-    """See `inlaid_cuda.driver.Driver`. `memory`: bytes of the device; `seed`: of `Order.RANDOM`."""
+    """See `inlaid_cuda.driver.Driver`. `memory`: bytes of device memory; `seed`: for `Order.RANDOM`."""
 
     def __init__(self, order: Order = Order.FORWARD, seed: int = 0, memory: int = 4 << 30) -> None:
         self._order, self._seed = order, seed
@@ -92,18 +92,18 @@ class HostDriver:
         )
 
     def devices(self) -> Sequence[DeviceFacts]:
-        """The host. Never raises: what needs a compiler is loading a module."""
+        """The host. Never raises: only loading a module needs a compiler."""
         return (self._facts,)
 
     def open(self, number: int) -> HostContext:
-        """The host, with memory of its own."""
+        """Open the host with its own allocations."""
         if number != 0:
-            raise _error("cuDeviceGet", Status.INVALID_VALUE, f"the host is device 0, got {number}")
+            raise _error("cuDeviceGet", Status.INVALID_VALUE, f"expected device 0, the host, got {number}")
         return HostContext(self._facts, self._order, self._seed)
 
 
 class HostContext:
-    """See `inlaid_cuda.driver.Context`. The tables hold what was made and not given back, by handle."""
+    """See `inlaid_cuda.driver.Context`. The tables hold live objects by handle."""
 
     def __init__(self, facts: DeviceFacts, order: Order, seed: int) -> None:
         self.facts = facts
@@ -117,7 +117,7 @@ class HostContext:
         self._order, self._seed = order, seed
         self._failed: DriverError | None = None
         self._handles = itertools.count(1)
-        self._lock = threading.Lock()  # allocations are counted, and kernels have one set of threads
+        self._lock = threading.Lock()  # guards the count of allocated bytes and the stacks
         self._live = 0
         stacks = mmap.mmap(-1, MOST_THREADS * STACK_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         stacks.madvise(mmap.MADV_NOHUGEPAGE)  # most stacks use one page
@@ -227,7 +227,7 @@ class HostContext:
     # --- modules and launches ---------------------------------------------------------------------------------------------
 
     def load(self, program: bytes) -> int:
-        """A module from CUDA source. Raises `TargetError` where the host has no C++ compiler."""
+        """Load a module from CUDA source. Raises `TargetError` if the host has no C++ compiler."""
         self._check()
         try:
             library = load_library(compile_source(program.decode(), caches().objects))
@@ -248,7 +248,7 @@ class HostContext:
         try:
             kernel = Kernel.in_dll(library, f"inlaid_kernel_{name}")
         except ValueError as error:
-            raise _error("cuModuleGetFunction", Status.NOT_FOUND, f"the module has no kernel {name}") from error
+            raise _error("cuModuleGetFunction", Status.NOT_FOUND, f"the module lacks kernel {name}") from error
         return self._add(self.functions, (module, _Function(name, kernel, shared)))
 
     def function_facts(self, function: int) -> FunctionFacts:
@@ -283,12 +283,16 @@ class HostContext:
         kernel, name = launch.function.kernel, launch.function.name
         fits = math.prod(launch.threads) <= kernel.threads and all(map(le, launch.threads, self.facts.block))
         if not fits or not all(map(le, launch.grid, self.facts.grid)) or not all((*launch.grid, *launch.threads)):
-            raise _error("cuLaunchKernel", Status.INVALID_VALUE, f"kernel {name}: grid {launch.grid} of blocks {launch.threads}")
+            raise _error(
+                "cuLaunchKernel",
+                Status.INVALID_VALUE,
+                f"kernel {name}: grid {launch.grid} or block {launch.threads} is out of range",
+            )
         if len(launch.values) != kernel.arguments:
             raise _error(
                 "cuLaunchKernel",
                 Status.INVALID_VALUE,
-                f"kernel {name} has {kernel.arguments} parameters, got {len(launch.values)} arguments",
+                f"kernel {name}: expected {kernel.arguments} arguments, got {len(launch.values)}",
             )
         shared = launch.function.shared
         data = (ctypes.c_char * (shared + 1024))()
@@ -310,14 +314,14 @@ class HostContext:
     def _on(self, stream: int, call: str) -> None:
         self._check()
         if stream not in self.streams:
-            raise _error(call, Status.INVALID_VALUE, f"no stream has handle {stream}")
+            raise _error(call, Status.INVALID_VALUE, f"unknown stream {stream}")
 
     def _check(self) -> None:
         if self._failed is not None:
             raise self._failed
 
     def _fail(self, call: str, status: Status, reason: str) -> DriverError:
-        """The error of this call and of all calls from now on."""
+        """Create the error of this call and of all later calls."""
         self._failed = _error(call, status, reason)
         return self._failed
 
@@ -332,7 +336,7 @@ def _outside(memory: _Memory) -> str:
 
 def _get(table: Mapping[int, _T], handle: int, call: str) -> _T:
     if handle not in table:
-        raise _error(call, Status.INVALID_VALUE, f"nothing has handle {handle}")
+        raise _error(call, Status.INVALID_VALUE, f"unknown handle {handle}")
     return table[handle]
 
 

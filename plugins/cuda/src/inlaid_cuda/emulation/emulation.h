@@ -1,18 +1,18 @@
-// Executes CUDA kernels on the host's processor: what nvcc and the device supply, in C++17 and without any header.
+// Emulates CUDA kernels on the host: defines the built-ins of nvcc and the device in C++17, without headers.
 //
-// Each thread of a block is a fiber: a stack of its own, entered when the thread first runs. A thread runs until it returns or waits
-// at a barrier or a warp collective; a stack is reused once its thread has returned, so a kernel without barriers uses one stack.
-// Blocks run one after another on the calling OS thread, which makes plain loads and stores atomic.
+// Each thread of a block is a fiber with its own stack, created when the thread first runs. A thread runs until it returns or waits
+// at a barrier or a warp collective. The stack of a returned thread is reused, so a kernel without barriers uses one stack.
+// Blocks run sequentially on the calling OS thread, so that plain loads and stores are atomic.
 //
-// Warp intrinsics with a body of their own (mma.sync and the like) are built on one primitive, `warp_gather`:
+// Warp intrinsics (mma.sync and the like) are emulated by one primitive, `warp_gather`:
 //
-//     struct Operands { float a[4], b[2], c[4]; };                                  // what one lane holds, and what it receives
+//     struct Operands { float a[4], b[2], c[4]; };                                  // operands and result of one lane
 //     static void multiply(Operands *const lanes[32], unsigned members);            // reads all lanes and writes their results
 //     ...
-//     Operands own = {...};                                                         // in the device function, on each lane
+//     Operands own = {...};                                                         // in the device function, in each lane
 //     warp_gather(0xffffffffu, own, multiply);                                      // returns once `multiply` has run
 //
-// Every live lane of the mask must arrive at the same `warp_gather`; then `multiply` runs once, with the address of each lane's operands
+// All live lanes of the mask must reach the same `warp_gather`. Then `multiply` runs once, with the address of each lane's operands
 // (null for lanes outside `members`, the live lanes of the mask).
 
 #define INLAID_HOST 1
@@ -26,9 +26,9 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
-// Blocks run one after another, so that memory of a block is static. Its section, one a kernel, is poisoned before each block.
+// Blocks run sequentially, so shared memory is static. Each kernel has a section for it, poisoned before each block.
 #define __shared__ static __attribute__((section(INLAID_SHARED), aligned(16)))
-// An array in dynamic shared memory, all of which begins at one address.
+// An array in dynamic shared memory. All such arrays begin at the same address.
 #define INLAID_LAUNCHED(type, name) type *const name = (type *)emulation::request->shared
 
 #define __syncthreads() emulation::wait(emulation::State::barrier, __LINE__)
@@ -48,14 +48,14 @@ float fmaf(float, float, float);
 double fabs(double), floor(double), ceil(double), rint(double), trunc(double), sqrt(double), fmod(double, double);
 double fma(double, double, double);
 int snprintf(char *, unsigned long, const char *, ...);
-// Calls `run` on another stack, whose top is `stack`; the caller is saved in `*from`. Returns when the thread waits or `run` returns.
+// Calls `run` on the stack with top `stack`, and saves the caller in `*from`. Returns when the thread waits or `run` returns.
 __attribute__((visibility("hidden"))) void inlaid_start(void **from, void *stack, void (*run)());
-// Saves the caller in `*from` and continues where `to` was saved.
+// Saves the caller in `*from` and resumes the context saved in `to`.
 __attribute__((visibility("hidden"))) void inlaid_switch(void **from, void *to);
 }
 
-// What is saved are the callee-saved registers, on the stack, and the stack pointer. A thread that returns continues at `*from`, where
-// the scheduler was saved last.
+// A saved context is the callee-saved registers, on the stack, and the stack pointer. A thread that returns resumes the
+// scheduler, saved in `*from`.
 #if defined(__x86_64__)
 asm(R"(
 .text
@@ -166,7 +166,7 @@ struct Dim3 {
     unsigned x, y, z;
 };
 
-// What the driver passes; `build.Launch` mirrors it.
+// A launch request of the driver; `build.Launch` mirrors it.
 struct Launch {
     Dim3 grid, block;
     unsigned order;        // of blocks, and of threads within a phase: 0 forward, 1 reversed, 2 random
@@ -175,12 +175,12 @@ struct Launch {
     unsigned char *shared; // dynamic shared memory
     unsigned char *stacks; // of kMostThreads threads
     unsigned long stack_bytes;
-    char message[256]; // what is wrong, where the launch fails
+    char message[256]; // error message of a failed launch
 };
 
-// A kernel, for the driver; `build.Kernel` mirrors it. `first` to `last` is its static shared memory.
+// An exported kernel; `build.Kernel` mirrors it. `first` to `last` is its static shared memory.
 struct Kernel {
-    int (*launch)(Launch *request, void **arguments); // 1 where it fails
+    int (*launch)(Launch *request, void **arguments); // returns 1 on failure
     char *first, *last;
     int arguments, threads;
 };
@@ -190,10 +190,10 @@ enum class State : unsigned char { fresh, ready, barrier, warp, exited };
 struct Thread {
     Dim3 index;
     State state;
-    unsigned stack;      // number of its stack, while it has one
-    void *stack_pointer; // while it is suspended
-    unsigned line;       // where it waits
-    unsigned mask;       // the rest is of warp collectives: the lanes that take part
+    unsigned stack;      // index of its stack, if it has one
+    void *stack_pointer; // of a suspended thread
+    unsigned line;       // source line of its barrier or collective
+    unsigned mask;       // participating lanes; this and the rest are of warp collectives
     void *operands;
     void (*compute)(void *const *lanes, unsigned members, void *function);
     void *function;
@@ -263,7 +263,7 @@ inline unsigned ballot(unsigned line, unsigned mask, bool predicate) {
     return own.votes;
 }
 
-// The lanes that shuffles read. `width` is a power of two: lanes form segments of that many.
+// Source lanes of shuffles within segments of `width` lanes, a power of two.
 static inline unsigned lane_index(unsigned lane, unsigned number, unsigned width) {
     return (lane & ~(width - 1)) | (number & (width - 1));
 }
@@ -276,7 +276,7 @@ static inline unsigned lane_xor(unsigned lane, unsigned mask, unsigned width) {
     return found > (lane | (width - 1)) ? lane : found;
 }
 
-// A lane that does not take part has no value: who reads it gets bytes of ones, as poisoned memory has.
+// A lane outside the mask has no value: reading it returns poison, bytes of 255.
 template <class T>
 inline T shuffle(unsigned (*source)(unsigned, unsigned, unsigned), unsigned line, unsigned mask, T value, unsigned by, unsigned width = kWarp) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles take values of 4 or 8 bytes");
@@ -297,7 +297,7 @@ inline T shuffle(unsigned (*source)(unsigned, unsigned, unsigned), unsigned line
     return own.found;
 }
 
-// The collectives of a warp at which all of their lanes have arrived; whether there was one.
+// Completes the collectives of a warp that all of their lanes have reached. Returns whether there was one.
 static bool complete(unsigned first, unsigned count) {
     unsigned live = 0, waiting = 0;
     for (unsigned lane = 0; lane < kWarp && first + lane < count; lane++) {
@@ -328,7 +328,7 @@ static bool complete(unsigned first, unsigned count) {
 
 // --- blocks ----------------------------------------------------------------------------------------------------------------
 
-// Goes through 0 to count - 1 in an order: from `at` on in steps of `step`, modulo `count`.
+// A permutation of 0 to count - 1: starts at `at`, in steps of `step` modulo `count`.
 struct Order {
     unsigned long count, step, at;
 
@@ -365,7 +365,7 @@ struct Order {
 
 static const char *place(const Thread &thread) { return thread.state == State::barrier ? "barrier" : "warp collective"; }
 
-// Says which threads of a block wait for one another.
+// Reports divergence: two threads of a block that wait at different places.
 static int diverged(unsigned count) {
     const Thread *first = nullptr, *other = nullptr;
     for (unsigned i = 0; i < count; i++) {
@@ -375,7 +375,7 @@ static int diverged(unsigned count) {
         bool alike = thread.state == first->state && thread.line == first->line && (thread.state == State::barrier || thread.mask == first->mask);
         if (!alike && !other) other = &thread;
     }
-    if (!other) other = first; // a lane that its own mask leaves out
+    if (!other) other = first; // a lane outside its own mask
     snprintf(request->message, sizeof request->message,
              "threads of block (%u, %u, %u) diverge: thread (%u, %u, %u) waits at the %s of line %u, thread (%u, %u, %u) at the %s of line %u",
              blockIdx.x, blockIdx.y, blockIdx.z, first->index.x, first->index.y, first->index.z, place(*first), first->line,
@@ -398,7 +398,7 @@ static int run_block(unsigned count, unsigned long &seed) {
                 inlaid_switch(&scheduler, thread.stack_pointer);
             else {
                 thread.stack = spares ? spare[--spares] : stacks++;
-                // Tops of stacks lie in different sets of the cache.
+                // Stagger the tops of stacks over the sets of the cache.
                 unsigned char *end = request->stacks + (thread.stack + 1) * request->stack_bytes;
                 inlaid_start(&scheduler, end - thread.stack % 32 * 128, enter);
             }
@@ -422,7 +422,7 @@ static int run_block(unsigned count, unsigned long &seed) {
     }
 }
 
-// Runs a grid; 1 where threads diverge. `first` to `last` is the static shared memory of the kernel.
+// Runs a grid; returns 1 if threads diverge. `first` to `last` is the static shared memory of the kernel.
 static int run_grid(Launch *launch, void (*function)(void *), void *argument_of, char *first, char *last) {
     request = launch;
     body = function;
@@ -482,7 +482,7 @@ template <class T, class U, class V> inline T atomicCAS(T *at, U expected, V val
     return inlaid_exchange(at, *at == T(expected) ? T(value) : *at);
 }
 
-// Describes kernel NAME, launched with at most THREADS threads a block, in the exported variable inlaid_kernel_NAME.
+// Exports kernel NAME, of at most THREADS threads per block, as variable inlaid_kernel_NAME.
 #define INLAID_EXPORT(NAME, THREADS)                                                                                             \
     extern "C" __attribute__((weak, visibility("hidden"))) char __start_shared_##NAME[], __stop_shared_##NAME[];                 \
     static int launch_##NAME(emulation::Launch *request, void **arguments) {                                                     \
