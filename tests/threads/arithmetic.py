@@ -1,4 +1,4 @@
-"""Every operator and conversion on every element type, scalar and in lanes, for printers of kernels."""
+"""Check a kernel printer on every operator and conversion for every element type, scalar and vectorized."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LANES = [1, 8]
 
 
 def kernel(name: str, bodies: dict[str, Callable[..., ir.Expr]], of: str, inputs: int, lanes: int) -> ir.LoopProgram:
-    """Elements of some outputs, one for each body, of those of inputs."""
+    """Build an element-wise kernel with one output per body."""
     given = [te.placeholder((COUNT,), of, f"x{number}") for number in range(inputs)]
     made = [
         te.compute((COUNT,), lambda i, body=body: body(*(x[i] for x in given)), f"y{number}")
@@ -38,7 +38,7 @@ def kernel(name: str, bodies: dict[str, Callable[..., ir.Expr]], of: str, inputs
 
 
 def operations(of: str) -> dict[str, Callable[..., ir.Expr]]:
-    """What is done to three values of a type."""
+    """Operations on three values of a type."""
     kind = dtype(of).kind.replace("uint", "int")
     one, two = OPERATIONS[kind]
     found: dict[str, Callable[..., ir.Expr]] = {op: lambda x, y, z, op=op: ir.unary(op, x) for op in one}
@@ -56,11 +56,11 @@ def operations(of: str) -> dict[str, Callable[..., ir.Expr]]:
 
 
 def check_arithmetic(check: Check, lanes: int) -> None:
-    """Operators and conversions, bit for bit."""
+    """Operators and conversions are bit-exact."""
     programs, arrays = [], []
     for of in NATIVE:
         programs.append(kernel(of, operations(of), of, 3, lanes))
-        # Which of two zeros is less is not defined.
+        # The order of -0 and 0 is undefined.
         first = elements(of, 1)
         first = np.where(first == 0, first.dtype.type(1), first) if dtype(of).is_float else first
         arrays.append([first, elements(of, 2), elements(of, 3)])
@@ -68,7 +68,7 @@ def check_arithmetic(check: Check, lanes: int) -> None:
 
 
 def check_narrow_types(check: Check, lanes: int) -> None:
-    """What is kept in carriers: conversions from and to float32 and int8, and sums."""
+    """Narrow types: conversions from and to float32 and int8, and sums."""
     programs, arrays = [], []
     for of in (*NARROW, "float8e4m3fnuz", "float8e5m2fnuz", "float8e8m0"):
         wide = "float32" if dtype(of).is_float else "int32"
@@ -79,7 +79,7 @@ def check_narrow_types(check: Check, lanes: int) -> None:
             "select": lambda x: ir.select(x < x + x, x, x),
         }
         with np.errstate(all="ignore"):
-            # What NaN becomes in four bits is not defined.
+            # The 4-bit encoding of NaN is undefined.
             given = (
                 np.nan_to_num(elements(wide, 5))
                 if of == "float4e2m1"
@@ -94,7 +94,7 @@ def check_narrow_types(check: Check, lanes: int) -> None:
 
 
 def check_functions(compiled: Callable[[RegionProgram], Compiled], of: str, lanes: int) -> None:
-    """Mathematical functions are the core's arithmetic: as exact as there, special values included."""
+    """Mathematical functions have the accuracy of the core's expansions, special values included."""
     found = [name for name in ir.MATH if name not in ("scalb", "atan2", "pow")]
     bodies = {name: lambda x, y, name=name: ir.math(name, x) for name in found}
     bodies |= {name: lambda x, y, name=name: ir.math(name, x, y) for name in ("atan2", "pow")}

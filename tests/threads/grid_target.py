@@ -1,4 +1,4 @@
-"""A loop-level target whose kernels are grids of threads, run by the interpreter: what a region for such devices is held to."""
+"""A loop-level target whose kernels are grids of threads, run by the interpreter: the oracle for such devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ the interpreter has less to do."""
 
 @dataclass
 class Grid:
-    """The target of a class. `regions` are those compiled so far, `launched` the names of the kernels that ran."""
+    """A target of a device class. `regions` are the compiled regions, `launched` the names of executed kernels."""
 
     able: Capabilities
     regions: dict[str, ThreadRegion] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Grid:
 
 
 class GridCodegen(Codegen):
-    """Splits regions into launches, and checks every kernel for races."""
+    """Lowers regions to launches, and checks every kernel for races."""
 
     def __init__(self, target: Grid) -> None:
         self.target = target
@@ -80,7 +80,7 @@ class GridCodegen(Codegen):
 
 
 class GridRuntime(HostRuntime):
-    """Runs what was compiled in this process."""
+    """Runs regions that this process compiled."""
 
     def __init__(self, target: Grid) -> None:
         super().__init__(FORMAT, 1)
@@ -91,7 +91,7 @@ class GridRuntime(HostRuntime):
 
 
 class GridKernel:
-    """A region in the interpreter, launch by launch."""
+    """Interprets a region launch by launch."""
 
     def __init__(self, target: Grid, artifact: Artifact, constants: list[np.ndarray]) -> None:
         self.target, self.region, self.constants = target, target.regions[artifact.symbol], constants

@@ -1,4 +1,4 @@
-"""Regions of launches with kernels written by hand, as code generators would hand them over, in OpenCL C and CUDA C++."""
+"""Regions with handwritten kernels in OpenCL C and CUDA C++, in the form that code generators produce."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ KERNEL fill(GLOBAL uchar *b0, long o0, long k) { ((GLOBAL float *)(b0 + o0))[POS
 
 @dataclass(frozen=True)
 class Language:
-    """What kernels are written in: the format of artifacts, how functions begin, and a prelude that defines GLOBAL, POSITION and
-    uchar."""
+    """A kernel language: artifact format, function qualifiers, and a prelude that defines GLOBAL, POSITION and uchar."""
 
     format: str
     version: int
@@ -51,7 +50,7 @@ class Language:
     prelude: str
 
     def artifact(self, plan, source, inputs, outputs, dims=(), kernels=1, **more):
-        """An artifact of float32 tensors of given shapes."""
+        """Build an artifact of float32 tensors of given shapes."""
         specs = [
             tuple(TensorSpec(f"{side}{i}", shape, dtype("float32")) for i, shape in enumerate(shapes))
             for side, shapes in (("x", inputs), ("y", outputs))
@@ -74,14 +73,14 @@ class Language:
         return self.artifact(plan, SCALE, [(N,)], [(N,)], [DimSource("n", 0, 0)], 2, **more)
 
     def lookup(self):
-        """y = 10 * x, which must be 0 to n - 1; reports others."""
+        """y = 10 * x; reports x outside [0, n)."""
         sizes = tuple(map(Size, (0, 1, N)))
         steps = (Step(launch=Launch(0, (0, 1), (2,), (2, 1, 1), (1, 1, 1), 0)),)
         plan = LaunchPlan(("lookup",), (True,), (Place("input", 0, 0), Place("output", 0, 0)), sizes, steps, (Size(N),))
         return self.artifact(plan, LOOKUP, [(N,)], [(N,)], [DimSource("n", 0, 0)])
 
     def counted(self, later: bool):
-        """How many elements of x are positive, in dimension k; with `later`, that many elements of y are k."""
+        """Dimension k is the number of positive elements of x; with `later`, k elements of y are k."""
         sizes = tuple(map(Size, (0, 1, N, *([K] if later else []))))
         places = (Place("input", 0, 0), Place("arena", 0, 0), Place("output", 0, 0))
         steps = [Step(launch=Launch(0, (0, 1), (2,), (1, 1, 1), (1, 1, 1), 0)), Step(read=Read(1, 1))]
@@ -98,7 +97,7 @@ class Language:
         return self.artifact(LaunchPlan((name,), (reports,), (), sizes, (Step(launch=launch),), shared=shared), source, [], [])
 
     def outside(self):
-        """A region whose only buffer begins behind its arena of 64 bytes."""
+        """A region whose only buffer begins after the end of its arena of 64 bytes."""
         launch = Launch(0, (0,), (), (1, 1, 1), (1, 1, 1), 0)
         plan = LaunchPlan(("k",), (False,), (Place("arena", 0, 0),), (Size(128), Size(1)), (Step(launch=launch),))
         return self.artifact(plan, "KERNEL k(GLOBAL uchar *b, long o) { b[o] = 0; }", [], [], workspace={"": 64})
@@ -114,12 +113,12 @@ CUDA = Language(
 
 
 def device_bytes(device, size):
-    """A tensor of bytes."""
+    """Allocate a tensor of bytes."""
     return DeviceTensor(device.allocate(size), 0, (size,), np.dtype(np.uint8))
 
 
 def read(device, queue, source):
-    """What a tensor holds once the queue has come so far."""
+    """Read a tensor after all commands on the queue."""
     found = np.zeros(source.shape, source.dtype)
     device.download(source, found, queue)
     device.synchronise(device.event(queue))
@@ -127,7 +126,7 @@ def read(device, queue, source):
 
 
 def check_uploads(device, queue, given):
-    """An array of bytes may change as soon as it is uploaded, whether the queue is idle or busy."""
+    """An array may change right after `upload`, on an idle and on a busy queue."""
     target, copies = device_bytes(device, given.size), [device_bytes(device, given.size) for _ in range(5)]
     for turn, copied in enumerate(copies):
         given[:] = turn
@@ -141,7 +140,7 @@ def check_uploads(device, queue, given):
 
 
 def scaled(x):
-    """What `Language.scaled` gives."""
+    """Expected output of `Language.scaled`."""
     return 3 * (2 * np.asarray(x, np.float32) + 0.5) + 0.5
 
 

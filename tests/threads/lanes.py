@@ -1,4 +1,4 @@
-"""What vectorised loops do, lane by lane: gathers, masks, checked indices, buffers of each lane's own."""
+"""Check a kernel printer on vectorized loops: gathers, masks, checked indices, private buffers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = 2
 
 
 def vectorised(draw: st.DrawFn, number: int, dtypes: tuple[str, ...]) -> tuple[ir.LoopProgram, list[np.ndarray]]:
-    """A program of vectorised loops, each of one or two stores, and its inputs."""
+    """Draw a program of vectorized loops with one or two stores each, and its inputs."""
     made = _Programs(draw, dtypes)
     made.buffers = [made.buffer() for _ in range(3)]
     inputs = (*made.buffers, ir.Buffer("sized", (made.size,), dtype("int32")))
@@ -36,7 +36,7 @@ def vectorised(draw: st.DrawFn, number: int, dtypes: tuple[str, ...]) -> tuple[i
 
 
 def body(made: _Programs, out: ir.Buffer, places: tuple[arith.Expr, ...]) -> ir.Stmt:
-    """Store every element, in some way."""
+    """Draw statements that store every element."""
     draw, of = made.draw, out.dtype.name
     match draw(st.sampled_from(["plain", "if", "let", "own", "loop"])):
         case "if":
@@ -66,7 +66,7 @@ def body(made: _Programs, out: ir.Buffer, places: tuple[arith.Expr, ...]) -> ir.
 
 
 def check_lanes(check: Check, dtypes: tuple[str, ...], examples: int, count: int) -> None:
-    """`examples` times `count` programs on elements of some types."""
+    """Check `examples` times `count` programs on some element types."""
 
     @settings(deadline=None, max_examples=examples, suppress_health_check=list(HealthCheck))
     @given(st.data())

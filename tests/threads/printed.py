@@ -1,4 +1,4 @@
-"""Loop programs as kernels in a language for threads: the region that calls them, its source, and what the kernels are held to."""
+"""Print loop programs as kernels of a region, and compare them with the interpreter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCOPES = (MemoryScope("shared", "block", 32 << 10, 16), MemoryScope("local", "th
 
 
 def region_of(programs: Sequence[ir.LoopProgram]) -> RegionProgram:
-    """A region that calls each kernel once, on inputs and outputs of its own."""
+    """Build a region that calls each kernel once, on separate inputs and outputs."""
     buffers, calls, inputs, outputs, dims = [], [], [], [], {}
 
     def add(buffer: ir.Buffer, storage: str, specs: list[TensorSpec]) -> int:
@@ -48,7 +48,7 @@ def region_of(programs: Sequence[ir.LoopProgram]) -> RegionProgram:
 
 
 class Printed:
-    """A region as launches, and its kernels as text, whose names begin with `prefix`."""
+    """A region with its launches and printed kernels, whose names begin with `prefix`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Printed:
         self.launches = Launches(self.threads.plan)
 
     def dims(self, arrays: Sequence[np.ndarray]) -> list[int]:
-        """The values of the signature's dimensions, of those that the region works out 0."""
+        """Values of the signature's dimensions; 0 for computed ones."""
         specs = self.region.signature.dims
         return [0 if dim.input is None else arrays[dim.input].shape[dim.axis] for dim in specs]
 
@@ -78,14 +78,14 @@ class Printed:
 
 
 class Compiled(Protocol):
-    """A region that a compiler of the language has taken."""
+    """A region compiled from its printed source."""
 
     def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
-        """Run the region on its inputs; whether an index was out of range."""
+        """Run the region on its inputs. Returns whether an index was out of range."""
 
 
 class Check(Protocol):
-    """Holds printed kernels, on given inputs, to the interpreter."""
+    """Compares printed kernels with the interpreter on given inputs."""
 
     def __call__(
         self,
@@ -96,7 +96,7 @@ class Check(Protocol):
 
 
 def _of_any_zero(program: ir.LoopProgram) -> bool:
-    """Whether a program takes minima or maxima of floats."""
+    """Whether a program has minima or maxima of floats."""
     found = (node for stmt in ir.walk_stmts(program.body) for node in ir.walk_exprs(*ir.statement_operands(stmt)[0]))
     return any(isinstance(node, ir.Binary) and node.op in ("min", "max") and node.dtype.is_float for node in found)
 
@@ -104,8 +104,8 @@ def _of_any_zero(program: ir.LoopProgram) -> bool:
 def check_printed(
     compiled: Callable[[RegionProgram], Compiled], programs: Sequence[ir.LoopProgram], arrays: Sequence[Sequence[np.ndarray]]
 ) -> None:
-    """The kernels give what the interpreter gives, bit for bit but for NaNs, and for the sign of zeros where a minimum or a maximum
-    of 0 and -0 may be either."""
+    """Check that kernels agree with the interpreter bit for bit, up to the bits of NaNs and the sign of a minimum or maximum of 0
+    and -0."""
     expected = [found for program, given in zip(programs, arrays, strict=True) for found in interp.run(program, given)]
     results = [np.zeros_like(array) for array in expected]
     assert not compiled(region_of(programs)).run([array for given in arrays for array in given], results)

@@ -1,4 +1,4 @@
-"""Loop programs whose kernels tests of printers read."""
+"""Loop programs for tests of printed kernel text."""
 
 AXPY = """
 program axpy(a: float32[], x: float32[n], y: float32[n]) -> (z: float32[n]):

@@ -1,4 +1,4 @@
-"""Random programs of every kind of statement, for printers of kernels."""
+"""Check a kernel printer on random programs of every kind of statement."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ABLE = (
 
 
 def check_phases(check: Check) -> None:
-    """Programs whose threads share memory."""
+    """Check programs whose threads share memory."""
 
     @settings(deadline=None, max_examples=2, suppress_health_check=SLOW)
     @given(st.lists(fork_join.programs(), min_size=8, max_size=8))
@@ -50,7 +50,7 @@ def check_phases(check: Check) -> None:
 
 
 def check_statements(check: Check) -> None:
-    """Programs of any statements, on elements of every width."""
+    """Check programs of any statements, on elements of every width."""
 
     @settings(deadline=None, max_examples=2, suppress_health_check=SLOW)
     @given(st.lists(programs(NATIVE + NARROW), min_size=10, max_size=10), st.data())
@@ -66,7 +66,7 @@ def check_statements(check: Check) -> None:
 
 
 def check_schedules(check: Check) -> None:
-    """What random primitives make of programs, vectorised loops of any extent among it."""
+    """Check randomly scheduled programs, with vectorized loops of any extent."""
 
     @settings(deadline=None, max_examples=3, suppress_health_check=SLOW)
     @given(st.data())

@@ -1,4 +1,4 @@
-"""The conformance suite's models on grids of threads, launch by launch in the interpreter."""
+"""The conformance suite's models on grids of threads, interpreted launch by launch."""
 
 from __future__ import annotations
 

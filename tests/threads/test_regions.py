@@ -1,4 +1,4 @@
-"""Regions for grids of threads: random graphs, of static and symbolic sizes, launch by launch in the interpreter."""
+"""Random graphs of static and symbolic sizes on grids of threads, interpreted launch by launch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENTRIES = [entry for entry in CORPUS if entry.exact and entry.operator.compute i
 
 
 def holds(able: Any, function: ir.Function, inputs: Any) -> Grid:
-    """A function compiled for a target gives what the graph's interpreter gives, and nothing is left to the reference."""
+    """Check that a compiled function agrees with the graph interpreter, without fallback to the reference."""
     target = Grid(able)
     executable = compile_module(ir.Module({"main": function}), [KIND], target.registry(), keep=False)
     names = [param.name for param in function.params]

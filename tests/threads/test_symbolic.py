@@ -1,4 +1,4 @@
-"""Symbolic sizes on grids of threads: one package, several sizes, launch by launch in the interpreter."""
+"""Symbolic sizes on grids of threads: one package, several sizes, interpreted launch by launch."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_one_package_for_all_sizes(kind, make) -> None:
 
 
 def test_versions_by_size_are_launched_where_they_hold() -> None:
-    """A product of one row has a kernel of its own, which other sizes leave out."""
+    """A product of one row has a separate kernel, which is not launched for other sizes."""
     function, target = product(), Grid(CLASSES["vectors"])
     executable = compile_module(ir.Module({"main": function}), [KIND], target.registry(), keep=False)
     launched = []

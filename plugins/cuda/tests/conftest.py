@@ -1,4 +1,4 @@
-"""Strategies of the core's tests are used here."""
+"""Fixtures, and access to the strategies of the core's tests."""
 
 import gc
 import sys
@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[3]))
 
 @pytest.fixture
 def host_compiler():
-    """The host's C++ compiler. Skips the test where there is none."""
+    """The host's C++ compiler. Skips the test if there is none."""
     from inlaid_cuda.emulation.build import INSTALL, find_compiler
 
     return find_compiler() or pytest.skip(f"there is no C++ compiler: {INSTALL}")
@@ -19,7 +19,7 @@ def host_compiler():
 
 @pytest.fixture
 def device(host_compiler, monkeypatch):
-    """A device whose driver does its work late, and which option `arch=host` means while the test runs."""
+    """A device with a delaying driver, which is the device of `arch=host` during the test."""
     from inlaid_cuda import device as module
     from inlaid_cuda.device import Devices
 
@@ -34,7 +34,7 @@ def device(host_compiler, monkeypatch):
 
 @pytest.fixture
 def tidy(device):
-    """Holds a test to leaving nothing on the device but events, which are used again."""
+    """Check that a test leaves nothing on the device but events, which are reused."""
     gc.collect()
     before = device.context.open_handles() | {"events": 0}
     yield
@@ -63,7 +63,7 @@ def loaded(device):
 
 @pytest.fixture
 def nvrtc():
-    """NVRTC. Skips the test where it is not installed."""
+    """NVRTC. Skips the test if it is not installed."""
     from inlaid.errors import TargetError
     from inlaid_cuda.nvrtc import nvrtc
 

@@ -1,4 +1,4 @@
-"""CUDA source on the host: modules, arrays, launches; and regions of printed kernels."""
+"""Run CUDA source and regions of printed kernels on the host."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ PRELUDE = "typedef int int32_t; typedef long int64_t; typedef unsigned char uint
 
 
 class Machine:
-    """An open host and a stream of it."""
+    """An open host context with a stream."""
 
     def __init__(self, order: Order = Order.FORWARD, seed: int = 0, memory: int = 1 << 28) -> None:
         self.context: HostContext = HostDriver(order, seed, memory).open(0)
         self.stream = self.context.stream()
 
     def upload(self, array: np.ndarray) -> int:
-        """The address of a copy of an array."""
+        """Copy an array to the device. Returns the address."""
         array = np.ascontiguousarray(array)
         address = self.context.allocate(max(array.nbytes, 1))
         self.context.upload(address, array.ctypes.data, array.nbytes, self.stream)
         return address
 
     def download(self, address: int, array: np.ndarray) -> np.ndarray:
-        """`array`, filled from an address."""
+        """Fill `array` from an address, and return it."""
         self.context.download(array.ctypes.data, address, array.nbytes, self.stream)
         return array
 
     def run(
         self, source: str, grid: Sequence[int], threads: Sequence[int], *arguments: np.ndarray | int, name: str = "k"
     ) -> list[np.ndarray]:
-        """Launch kernel `name` once. Returns what the arrays among the arguments are afterwards."""
+        """Launch kernel `name` once. Returns the contents of the array arguments after the launch."""
         context = self.context
         module = context.load((PRELUDE + source).encode())
         given = [argument if isinstance(argument, int) else self.upload(argument) for argument in arguments]
@@ -56,15 +56,15 @@ class Machine:
 
 
 class Compiled:
-    """Printed regions in one module, which machines run."""
+    """Printed regions in one module."""
 
     def __init__(self, printed: Sequence[Printed]) -> None:
         texts = [text for item in printed for text in item.texts]
         self.printed, self.source = printed, thread_source(texts, DIALECT).encode()
 
     def on(self, machine: Machine) -> list[Callable[..., bool]]:
-        """Each region loaded by a machine: a function that runs it on inputs, with the sizes that these have or that are given, and
-        returns whether an index was out of range."""
+        """Load the regions on a machine. Returns a function per region, of inputs and optional sizes, which returns whether an
+        index was out of range."""
         module = machine.context.load(self.source)
         return [partial(self._run, machine, module, item) for item in self.printed]
 
@@ -103,7 +103,7 @@ class Compiled:
 
 
 class EveryOrder:
-    """A region whose runs in all orders of threads must agree."""
+    """A region that runs in every order of threads; the results must agree."""
 
     def __init__(self, region: RegionProgram, scopes: Sequence[MemoryScope] = SCOPES, subgroup: int = 0) -> None:
         compiled = Compiled([Printed(region, DIALECT, scopes, subgroup=subgroup)])
@@ -111,7 +111,7 @@ class EveryOrder:
         self.runs = [run for order in Order for run in compiled.on(Machine(order, seed=1))]
 
     def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
-        """Run the region on its inputs; whether an index was out of range."""
+        """Run the region on its inputs. Returns whether an index was out of range."""
         results = []
         for run in self.runs:
             bad = run(arrays, outputs)
@@ -125,5 +125,5 @@ def check(
     arrays: Sequence[Sequence[np.ndarray]],
     scopes: Sequence[MemoryScope] = SCOPES,
 ) -> None:
-    """The kernels give what the interpreter gives, whatever the order of threads."""
+    """Check that kernels agree with the interpreter in every order of threads."""
     check_printed(partial(EveryOrder, scopes=scopes), programs, arrays)

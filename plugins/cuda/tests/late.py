@@ -1,4 +1,4 @@
-"""A driver that does its work late: the host's, with streams whose work waits, and is done in any order that events allow."""
+"""A delaying driver: the emulated host, with commands that stay pending and run in any order that events allow."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class LateDriver(HostDriver):
 
 
 class LateContext(HostContext):
-    """`counted` has how often each method was called. Before call number `failing`, of those that `fails` names, or of all, the
-    driver fails with `status`. Memory that is freed is filled, and never used again. A sticky status stays."""
+    """`counted` are the calls per method. Call number `failing`, among the methods in `fails` or all, fails with `status`; after a
+    sticky status all calls fail. Freed memory is poisoned and never reused."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -40,7 +40,7 @@ class LateContext(HostContext):
         self._order_lock = threading.RLock()
 
     def calls(self, name):
-        """Count a call, or fail it."""
+        """Count a call. Raises `DriverError` if it is to fail."""
         self.counted[name] += 1
         if self.fails is None or name in self.fails:
             self.failing -= 1
@@ -48,15 +48,15 @@ class LateContext(HostContext):
                 raise DriverError(name, self.status, f"CUDA_ERROR_{self.status.name} (on purpose)")
 
     def fail(self, at, status=Status.OUT_OF_MEMORY, sticky=False, fails=None):
-        """Fail a call from now on, by its number."""
+        """Make call number `at`, counted from now, fail."""
         self.failing, self.status, self.sticky, self.fails = at, status, sticky, fails
 
     def heal(self):
-        """Fail no more."""
+        """Stop failing."""
         self.failing, self.sticky = -(1 << 31), False
 
     def progress(self, steps=None):
-        """Do some of the waiting work."""
+        """Run some pending commands."""
         for _ in range(self._dice.randrange(_STEPS) if steps is None else steps):
             ready = [stream for stream, work in self.work.items() if work and not self._waits(work[0])]
             if not ready:
@@ -88,7 +88,7 @@ class LateContext(HostContext):
                     return
                 self.progress(1)
 
-    # --- what counts, fails and waits -------------------------------------------------------------------------------------
+    # --- counted, failing and delayed calls -------------------------------------------------------------------------------------
 
     def stream(self):
         self.calls("stream")
@@ -99,7 +99,7 @@ class LateContext(HostContext):
 
     def destroy_stream(self, stream):
         self.calls("destroy_stream")
-        self.until(lambda: not self.work[stream])  # a driver gives it back once that is done
+        self.until(lambda: not self.work[stream])  # the driver destroys it after pending commands
         with self._order_lock:
             super().destroy_stream(stream)
             del self.work[stream]
@@ -161,7 +161,7 @@ class LateContext(HostContext):
         self._graveyard.append(memory)
 
     def open_handles(self):
-        """How many things of each kind are made and not given back."""
+        """Count live objects by kind."""
         kinds = ("memories", "host_memories", "streams", "events", "modules", "graphs")
         return {kind: len(getattr(self, kind)) for kind in kinds}
 

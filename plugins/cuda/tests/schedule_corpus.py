@@ -1,4 +1,4 @@
-"""The kernels that the tests of schedules for threads make, with inputs and what the kernels are to give."""
+"""Record the kernels of the tests of schedules for threads, with inputs and expected results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_PARAMETERS, MOST_GIVEN = 12, 3
 
 @dataclass(frozen=True)
 class Given:
-    """Inputs of a kernel, the values of its sizes, and the results that are wanted."""
+    """Inputs of a kernel, values of its sizes, and expected results."""
 
     arrays: list[np.ndarray]
     sizes: dict[arith.SizeVar, int]
@@ -43,7 +43,7 @@ class Case:
 
 
 def recorded(module: str) -> list[Case]:
-    """Kernels of the tests of a module that draw nothing at random. What the tests check besides is left out."""
+    """Record the kernels of a test module, except of property tests. Other checks of the tests are skipped."""
     found: dict[int, Case] = {}
     name = ""
 
@@ -80,8 +80,7 @@ def recorded(module: str) -> list[Case]:
 
 
 def _tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The tests of a module with some of their parameters, as functions without parameters. Devices without shared memory are left
-    out."""
+    """Bind tests of a module to some of their parameters. Omits devices without shared memory."""
     for name, function in vars(module).items():
         if not name.startswith("test_") or hasattr(function, "hypothesis"):
             continue

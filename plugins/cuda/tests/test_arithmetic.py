@@ -1,4 +1,4 @@
-"""Arithmetic on every element type, scalar and in lanes, as CUDA kernels on the host."""
+"""Arithmetic on every element type, scalar and vectorized, as CUDA kernels on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a cubin: one made by hand, real ones, and damaged ones."""
+"""Resources read from handmade, real and damaged cubins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REGISTERS, FRAME, OTHER = 0x2F, 0x11, 0x12
 
 
 def cubin(kernels: dict[str, Resources]) -> bytes:
-    """An ELF file with the sections that are read."""
+    """Build an ELF file with the sections that `resources` reads."""
     names, symbols, info = b"\0", bytes(24), b""
     for number, (name, found) in enumerate(kernels.items(), 1):
         symbols += struct.pack("<I", len(names)) + bytes(20)
@@ -66,12 +66,12 @@ extern "C" __global__ void shared(float *x) {
     assert found["plain"].local == found["shared"].local == 0 and found["local"].local == 256
     assert found["shared"].shared - found["plain"].shared == 400
     newer = resources(nvrtc.compile(source, "region", "sm_90a"))
-    assert newer["local"].local == 256 and newer["shared"].shared >= 400  # 1 KiB more, which the system reserves
+    assert newer["local"].local == 256 and newer["shared"].shared >= 400  # 1 KiB more, reserved by the system
 
 
 @given(st.data())
 def test_damaged_cubins(data):
-    """Cut off, or a byte changed: an error of this package's, or an answer."""
+    """Truncated, or with a byte changed: `CompileError` or a result."""
     whole = cubin(KERNELS)
     place = data.draw(st.integers(0, len(whole) - 1))
     changed = data.draw(

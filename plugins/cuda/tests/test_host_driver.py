@@ -1,4 +1,4 @@
-"""The host as a device: compilation, memory, handles."""
+"""The emulated device: compilation, memory, handles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_library_is_compiled_once(monkeypatch):
 
 
 def test_source_that_is_refused():
-    """The message names the line of the source as it was given."""
+    """The message has line numbers of the original source."""
     with pytest.raises(CompileError, match=r"(?s)failed: .*kernels.cu:3:.*lost"):
         build.compile_source(ADD + "\n" + ADD.replace("add(", "more(").replace("y[", "lost["), MemoryStore())
     with pytest.raises(CompileError, match="frame"):
@@ -61,7 +61,7 @@ def test_memory_is_counted_and_begins_poisoned():
 
 @pytest.mark.parametrize("place", [-1, 8])
 def test_kernels_that_write_out_of_bounds(place):
-    """Where the stream is waited for."""
+    """The error is raised when the stream is synchronized."""
     context = (machine := Machine()).context
     y = machine.upload(np.zeros(8, np.float32))
     function = context.function(context.load(ADD.encode()), "add")

@@ -1,4 +1,4 @@
-"""Models through target `cuda:arch=host`, threads of a block in every order, held to the reference."""
+"""Models on target `cuda:arch=host`, with threads in every order, compared with the reference."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ TRAINED = {
 
 @cache
 def machine(order: Order) -> devices.Devices:
-    """The host, whose threads run in an order."""
+    """An emulated device with an order of threads."""
     return devices.Devices(HostDriver(order, seed=11))
 
 
 @pytest.fixture(params=Order, ids=lambda order: order.name.lower())
 def order(request, monkeypatch):
-    """Lets the target run threads in an order."""
+    """Make the target run threads in an order."""
     monkeypatch.setattr(devices, "devices_of", lambda options: machine(request.param))
 
 
@@ -86,7 +86,7 @@ def test_random_graphs(seed):
 
 
 def check_file(path, tolerance):
-    """A model from a file gives what it does on the reference."""
+    """Check that a model from a file agrees with the reference."""
     found = {}
     for target in (TARGET, "reference"):
         executable = inlaid.compile(path, targets=[target], cache=False)
@@ -104,5 +104,5 @@ def test_light_models(name):
 @pytest.mark.skipif(not MODELS.is_dir(), reason="the trained models are not beside the checkout, in ../shared/models")
 @pytest.mark.parametrize("name", TRAINED)
 def test_trained_models(name):
-    """Integers of 8 bits are exact."""
+    """int8 results are exact."""
     check_file(MODELS / f"{name}.tflite", TRAINED[name])

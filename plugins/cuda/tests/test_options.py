@@ -1,4 +1,4 @@
-"""Options and capabilities: architectures, the device of this machine, and machines without a driver or bindings."""
+"""Options and capabilities: architectures, device 0, machines without a driver or bindings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def device(number):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine with a device of some compute capability, None for no driver."""
+    """Simulate a device of a compute capability; None for no driver."""
 
     def with_device(number):
         def devices(self):
@@ -94,5 +94,5 @@ def test_compiling_needs_no_bindings():
 
 
 def test_the_table_is_in_order():
-    """`native` takes the last that fits."""
+    """`native` chooses the last architecture that device 0 runs."""
     assert list(FACTS) == sorted(FACTS, key=lambda arch: int(arch[3:]))

@@ -1,4 +1,4 @@
-"""Kernels as CUDA C++: how they read, and how they access memory."""
+"""Printed CUDA C++: text and memory accesses of kernels."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_narrow_floats_are_converted_by_instructions():
 
 
 def test_shared_memory_beyond_what_a_kernel_may_declare(nvrtc):
-    """The launch allocates it, and the cubin declares none."""
+    """It is dynamic; the cubin declares none."""
     scope = MemoryScope("shared", "block", 96 << 10, 16)
     printed = text_of(LARGE, (scope,))
     assert printed.shared == 64 << 10 and "INLAID_LAUNCHED(int64_t, arena);" in printed.text

@@ -1,4 +1,4 @@
-"""Random programs of every kind of statement as CUDA kernels on the host, threads of a block in every order."""
+"""Random programs of every kind of statement as CUDA kernels on the host, with threads in every order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Kernels of whole models, compiled without a GPU: those that take the time of a model keep to registers.
+"""Register use of kernels of whole models, compiled without a GPU: the expensive ones do not spill.
 
-`python benchmarks/cuda_code.py` says so of all models of the bench set.
+`python benchmarks/cuda_code.py` checks all models of the bench set.
 """
 
 from __future__ import annotations

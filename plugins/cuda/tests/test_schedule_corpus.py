@@ -1,4 +1,4 @@
-"""Every rule's schedules as CUDA kernels on the host, threads of a block in every order, held to the interpreter."""
+"""Schedules of every rule as CUDA kernels on the host, with threads in every order, compared with the interpreter."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_kernels(module):
                     if buffer not in own
                 ]
                 assert not run(given.arrays, made, {size.name: value for size, value in given.sizes.items()})
-                for found, wanted in zip(made, given.wanted, strict=False):  # behind them is scratch
+                for found, wanted in zip(made, given.wanted, strict=False):  # scratch follows them
                     found = found.reshape(-1)[: wanted.size].reshape(wanted.shape)
                     tolerance = given.tolerance if found.dtype.kind in "biu" else max(given.tolerance, FAR)
                     found, wanted = (item.astype(np.float64) if tolerance else item for item in (found, wanted))
