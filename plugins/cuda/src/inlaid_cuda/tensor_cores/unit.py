@@ -7,7 +7,9 @@ collective over the warp. Fragments of both factors hold rows along the depth: a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from inlaid import arith
 from inlaid.arith import Var
@@ -94,11 +96,21 @@ def find_unit(context: KernelContext, left: str, right: str, total: str, scope: 
 
 def _intrinsic(context: KernelContext, semantics: ir.LoopProgram) -> str:
     """The name of the target's intrinsic of a meaning."""
-    wanted = _key(semantics)
-    fitting: list[TensorIntrin] = [item for item in context.intrinsics if _key(item.semantics) == wanted]
+    fitting = _by_key(context.intrinsics).get(_key(semantics), [])
     return next((item.name for item in fitting if structurally_equal(item.semantics, semantics)), "")
 
 
-def _key(program: ir.LoopProgram) -> list[tuple[object, ...]]:
+_Key = tuple[tuple[object, ...], ...]
+
+
+@cache
+def _by_key(intrinsics: tuple[TensorIntrin, ...]) -> Mapping[_Key, Sequence[TensorIntrin]]:
+    found: dict[_Key, list[TensorIntrin]] = {}
+    for item in intrinsics:
+        found.setdefault(_key(item.semantics), []).append(item)
+    return found
+
+
+def _key(program: ir.LoopProgram) -> _Key:
     """What tells most intrinsics apart at once."""
-    return [(buffer.dtype.name, buffer.scope, buffer.shape) for buffer in program.params]
+    return tuple((buffer.dtype.name, buffer.scope, buffer.shape) for buffer in program.params)
