@@ -21,8 +21,10 @@ SHARED = "shared"
 """The memory scope of shared memory."""
 FRAGMENT = "fragment"
 """The memory scope of matrices that are distributed over the registers of a warp."""
-WARP = 32
-"""Threads of a warp."""
+ACCUMULATORS = "warpgroup_accumulators"
+"""The memory scope of accumulators that are distributed over the registers of a warpgroup."""
+WARP, WARPGROUP = 32, 128
+"""Threads of a warp and of a warpgroup."""
 THREAD_REGISTERS, REGISTERS = 255, 65536
 """32-bit registers: most of a thread, and all of a multiprocessor, on every architecture."""
 
@@ -93,6 +95,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
         scopes=(
             MemoryScope(SHARED, "block", found.shared, 16),
             MemoryScope(FRAGMENT, "thread", WARP * THREAD_REGISTERS * 4, 4),  # of a warp, whose threads share it
+            MemoryScope(ACCUMULATORS, "thread", WARPGROUP * THREAD_REGISTERS * 4, 4),
         ),
         vector_bits=0,
         threads=Threads(subgroup=WARP, shuffles=True, resident=found.processors * found.threads),

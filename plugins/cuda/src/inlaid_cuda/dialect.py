@@ -11,7 +11,8 @@ from math import prod
 from inlaid.codegen.c import C_TYPES, c_type
 from inlaid.codegen.c_statements import Emitter
 from inlaid.types import DType
-from inlaid_cuda.capabilities import FRAGMENT, WARP
+from inlaid_cuda.capabilities import ACCUMULATORS, FRAGMENT, WARP, WARPGROUP
+from inlaid_cuda.tensor_cores import wgmma
 from inlaid_cuda.tensor_cores.copies import COPIES, WAIT
 from inlaid_cuda.tensor_cores.instructions import emitters, functions
 
@@ -257,8 +258,8 @@ class CudaDialect:
     words = frozenset(_WORDS.split())
     lanes: tuple[int, ...] = _LANES
     emitters: Mapping[str, Emitter] = emitters()
-    asynchronous: Mapping[str, str] = dict.fromkeys(COPIES, WAIT)
-    dealt: Mapping[str, int] = {FRAGMENT: WARP}
+    asynchronous: Mapping[str, str] = {**dict.fromkeys(COPIES, WAIT), **wgmma.asynchronous()}  # in the order of calls
+    dealt: Mapping[str, int] = {FRAGMENT: WARP, ACCUMULATORS: WARPGROUP}
     helpers: Mapping[str, str] = {
         f"{name}x{lanes}": f"typedef inlaid_vector<{kind}, {lanes}> {name}x{lanes};"
         for name, kind in C_TYPES.items()

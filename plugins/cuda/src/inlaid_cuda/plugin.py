@@ -59,12 +59,13 @@ def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
 
 @hookimpl
 def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
-    """The rule for tensor cores, which declines on devices without them."""
+    """The rules for tensor cores, which decline on devices without them."""
     if target.kind != "cuda":
         return ()
     from inlaid_cuda.tensor_cores.product import TensorCoreRule
+    from inlaid_cuda.tensor_cores.warpgroups import WarpgroupRule
 
-    return (TensorCoreRule(),)
+    return (WarpgroupRule(), TensorCoreRule())
 
 
 @hookimpl

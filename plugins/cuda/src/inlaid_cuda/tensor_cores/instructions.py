@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from inlaid.codegen.c_statements import Emitter, Place
 from inlaid.errors import Unsupported
@@ -18,28 +17,9 @@ from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid_cuda.capabilities import SHARED, architecture
 from inlaid_cuda.options import DEFAULT, HOST, CudaOptions, compute_capability
-from inlaid_cuda.tensor_cores import copies
+from inlaid_cuda.tensor_cores import copies, wgmma
+from inlaid_cuda.tensor_cores.products import LANES_AXIS, PRODUCTS, Product
 from inlaid_cuda.tensor_cores.unit import fragment_product, fragment_rows, fragment_sums, fragment_zero
-
-LANES_AXIS = "threadIdx.x"
-
-
-@dataclass(frozen=True)
-class Product:
-    """Products of two types: `shape` and `types` as PTX has them for factors of 32 bytes a row; `host` decodes an element of each
-    factor."""
-
-    left: str
-    right: str
-    total: str
-    shape: str
-    types: str
-    host: str
-
-    @property
-    def name(self) -> str:
-        """The name of the intrinsic."""
-        return f"cuda.product.{self.left}.{self.right}"
 
 
 def _ldmatrix(way: str) -> str:
@@ -51,26 +31,6 @@ def _ldmatrix(way: str) -> str:
 
 _FROM_75 = ("float16", "int8", "uint8")
 """Factors that sm_75 multiplies; the others are from sm_80 on."""
-_BYTES = {"int8": "s8", "uint8": "u8"}
-
-
-def _halves(of: str, types: str) -> Product:
-    """The products of a narrow float type, which the host widens."""
-    return Product(of, of, "float32", "m16n8k16", types, ", ".join([f"uint16_t, inlaid_from_{of}"] * 2 + ["float"]))
-
-
-def _integers(a: str, b: str) -> Product:
-    return Product(
-        a, b, "int32", "m16n8k32", f"s32.{_BYTES[a]}.{_BYTES[b]}.s32", f"{a}_t, inlaid_cast, {b}_t, inlaid_cast, int32_t"
-    )
-
-
-PRODUCTS = (
-    _halves("float16", "f32.f16.f16.f32"),
-    _halves("bfloat16", "f32.bf16.bf16.f32"),
-    Product("float32", "float32", "float32", "m16n8k8", "f32.tf32.tf32.f32", "float, inlaid_cast, float, inlaid_cast, float"),
-    *(_integers(a, b) for a in _BYTES for b in _BYTES),
-)
 
 
 @functools.cache
@@ -79,12 +39,18 @@ def intrinsics_of(options: CudaOptions) -> tuple[TensorIntrin, ...]:
     capability = _capability(options)
     able = (item for item in PRODUCTS if capability >= ((7, 5) if item.left in _FROM_75 else (8, 0)))
     products = intrinsics([item for item in able if options.tf32 or item.left != "float32"])
-    return (*products, *copies.COPIES.values()) if has_copies(options) else products
+    groups = wgmma.intrinsics(options.tf32) if has_wgmma(options) else ()
+    return (*products, *groups, *copies.COPIES.values()) if has_copies(options) else products
 
 
 def has_copies(options: CudaOptions) -> bool:
     """Whether the architecture copies to shared memory asynchronously."""
     return _capability(options) >= (8, 0)
+
+
+def has_wgmma(options: CudaOptions) -> bool:
+    """Whether the architecture multiplies matrices in shared memory by warpgroups: sm_90a alone, no later one has wgmma."""
+    return architecture(options) == "sm_90a"
 
 
 def _capability(options: CudaOptions) -> tuple[int, int]:
@@ -115,7 +81,7 @@ def _intrinsics(products: Sequence[Product]) -> Iterator[TensorIntrin]:
 def emitters() -> Mapping[str, Emitter]:
     """How kernels call the instructions, by name."""
     fragments = {item.name: functools.partial(_call, _function(item.name)) for item in intrinsics(PRODUCTS)}
-    return {**fragments, **copies.emitters()}
+    return {**fragments, **copies.emitters(), **wgmma.emitters()}
 
 
 def _function(name: str) -> str:
@@ -142,17 +108,20 @@ def _pitch(buffer: ir.Buffer) -> int:
 def functions() -> dict[str, str]:
     """The definitions of the functions, by names; later ones call earlier ones."""
     products = {_function(item.name): _product(item) for item in PRODUCTS}
-    return {"inlaid_shared_address": _ADDRESS, "inlaid_multiplied": _MULTIPLIED, **_MOVES, **products, **copies.FUNCTIONS}
+    fragments = {"inlaid_multiplied": _MULTIPLIED, **_MOVES, **products}
+    return {"inlaid_shared_address": _ADDRESS, **fragments, **copies.FUNCTIONS, **wgmma.functions()}
 
 
 _ADDRESS = """\
-#ifndef INLAID_HOST
 inline uint32_t inlaid_shared_address(const void *at) {
+#ifndef INLAID_HOST
     uint32_t address;
     asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }" : "=r"(address) : "l"(at));
     return address;
-}
+#else
+    return uint32_t(uint64_t(at));
 #endif
+}
 """
 _MULTIPLIED = """\
 #ifdef INLAID_HOST

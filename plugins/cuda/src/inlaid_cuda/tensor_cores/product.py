@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
+from typing import ClassVar
 
+from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
@@ -31,10 +34,10 @@ from inlaid.schedules.threads.tiles import TILE_PRODUCT, runs_along
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
-from inlaid_cuda.capabilities import FRAGMENT, SHARED, WARP
-from inlaid_cuda.tensor_cores.instructions import LANES_AXIS
-from inlaid_cuda.tensor_cores.tiles import Fetch, WarpTiling, rank_tilings, stages_of
-from inlaid_cuda.tensor_cores.unit import SIDE, FragmentUnit, depth_of, find_unit
+from inlaid_cuda.capabilities import FRAGMENT, SHARED
+from inlaid_cuda.tensor_cores.products import LANES_AXIS
+from inlaid_cuda.tensor_cores.tiles import BlockTiling, Fetch, WarpTiling, rank_tilings, stages_of
+from inlaid_cuda.tensor_cores.unit import FragmentUnit, depth_of, find_unit
 
 WARP_AXES = {"mt": "threadIdx.z", "nt": "threadIdx.y"}
 """Axes of warps by loop: of their rows and columns."""
@@ -58,65 +61,88 @@ class TensorCoreRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
         """Declines kernels of other types, sums of a single product, and those of few rows or columns."""
-        scope = next((scope for scope in context.capabilities.scopes if scope.name == SHARED), None)
-        if not context.intrinsics or scope is None:
-            return None
-        made = prepared(program, context.intrinsics)
+        made = products_of(program, context)
         if made is None:
             return None
-        s, found = made
-        types = (found.left.dtype.name, found.right.dtype.name, found.anchor.buffer.dtype.name)
-        unit = find_unit(context, *types, SHARED)
-        sides = [known_extent(extent_of(axes)) for axes in (found.rows, found.columns)]
-        if unit is None or found.inverse is None or known_extent(extent_of(found.depth)) in (0, 1):
-            return None
-        if any(size is not None and size < LEAST for size in sides) or not found.columns:
+        s, found, shared = made
+        unit = find_unit(context, *types_of(found), SHARED)
+        if unit is None:
             return None
         threads, problem = context.capabilities.threads, problem_of(found)
         assert threads is not None, "a rule for threads schedules for threads"
-        most = MOST_STAGES if known_extent(extent_of(found.depth)) is not None else 1
-        fetch = Fetch(*(_together(found, unit, number, threads.vector_bytes) for number in (0, 1)))
-        tilings = rank_tilings(problem, fetch, threads, scope.capacity, most)
+        most, fetch = most_stages(found), fetch_of(found, unit.turned, threads.vector_bytes)
+        tilings = rank_tilings(problem, fetch, threads, shared, most)
         if not tilings:
             return None
         tile = context.decide("tile", (tiling.numbers for tiling in tilings), tilings[0].numbers)
         tiling = WarpTiling(*tile.numbers)
-        able = stages_of(tiling, problem, scope.capacity, most)
+        able = stages_of(tiling, problem, shared, most)
         stages = context.decide("stages", range(1, able + 1), able)
         try:
-            schedule = _Product(s.copy(), found, unit, tiling, stages.number, threads.vector_bytes).schedule()
+            schedule = ProductSchedule(s.copy(), found, unit, tiling, stages.number, threads.vector_bytes).schedule()
         except ScheduleError:
             return None
-        return Offer((ROW_MAJOR,) * len(program.params), Traced(partial(_made, schedule)), decisions=(tile, stages))
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(partial(unchanged, schedule)), decisions=(tile, stages))
 
 
-def _sides(found: Contraction) -> tuple[tuple[ir.Expr, tuple[Axis, ...]], ...]:
+def sides_of(found: Contraction) -> tuple[tuple[ir.Expr, tuple[Axis, ...]], ...]:
     """Both factors and their axes besides the depth."""
     return (found.left, found.rows), (found.right, found.columns)
 
 
-def _together(found: Contraction, unit: FragmentUnit, number: int, vector_bytes: int) -> int:
-    """Neighbours of a factor that are fetched by one access and stored by one: those along the depth, or along the other axis where
-    the factor lies so in shared memory too."""
-    value, axes = _sides(found)[number]
-    if runs_along(value, found.depth, axes):
-        return vector_lanes(value, found.depth, vector_bytes)
-    return vector_lanes(value, axes, vector_bytes) if unit.turned[number] else 1
+def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedule, Contraction, int] | None:
+    """Match a sum of products with enough rows and columns for tensor cores. Returns it with the bytes of shared memory of a block;
+    None for any other kernel."""
+    shared = next((scope.capacity for scope in context.capabilities.scopes if scope.name == SHARED), 0)
+    made = prepared(program, context.intrinsics) if context.intrinsics and shared else None
+    if made is None:
+        return None
+    s, found = made
+    sides = [known_extent(extent_of(axes)) for axes in (found.rows, found.columns)]
+    if found.inverse is None or known_extent(extent_of(found.depth)) in (0, 1):
+        return None
+    if any(size is not None and size < LEAST for size in sides) or not found.columns:
+        return None
+    return s, found, shared
 
 
-def _made(schedule: Schedule) -> Schedule:
+def types_of(found: Contraction) -> tuple[str, str, str]:
+    """Element types of both factors and of the sums."""
+    return found.left.dtype.name, found.right.dtype.name, found.anchor.buffer.dtype.name
+
+
+def most_stages(found: Contraction) -> int:
+    """Copies of a tile in shared memory at most."""
+    return MOST_STAGES if known_extent(extent_of(found.depth)) is not None else 1
+
+
+def fetch_of(found: Contraction, turned: Sequence[object], vector_bytes: int) -> Fetch:
+    """Contiguous elements of each factor that one access fetches and one stores: along the depth, or along the other axis where the
+    factor may be `turned`, contiguous along it in shared memory too."""
+
+    def together(value: ir.Expr, axes: tuple[Axis, ...], able: object) -> int:
+        if runs_along(value, found.depth, axes):
+            return vector_lanes(value, found.depth, vector_bytes)
+        return vector_lanes(value, axes, vector_bytes) if able else 1
+
+    return Fetch(*(together(value, axes, able) for (value, axes), able in zip(sides_of(found), turned, strict=True)))
+
+
+def unchanged(schedule: Schedule) -> Schedule:
     """Return a schedule that was built before the offer: if the primitives refuse it, there is no offer."""
     return schedule
 
 
 @dataclass
-class _Product:
-    """A sum of products to schedule."""
+class ProductSchedule:
+    """A sum of products to schedule, by warps."""
 
+    scope: ClassVar[str] = FRAGMENT
+    """That of the sums."""
     s: Schedule
     found: Contraction
     unit: FragmentUnit
-    tiling: WarpTiling
+    tiling: BlockTiling
     stages: int
     vector_bytes: int
 
@@ -141,23 +167,21 @@ class _Product:
         self._permute(left, ("mj", "ki", "m") if self._turned(0) else ("mj", "m", "ki"))
         self._permute(right, ("nj", "ki", "n") if self._turned(1) else ("nj", "n", "ki"))
         dims = self._permute(total, ("mj", "nj", "mv", "nv"))
-        s.set_scope(block_of(s, total).writes[0].buffer.name, FRAGMENT)
+        s.set_scope(block_of(s, total).writes[0].buffer.name, self.scope)
         self._finish(total, store, dims, outside)
         s.compute_at(total, outside[-1])
-        steps = self._sum((left, right), total, len(outside))
-        for number, name in enumerate((left, right)):
-            self._fetch(name, number, outside, steps)
+        steps = self._sum((left, right), total, outside)
         if self.stages > 1 and steps is not None:
             s.software_pipeline(steps, (0, 0, 1))
-        for name, (value, _) in zip((left, right), _sides(self.found), strict=True):
-            self._align(name, value.dtype.bytes, VECTOR_BYTES)
+        for name, (value, _) in zip((left, right), sides_of(self.found), strict=True):
+            self._pad(name, value.dtype.bytes)
         for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
             s.bind(loop, axis)
         return s
 
     def _turned(self, number: int) -> bool:
         """Whether a factor lies in shared memory with its depth as rows, as it does in main memory."""
-        value, axes = _sides(self.found)[number]
+        value, axes = sides_of(self.found)[number]
         return bool(self.unit.turned[number]) and not runs_along(value, self.found.depth, axes)
 
     def _permute(self, name: str, last: Sequence[str]) -> tuple[str, ...]:
@@ -170,20 +194,24 @@ class _Product:
             self.s.transform_layout(store.buffer.name, f"({', '.join(names)}) -> ({', '.join(order)})")
         return tuple(order)
 
-    def _align(self, name: str, bytes_: int, offset: int) -> None:
-        """Make the rows of a buffer in shared memory longer than a multiple of all banks, by some bytes."""
+    def _pad(self, name: str, bytes_: int) -> None:
+        """Keep neighbours in the columns of a factor's tile in different banks."""
+        self._align(name, bytes_, VECTOR_BYTES)
+
+    def _align(self, name: str, bytes_: int, offset: int, dims: int = 1) -> None:
+        """Make the rows of a buffer in shared memory, its last dimensions, longer than a multiple of all banks, by some bytes."""
         buffer = next(
             stmt.buffer for stmt in ir.walk_stmts(self.s.program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name
         )
-        row = buffer.shape[-1]
+        row = arith.product(buffer.shape[-dims:])
         assert isinstance(row, int)
-        self.s.storage_align(name, len(buffer.shape) - 2, min(row & -row, BANK_BYTES // bytes_), offset // bytes_)
+        self.s.storage_align(name, len(buffer.shape) - 1 - dims, min(row & -row, BANK_BYTES // bytes_), offset // bytes_)
 
     # -- the sum --
 
-    def _sum(self, factors: tuple[str, str], total: str, around: int) -> Var | None:
-        """Order the loops of the sum, and hand them to the instructions; returns the loop over steps."""
-        s, unit = self.s, self.unit
+    def _sum(self, factors: tuple[str, str], total: str, outside: Sequence[Var]) -> Var | None:
+        """Order the loops of the sum, hand them to the instructions, and fetch the factors; returns the loop over steps."""
+        s, unit, around = self.s, self.unit, len(outside)
         *_, steps, depth = axis_loops(s, total)
         assert depth is not None, "a step goes over a row of a fragment at least"
         loops = {loop_of(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
@@ -200,6 +228,8 @@ class _Product:
             self._in_warps(block, around)
             s.tensorize(next(loop for loop in s.loops(block) if loop_of(loop) == "mv"), intrinsic)
         s.unroll(kj)
+        for number, name in enumerate(factors):
+            self._fetch(name, number, outside, steps)
         return steps
 
     def _in_warps(self, name: str, around: int) -> None:
@@ -231,7 +261,7 @@ class _Product:
 
     def _fetch(self, name: str, number: int, outside: Sequence[Var], steps: Var | None) -> None:
         """Distribute the elements of a tile over all threads, so that loads are coalesced."""
-        s, (value, axes) = self.s, _sides(self.found)[number]
+        s, (value, axes) = self.s, sides_of(self.found)[number]
         s.compute_at(name, outside[-1] if steps is None else steps)
         loops = s.loops(name)[len(outside) + (steps is not None) :]
         along_depth = runs_along(value, self.found.depth, axes)
@@ -248,7 +278,8 @@ class _Product:
         """Bind nested loops to all threads, as one; the innermost elements are the lanes of vectors."""
         s = self.s
         flat = s.fuse(*loops) if len(loops) > 1 else loops[0]
-        turn, row, column, thread, lane = s.split(flat, (None, *self.tiling.warps, WARP, lanes))
+        own = self.tiling.threads // prod(self.tiling.warps)
+        turn, row, column, thread, lane = s.split(flat, (None, *self.tiling.warps, own, lanes))
         s.reorder(row, column, thread, turn)
         for loop, axis in ((row, WARP_AXES["mt"]), (column, WARP_AXES["nt"]), (thread, LANES_AXIS)):
             s.bind(loop, axis)
@@ -268,8 +299,8 @@ class _Product:
         own = [name for name in dims if name in ("mt", "nt", "nj", "mv", "nv") and name not in single]
         found = dict(zip(own, s.loops(sums)[inside:], strict=True))
         others = [name for name in dims if name not in ("mt", "mv", "nj", "nt", "nv")]
-        run = f"((nj * {self.tiling.column_warps}) + nt)" if "nj" in dims else "nt"
-        rows, columns = f"((mt * {SIDE}) + mv)", f"(({run} * {SIDE}) + nv)"
+        run = f"((nj * {self.tiling.warps[1]}) + nt)" if "nj" in dims else "nt"
+        rows, columns = f"((mt * {self.tiling.rows[2]}) + mv)", f"(({run} * {self.tiling.columns[2]}) + nv)"
         s.transform_layout(sums, f"({', '.join(dims)}) -> ({', '.join([*others, rows, columns])})")
         for name, loop in found.items():
             if name in WARP_AXES:

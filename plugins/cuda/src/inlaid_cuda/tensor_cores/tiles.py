@@ -6,14 +6,16 @@ of 2020): later ones have more of everything in like proportion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 from inlaid.plugins.contract import Threads
 from inlaid.schedules.threads.tile_model import Problem
-from inlaid_cuda.capabilities import REGISTERS, THREAD_REGISTERS, WARP
+from inlaid_cuda.capabilities import REGISTERS, THREAD_REGISTERS, WARP, WARPGROUP
 from inlaid_cuda.tensor_cores.unit import ROW_BYTES, SIDE
+from inlaid_cuda.tensor_cores.wgmma import CHUNK_BYTES, COLUMNS, ROWS, STEP_BYTES
 
 OTHER_REGISTERS = 56
 """Registers of a thread besides accumulators and operands: addresses, counters, loads in flight."""
@@ -23,6 +25,8 @@ SHARED_OF_PROCESSOR = 100 << 10
 """Bytes of shared memory of a multiprocessor, the least of the architectures from sm_80."""
 PRODUCT_BYTES = 2048.0
 """Multiply-adds a cycle times the bytes of a factor: 1024 of 16-bit factors."""
+WARPGROUP_PRODUCT_BYTES = 4096.0
+"""The same of warpgroup products: 2048 of 16-bit operands ("NVIDIA H100 Tensor Core GPU Architecture", 2022)."""
 SHARED_BYTES, MAIN_BYTES = 128.0, 32.0
 """Bytes a cycle from shared memory, and from the second-level cache."""
 LATENCY = 700.0
@@ -68,6 +72,15 @@ class WarpTiling:
         return WARP * self.row_warps * self.column_warps
 
     @property
+    def rate(self) -> float:
+        """Multiply-adds a cycle times the bytes of a factor."""
+        return PRODUCT_BYTES
+
+    def loaded(self, bytes_: int) -> int:
+        """Bytes that warps load from shared memory in a step."""
+        return self.row_warps * self.column_warps * (self.row_runs + self.column_runs) * SIDE * self.depth * bytes_
+
+    @property
     def rows(self) -> tuple[int, int, int]:
         """The rows as of `Side`."""
         return self.row_warps, self.row_runs, SIDE
@@ -103,13 +116,80 @@ class WarpTiling:
 
 
 @dataclass(frozen=True)
+class WarpgroupTiling:
+    """Tile of a block: warpgroups along rows and columns, runs of 64 rows and columns of each, and depth of a step."""
+
+    row_groups: int
+    row_runs: int
+    column_groups: int
+    group_columns: int
+    depth: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The tiling as a value of a decision."""
+        return self.row_groups, self.row_runs, self.column_groups, self.group_columns, self.depth
+
+    @property
+    def warps(self) -> tuple[int, int]:
+        """Warpgroups along rows and columns."""
+        return self.row_groups, self.column_groups
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return WARPGROUP * self.row_groups * self.column_groups
+
+    @property
+    def rate(self) -> float:
+        """Multiply-adds a cycle times the bytes of a factor."""
+        return WARPGROUP_PRODUCT_BYTES
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """The rows as of `Side`."""
+        return self.row_groups, self.row_runs, ROWS
+
+    @property
+    def columns(self) -> tuple[int, int, int]:
+        """The columns as of `Side`."""
+        return self.column_groups, 1, self.group_columns
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.row_groups * self.row_runs * ROWS, self.column_groups * self.group_columns
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread: accumulators and others."""
+        return self.row_runs * self.group_columns // 2 + OTHER_REGISTERS
+
+    def loaded(self, bytes_: int) -> int:
+        """Bytes that the instructions read from shared memory in a step: the right operand once for each run of rows."""
+        read = self.row_runs * (ROWS + self.group_columns)
+        return self.row_groups * self.column_groups * read * self.depth * bytes_
+
+    def shared_bytes(self, bytes_: int, stages: int) -> int:
+        """Bytes of shared memory of a block, as of `WarpTiling`, at most: chunks of a tile are padded by 16 bytes."""
+        rows, columns = self.sizes
+        chunks = max(STEP_BYTES // CHUNK_BYTES * self.row_runs, rows // 8) + max(STEP_BYTES // CHUNK_BYTES, columns // 8)
+        tiles = (rows + columns) * STEP_BYTES + chunks * CHUNK_BYTES
+        return max(stages * tiles, self.row_groups * ROWS * (4 * columns + 2 * ROW_BYTES))
+
+
+BlockTiling = WarpTiling | WarpgroupTiling
+AnyTiling = TypeVar("AnyTiling", WarpTiling, WarpgroupTiling)
+
+
+@dataclass(frozen=True)
 class Fetch:
     """Neighbouring elements of the left and of the right factor that one access fetches."""
 
     left: int
     right: int
 
-    def accesses(self, tiling: WarpTiling) -> float:
+    def accesses(self, tiling: BlockTiling) -> float:
         """Accesses to main memory for a tile."""
         rows, columns = tiling.sizes
         return tiling.depth * (rows / self.left + columns / self.right)
@@ -129,7 +209,18 @@ def _tilings(problem: Problem) -> Iterator[WarpTiling]:
                     yield found
 
 
-def cycles(tiling: WarpTiling, problem: Problem, fetch: Fetch, resident: int, stages: int) -> float:
+def _warpgroup_tilings(problem: Problem) -> Iterator[WarpgroupTiling]:
+    """Tiles at most twice as long as what there is to tile, of one or two warpgroups."""
+    depth = STEP_BYTES // problem.left_bytes
+    for row_groups, column_groups in ((1, 1), (2, 1), (1, 2)):
+        for row_runs in (1, 2):
+            for columns in COLUMNS:
+                found = WarpgroupTiling(row_groups, row_runs, column_groups, columns, depth)
+                if found.sizes[0] < 2 * max(problem.rows, ROWS) and found.sizes[1] < 2 * max(problem.columns, COLUMNS[0]):
+                    yield found
+
+
+def cycles(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, stages: int) -> float:
     """Time of all blocks, of which `resident` threads are on the device at once at most."""
     bytes_ = problem.left_bytes
     (rows, columns), warps = tiling.sizes, tiling.threads // WARP
@@ -146,10 +237,9 @@ def cycles(tiling: WarpTiling, problem: Problem, fetch: Fetch, resident: int, st
     grid = -(-max(problem.rows, 1) // rows) * -(-max(problem.columns, 1) // columns) * max(problem.batch, 1)
     along = min(blocks, -(-grid // processors))
     fetched = (rows + columns) * tiling.depth * bytes_
-    loaded = warps * (tiling.row_runs + tiling.column_runs) * SIDE * tiling.depth * bytes_
     flow = max(
-        rows * columns * tiling.depth * bytes_ / PRODUCT_BYTES,
-        (fetched + loaded) / SHARED_BYTES,
+        rows * columns * tiling.depth * bytes_ / tiling.rate,
+        (fetched + tiling.loaded(bytes_)) / SHARED_BYTES,
         fetched / MAIN_BYTES,
         fetch.accesses(tiling) * FETCH / ISSUED,
     )
@@ -160,9 +250,23 @@ def cycles(tiling: WarpTiling, problem: Problem, fetch: Fetch, resident: int, st
 
 @cache
 def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int) -> tuple[WarpTiling, ...]:
-    """The tilings that take the least time, best first."""
-    timed = []
-    for number, tiling in enumerate(_tilings(problem)):
+    """The tilings by warps that take the least time, best first."""
+    return _ranked(_tilings(problem), problem, fetch, threads, shared, most_stages)
+
+
+@cache
+def rank_warpgroup_tilings(
+    problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int
+) -> tuple[WarpgroupTiling, ...]:
+    """The tilings by warpgroups that take the least time, best first."""
+    return _ranked(_warpgroup_tilings(problem), problem, fetch, threads, shared, most_stages)
+
+
+def _ranked(
+    tilings: Iterable[AnyTiling], problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int
+) -> tuple[AnyTiling, ...]:
+    timed: list[tuple[float, int, AnyTiling]] = []
+    for number, tiling in enumerate(tilings):
         stages = stages_of(tiling, problem, shared, most_stages)
         fits = tiling.registers <= THREAD_REGISTERS and tiling.threads * tiling.registers <= REGISTERS
         few = fetch.accesses(tiling) <= MOST_FETCHED * tiling.threads
@@ -171,7 +275,7 @@ def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, 
     return tuple(tiling for _, _, tiling in sorted(timed, key=lambda item: item[:2])[:KEPT])
 
 
-def stages_of(tiling: WarpTiling, problem: Problem, shared: int, most: int) -> int:
+def stages_of(tiling: BlockTiling, problem: Problem, shared: int, most: int) -> int:
     """Copies of a tile that fit into shared memory, at most so many; one where there is one step."""
     if problem.depth <= tiling.depth:
         most = 1

@@ -1,0 +1,136 @@
+"""Sums of products through `wgmma` (sm_90a), where the cost model prefers them to products of warps: for large tiles.
+
+A block has one or two warpgroups. All threads fetch the operand tiles of a step into shared memory, in the layout that matrix
+descriptors describe, and warpgroups multiply them from there. The epilogue is that of the product by warps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from inlaid.arith import Var
+from inlaid.errors import ScheduleError
+from inlaid.plugins.contract import Threads
+from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.shape import axis_loops
+from inlaid.schedules.threads.product_nest import block_of, loop_of
+from inlaid.schedules.threads.tile_model import Problem, problem_of
+from inlaid.schedules.threads.tiles import runs_along
+from inlaid.tensor import ir
+from inlaid.types import ROW_MAJOR
+from inlaid_cuda.capabilities import ACCUMULATORS, SHARED
+from inlaid_cuda.tensor_cores.product import (
+    VECTOR_BYTES,
+    WARP_AXES,
+    ProductSchedule,
+    fetch_of,
+    most_stages,
+    products_of,
+    sides_of,
+    types_of,
+    unchanged,
+)
+from inlaid_cuda.tensor_cores.tiles import (
+    BlockTiling,
+    Fetch,
+    WarpgroupTiling,
+    cycles,
+    rank_tilings,
+    rank_warpgroup_tilings,
+    stages_of,
+)
+from inlaid_cuda.tensor_cores.unit import FragmentUnit
+from inlaid_cuda.tensor_cores.wgmma import CHUNK_BYTES, accumulator_name, has_transposed, product_name
+
+
+class WarpgroupRule:
+    """Schedules contractions, as `find_contraction` matches them, of types that `wgmma` multiplies."""
+
+    name = "warpgroup_product"
+
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+        """Declines what `TensorCoreRule` declines, targets without wgmma, and kernels predicted to be faster by `mma.sync`."""
+        names = {item.name for item in context.intrinsics if item.name.startswith("cuda.wgmma")}
+        made = products_of(program, context) if names else None
+        if made is None:
+            return None
+        s, found, shared = made
+        left, right, total = types_of(found)
+        able = (has_transposed(left), has_transposed(right))
+        threads, problem, most = context.capabilities.threads, problem_of(found), most_stages(found)
+        assert threads is not None, "a rule for threads schedules for threads"
+        fetch = fetch_of(found, able, threads.vector_bytes)
+        tilings = rank_warpgroup_tilings(problem, fetch, threads, shared, most)
+        if not tilings or not self.prefers(tilings[0], problem, fetch, threads, shared, most):
+            return None
+        tile = context.decide("tile", (tiling.numbers for tiling in tilings), tilings[0].numbers)
+        tiling = WarpgroupTiling(*tile.numbers)
+        copies = stages_of(tiling, problem, shared, most)
+        stages = context.decide("stages", range(1, copies + 1), copies)
+        across = [not runs_along(value, found.depth, axes) for value, axes in sides_of(found)]
+        transposed = (able[0] and across[0], able[1] and across[1])
+        unit = _unit(left, right, total, tiling.group_columns, transposed)
+        if not {unit.zero, unit.product, unit.store} <= names:
+            return None
+        try:
+            schedule = _WarpgroupSchedule(s.copy(), found, unit, tiling, stages.number, threads.vector_bytes).schedule()
+        except ScheduleError:
+            return None
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(partial(unchanged, schedule)), decisions=(tile, stages))
+
+    def prefers(self, best: WarpgroupTiling, problem: Problem, fetch: Fetch, threads: Threads, shared: int, most: int) -> bool:
+        """Whether the best tiling by warpgroups is predicted to be faster than that by warps."""
+
+        def time(tiling: BlockTiling) -> float:
+            stages = stages_of(tiling, problem, shared, most)
+            return cycles(tiling, problem, fetch, threads.resident, stages)
+
+        warps = rank_tilings(problem, fetch, threads, shared, most)
+        return not warps or time(best) < time(warps[0])
+
+
+def _unit(left: str, right: str, total: str, columns: int, transposed: tuple[bool, bool]) -> FragmentUnit:
+    """Instructions of a warpgroup, none of which loads fragments; `turned` is not empty for transposed operands."""
+    product = product_name(left, right, columns, transposed)
+    turned = (product if transposed[0] else "", product if transposed[1] else "")
+    zero, store = (accumulator_name(kind, total, columns) for kind in ("zero", "store"))
+    return FragmentUnit(zero, ("", ""), turned, product, store)
+
+
+class _WarpgroupSchedule(ProductSchedule):
+    """Schedule of a contraction by warpgroups, which take the thread loops of warps."""
+
+    scope: ClassVar[str] = ACCUMULATORS
+
+    def _sum(self, factors: tuple[str, str], total: str, outside: Sequence[Var]) -> Var | None:
+        s, around = self.s, len(outside)
+        *_, steps, depth = axis_loops(s, total)
+        assert depth is not None, "a step goes over several elements"
+        loops = {loop_of(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
+        nest = [loops[name] for name in (*WARP_AXES, "mj", "mv", "nv") if name in loops]
+        s.reorder(*([] if steps is None else [steps]), *nest, depth)
+        init = s.decompose_reduction(total, nest[0] if steps is None else steps)
+        for number, name in enumerate(factors):
+            s.set_scope(name, SHARED)
+            self._fetch(name, number, outside, steps)
+            self._in_chunks(name, number)
+        found = {loop_of(loop): loop for loop in s.loops(init)[around:]}
+        s.reorder(*(found[name] for name in (*WARP_AXES, "mj", "mv", "nv") if name in found))
+        for block, intrinsic in ((init, self.unit.zero), (total, self.unit.product)):
+            self._in_warps(block, around)
+            s.tensorize(next(loop for loop in s.loops(block) if loop_of(loop) == "mv"), intrinsic)
+        return steps
+
+    def _in_chunks(self, name: str, number: int) -> None:
+        """Split the contiguous axis of an operand tile into chunks, and move these outside the other axis."""
+        buffer = block_of(self.s, name).writes[0].buffer
+        chunk = CHUNK_BYTES // buffer.dtype.bytes
+        *others, across, along = (f"i{place}" for place in range(len(buffer.shape)))
+        mapped = ", ".join([*others, f"({along} // {chunk})", across, f"({along} % {chunk})"])
+        self.s.transform_layout(name, f"({', '.join([*others, across, along])}) -> ({mapped})")
+
+    def _pad(self, name: str, bytes_: int) -> None:
+        """Pad chunks so that adjacent ones start in different banks."""
+        self._align(name, bytes_, VECTOR_BYTES, 2)

@@ -1,0 +1,277 @@
+"""Warpgroup products (PTX `wgmma.mma_async`, sm_90a): their intrinsics, their functions in CUDA C++, and how kernels call them.
+
+A warpgroup is the 128 threads along `threadIdx.x`. It multiplies 64 rows by N columns over a step of 128 bytes of depth. Both
+operands are in shared memory, accumulators in registers. Each function has two bodies: inline PTX, and C++ for the host that
+decodes the same matrix descriptors, so that a wrong layout or descriptor gives wrong numbers there.
+
+Layout of operands, without swizzling: `operand[chunk, other axis, element]`, with chunks of 16 bytes along the contiguous axis. So
+8 rows of a chunk are a core matrix of 128 contiguous bytes, which wgmma reads without bank conflicts. The stride of chunks is 16
+bytes more than a multiple of all banks, so that adjacent threads, which copy adjacent chunks of a row, write to different banks.
+
+Sources: PTX ISA 8.0 and later, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions": matrix descriptor, strides,
+"Register Fragments" of accumulator D, "Async Proxy"; CUTLASS, `cute/atom/mma_traits_sm90_gmma.hpp`, for the canonical layouts
+`INTERLEAVE` of both majornesses and the roles of the leading and stride byte offsets in them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product as pairs
+
+from inlaid import arith
+from inlaid.arith import Var
+from inlaid.codegen.c_statements import Emitter, Place
+from inlaid.errors import Unsupported
+from inlaid.tensor import ir
+from inlaid.tensor.primitives import TensorIntrin
+from inlaid.tensor.transform.paths import nest
+from inlaid.types import dtype
+from inlaid_cuda.capabilities import ACCUMULATORS, SHARED
+from inlaid_cuda.tensor_cores.products import LANES_AXIS, PRODUCTS, Product
+
+ROWS = 64
+"""Rows of a warpgroup product."""
+COLUMNS = (32, 64, 96, 128, 192, 256)
+"""Columns of a product, for the cost model to choose from. PTX has all multiples of 8 up to 256; from 32 on, of 16 for integers."""
+STEP_BYTES, CHUNK_BYTES = 128, 16
+"""Bytes of depth of a step, and contiguous bytes of an operand."""
+INSTRUCTION_BYTES = 32
+"""Bytes of depth of one instruction."""
+FENCE = "inlaid_fence_async_proxy()"
+"""Call before each barrier that makes a thread's writes to shared memory visible to wgmma, which reads through the async proxy."""
+
+
+def has_transposed(operand: str) -> bool:
+    """Whether wgmma takes M-major left and N-major right operands of a type: 16-bit types only."""
+    return dtype(operand).bytes == 2
+
+
+def _operand(name: str, operand: str, size: int, transposed: bool, i: Var, k: Var) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
+    """Buffer of an operand, and the index of row or column i at depth k."""
+    chunk, depth = CHUNK_BYTES // dtype(operand).bytes, STEP_BYTES // dtype(operand).bytes
+    along, across, count, others = (i, k, size, depth) if transposed else (k, i, depth, size)
+    return ir.Buffer(name, (count // chunk, others, chunk), dtype(operand), SHARED), (along // chunk, across, along % chunk)
+
+
+def _product(item: Product, columns: int, transposed: tuple[bool, bool]) -> ir.LoopProgram:
+    """t[i, j] += sum over k of a[i, k] * b[j, k], in the layout of operands."""
+    i, j, k = Var("i"), Var("j"), Var("k")
+    a, at_a = _operand("a", item.left, ROWS, transposed[0], i, k)
+    b, at_b = _operand("b", item.right, columns, transposed[1], j, k)
+    accumulators = ir.Buffer("t", (ROWS, columns), dtype(item.total), ACCUMULATORS)
+    terms = ir.cast(ir.load(a, at_a), item.total) * ir.cast(ir.load(b, at_b), item.total)
+    store = ir.Store(accumulators, (i, j), ir.load(accumulators, (i, j)) + terms)
+    loops = [(i, ROWS), (j, columns), (k, STEP_BYTES // dtype(item.left).bytes)]
+    return ir.LoopProgram("wgmma", (a, b), (accumulators,), nest([(var, arith.wrap(extent)) for var, extent in loops], store))
+
+
+def _on_accumulators(total: str, columns: int, scope: str | None) -> ir.LoopProgram:
+    """s[i, j] = t[i, j], with s in a scope; t[i, j] = 0 without one."""
+    i, j = Var("i"), Var("j")
+    accumulators = ir.Buffer("t", (ROWS, columns), dtype(total), ACCUMULATORS)
+    target = accumulators if scope is None else ir.Buffer("s", (ROWS, columns), dtype(total), scope)
+    value = ir.const(0, dtype(total)) if scope is None else ir.load(accumulators, (i, j))
+    body = nest([(i, arith.wrap(ROWS)), (j, arith.wrap(columns))], ir.Store(target, (i, j), value))
+    return ir.LoopProgram("wgmma_accumulators", () if scope is None else (accumulators,), (target,), body)
+
+
+def product_name(left: str, right: str, columns: int, transposed: tuple[bool, bool]) -> str:
+    """Name of the intrinsic of a product; the last part has the contiguous axis of each operand, k or m and n."""
+    majors = ("m" if transposed[0] else "k") + ("n" if transposed[1] else "k")
+    return f"cuda.wgmma.{left}.{right}.{columns}.{majors}"
+
+
+def accumulator_name(kind: str, total: str, columns: int) -> str:
+    """Name of the intrinsic that zeroes accumulators, or stores them to shared memory."""
+    return f"cuda.wgmma_{kind}.{total}.{columns}"
+
+
+def _variants(item: Product) -> Iterator[tuple[bool, bool]]:
+    lefts, rights = ((False, True) if has_transposed(of) else (False,) for of in (item.left, item.right))
+    return pairs(lefts, rights)
+
+
+@functools.cache
+def intrinsics(tf32: bool) -> tuple[TensorIntrin, ...]:
+    """The warpgroup products, those of float32 only where `tf32` allows rounding."""
+    found = []
+    products = [item for item in PRODUCTS if tf32 or item.left != "float32"]
+    for columns in COLUMNS:
+        for total in dict.fromkeys(item.total for item in products):
+            for kind, scope in (("zero", None), ("store", SHARED)):
+                name, semantics = accumulator_name(kind, total, columns), _on_accumulators(total, columns, scope)
+                found.append(TensorIntrin(name, semantics, (LANES_AXIS,)))
+        for item in products:
+            for transposed in _variants(item):
+                name = product_name(item.left, item.right, columns, transposed)
+                found.append(TensorIntrin(name, _product(item, columns, transposed), (LANES_AXIS,)))
+    return tuple(found)
+
+
+# -- how kernels call them --
+
+
+def asynchronous() -> Mapping[str, str]:
+    """Calls that kernels with these products make before each barrier, by name of the intrinsic."""
+    return {item.name: FENCE for item in intrinsics(True) if item.name.startswith("cuda.wgmma.")}
+
+
+def emitters() -> Mapping[str, Emitter]:
+    """Emitters of the intrinsics, by name."""
+    found: dict[str, Emitter] = {}
+    for columns in COLUMNS:
+        for total in dict.fromkeys(item.total for item in PRODUCTS):
+            found[accumulator_name("zero", total, columns)] = functools.partial(_call, f"inlaid_wgmma_zero<{columns}>")
+            found[accumulator_name("store", total, columns)] = functools.partial(_call, f"inlaid_wgmma_store<{columns}>")
+        for item in PRODUCTS:
+            for transposed in _variants(item):
+                name = product_name(item.left, item.right, columns, transposed)
+                function = f"{_function(item, columns)}<{int(transposed[0])}, {int(transposed[1])}>"
+                found[name] = functools.partial(_call, function)
+    return found
+
+
+def _function(item: Product, columns: int) -> str:
+    return f"inlaid_wgmma_{item.left}_{item.right}_{columns}"
+
+
+def _call(function: str, places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+    """Call a function with the addresses of regions, and byte strides of operand chunks or of rows of stored accumulators."""
+    pitches = []
+    for buffer in (place.region.buffer for place in places if place.region.buffer.scope == SHARED):
+        inner = buffer.shape[-1:] if len(places) == 2 else buffer.shape[-2:]
+        size = arith.product(inner)
+        if not isinstance(size, int):
+            raise Unsupported(f"buffer {buffer.name} of wgmma: expected a constant size, got shape {buffer.shape}")
+        pitches.append(str(size * buffer.dtype.bytes))
+    return [f"{function}({', '.join((*(place.pointer for place in places), *pitches))});"]
+
+
+# -- functions --
+
+
+def functions() -> dict[str, str]:
+    """The definitions of the functions, by names; later ones call earlier ones."""
+    products = {_function(item, columns): _definition(item, columns) for item in PRODUCTS for columns in COLUMNS}
+    return {**_COMMON, **products}
+
+
+_COMMON = {
+    "inlaid_fence_async_proxy": """\
+inline void inlaid_fence_async_proxy() {
+#ifndef INLAID_HOST
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+""",
+    "inlaid_wgmma_zero": """\
+template <int columns> inline void inlaid_wgmma_zero(uint32_t *to) {
+    for (int word = 0; word < columns / 2; word++) to[word] = 0;
+}
+""",
+    "inlaid_wgmma_row": """\
+// Row and column of a word of the accumulators, of which a thread holds half as many as there are columns.
+inline int inlaid_wgmma_row(int word) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + word / 2 % 2 * 8; }
+inline int inlaid_wgmma_column(int word) { return word / 4 * 8 + threadIdx.x % 4 * 2 + word % 2; }
+""",
+    "inlaid_wgmma_store": """\
+template <int columns> inline void inlaid_wgmma_store(const uint32_t *from, void *to, int pitch) {
+    // The accumulators may take the bytes of operands, which other warps of the warpgroup still read.
+    __syncthreads();
+    for (int word = 0; word < columns / 2; word += 2) {
+        char *at = (char *)to + inlaid_wgmma_row(word) * pitch + inlaid_wgmma_column(word) * 4;
+        *(inlaid_vector<uint32_t, 2> *)at = {from[word], from[word + 1]};
+    }
+}
+""",
+    "inlaid_wgmma_operand": """\
+// A matrix descriptor without swizzling. Between 8 rows of 16 bytes and the next 8: 128 bytes; between chunks: `pitch`.
+inline uint64_t inlaid_wgmma_descriptor(uint32_t address, int pitch, bool transposed) {
+    const uint64_t leading = transposed ? 128 : pitch, stride = transposed ? pitch : 128;
+    return (address & 0x3ffff) >> 4 | leading >> 4 << 16 | stride >> 4 << 32;
+}
+// The descriptor of the operand of instruction `number` of a step.
+inline uint64_t inlaid_wgmma_operand(const void *at, int pitch, bool transposed, int number, int bytes) {
+    const int step = transposed ? 32 / bytes * 16 : 2 * pitch;
+    return inlaid_wgmma_descriptor(inlaid_shared_address(at) + number * step, pitch, transposed);
+}
+""",
+    "inlaid_wgmma_emulated": """\
+#ifdef INLAID_HOST
+struct inlaid_from_tf32 {
+    template <class To> static To of(float a) { return inlaid_bits::of<float>(inlaid_bits::of<uint32_t>(a) & ~uint32_t(0x1fff)); }
+};
+// Load the element that a descriptor addresses. `window`, the operand's address, has the address bits that descriptors lack.
+template <class T> inline T inlaid_wgmma_element(uint64_t descriptor, bool transposed, int i, int k, const void *window) {
+    const uint32_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
+    const uint32_t stride = (descriptor >> 32 & 0x3fff) << 4, swizzle = descriptor >> 62, base = descriptor >> 49 & 7;
+    if (swizzle != 0 || base != 0) __builtin_trap();
+    constexpr int count = 16 / sizeof(T);
+    const uint32_t at = transposed ? i / count * stride + k / 8 * leading + k % 8 * 16 + i % count * sizeof(T)
+                                   : i / 8 * stride + k / count * leading + i % 8 * 16 + k % count * sizeof(T);
+    T value;
+    __builtin_memcpy(&value, (const char *)window + ((start + at - inlaid_shared_address(window)) & 0x3ffff), sizeof(T));
+    return value;
+}
+template <class A, class FromA, class B, class FromB, class Total, int columns>
+inline void inlaid_wgmma_emulated(
+    const void *a, uint64_t left, bool transposed_a, const void *b, uint64_t right, bool transposed_b, uint32_t *t
+) {
+    for (int word = 0; word < columns / 2; word++) {
+        Total total;
+        __builtin_memcpy(&total, t + word, 4);
+        for (int k = 0; k < 32 / int(sizeof(A)); k++) {
+            const A x = inlaid_wgmma_element<A>(left, transposed_a, inlaid_wgmma_row(word), k, a);
+            const B y = inlaid_wgmma_element<B>(right, transposed_b, inlaid_wgmma_column(word), k, b);
+            total += FromA::template of<Total>(x) * FromB::template of<Total>(y);
+        }
+        __builtin_memcpy(t + word, &total, 4);
+    }
+}
+#endif
+""",
+}
+
+_TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8", "uint8": "u8"}
+_HOST = {"float32": "float, inlaid_from_tf32, float, inlaid_from_tf32, float"}
+
+
+def _definition(item: Product, columns: int) -> str:
+    """Define a step: `wgmma.fence` for the accumulator registers, the instructions as one group, and the wait for it. They are one
+    statement of PTX, so that the compiler moves no accumulators in between."""
+    count, words, bytes_ = STEP_BYTES // INSTRUCTION_BYTES, columns // 2, dtype(item.left).bytes
+    types = f"{'s32' if item.total == 'int32' else 'f32'}.{_TYPES[item.left]}.{_TYPES[item.right]}"
+    accumulators = ", ".join(f"%{word}" for word in range(words))
+    transposes = f", %{words + 2 * count}, %{words + 2 * count + 1}" if bytes_ == 2 else ""
+    scales = ", 1, 1" if item.total == "float32" else ""
+    opcode = f"wgmma.mma_async.sync.aligned.m64n{columns}k{INSTRUCTION_BYTES // bytes_}.{types}"
+    instructions = "\n".join(
+        f'        "{opcode} {{{accumulators}}}, %{words + 2 * number}, %{words + 2 * number + 1}, p{scales}{transposes};"'
+        for number in range(count)
+    )
+    outs = ", ".join(f'"+r"(t[{word}])' for word in range(words))
+    ins = ", ".join(f'"l"(left[{number}]), "l"(right[{number}])' for number in range(count))
+    flags = ', "n"(transposed_a), "n"(transposed_b)' if bytes_ == 2 else ""
+    return f"""\
+template <int transposed_a, int transposed_b>
+inline void {_function(item, columns)}(const void *a, const void *b, uint32_t *t, int pitch_a, int pitch_b) {{
+    uint64_t left[{count}], right[{count}];
+    for (int number = 0; number < {count}; number++) {{
+        left[number] = inlaid_wgmma_operand(a, pitch_a, transposed_a, number, {bytes_});
+        right[number] = inlaid_wgmma_operand(b, pitch_b, transposed_b, number, {bytes_});
+    }}
+#ifndef INLAID_HOST
+    asm volatile("{{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.fence.sync.aligned;"
+{instructions}
+        "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }}"
+        : {outs}
+        : {ins}{flags} : "memory");
+#else
+    for (int number = 0; number < {count}; number++)
+        inlaid_wgmma_emulated<{_HOST.get(item.left, item.host)}, {columns}>(
+            a, left[number], transposed_a, b, right[number], transposed_b, t
+        );
+#endif
+}}
+"""

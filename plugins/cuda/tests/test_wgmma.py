@@ -1,0 +1,239 @@
+"""Warpgroup products compute the same in the interpreter and on the host, whose functions decode matrix descriptors, in every order
+of threads; no thread races with another; and they compile for sm_90a to the instructions. No GPU has run them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.threads.printed import region_of
+from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
+
+from inlaid import arith, ops
+from inlaid.codegen.launch_plan import ThreadKernel
+from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
+from inlaid.lowering.finish import finish
+from inlaid.schedules.threads.tile_model import Problem
+from inlaid.tensor import interp
+from inlaid.tensor.analysis.memory_scopes import check_scopes
+from inlaid.tensor.transform.launches import split_launches
+from inlaid.types import dtype
+from inlaid_cuda.capabilities import REGISTERS, THREAD_REGISTERS, capabilities
+from inlaid_cuda.cubin import resources
+from inlaid_cuda.dialect import DIALECT
+from inlaid_cuda.options import CudaOptions
+from inlaid_cuda.tensor_cores.copies import WAIT, copy_asynchronously
+from inlaid_cuda.tensor_cores.instructions import intrinsics_of
+from inlaid_cuda.tensor_cores.tiles import Fetch, WarpgroupTiling, rank_warpgroup_tilings
+from inlaid_cuda.tensor_cores.warpgroups import WarpgroupRule
+from inlaid_cuda.tensor_cores.wgmma import FENCE
+
+from .host import EveryOrder
+from .test_tensor_cores import TOTALS, compiler_for, names_of
+
+OPTIONS = CudaOptions(arch="sm_90a", tf32=True)
+ABLE, INSTRUCTIONS = capabilities(OPTIONS), intrinsics_of(OPTIONS)
+
+
+class Always(WarpgroupRule):
+    """The rule for products of any size."""
+
+    def prefers(self, *given):
+        return True
+
+
+RULE = Always()
+SMALL = (1, 1, 1, 32)
+"""One warpgroup with the fewest columns, so that small products have many tiles."""
+M, N, B = (arith.SizeVar(name, 0, 128) for name in "mnb")
+
+
+def tile_like(program, wanted=SMALL):
+    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS)
+    return next(tile for tile in offer.decisions[0].legal if tile[:4] == wanted)
+
+
+def product(m, k, n, left, right="", contiguous="kk", after=ops.relu):
+    """A product of operands that are contiguous along the depth, k, or along rows, m, and columns, n."""
+
+    def body(a, b):
+        a = ops.transpose(a, perm=(1, 0)) if contiguous[0] == "m" else a
+        b = ops.transpose(b, perm=(1, 0)) if contiguous[1] == "k" else b
+        return after(ops.matmul(a, b, **TOTALS[left]))
+
+    shapes = ((k, m) if contiguous[0] == "m" else (m, k), (n, k) if contiguous[1] == "k" else (k, n))
+    return kernel(body, (shapes[0], left), (shapes[1], right or left))
+
+
+LAYOUTS = [(of, contiguous) for of in ("float16", "bfloat16") for contiguous in ("kk", "kn", "mk", "mn")]
+LAYOUTS += [(of, "kk") for of in ("float32", "int8", "uint8")]
+
+
+def steps_of(of):
+    """A depth of two steps and a half, half a chunk beyond whole ones."""
+    return 320 // dtype(of).bytes - 4
+
+
+def scheduled(program, rule=RULE, **decided):
+    """A kernel as it reaches the code generator."""
+    _, offer = offer_of(program, ABLE, rule, INSTRUCTIONS, **decided)
+    finished = copy_asynchronously(finish(offer.schedule(program), able=ABLE))
+    check_scopes(finished, ABLE.scopes)
+    return finished
+
+
+def on_the_host(program, **decided):
+    """Check a kernel on the host, in every order of threads. Returns its text."""
+    arrays = inputs_for(program, {}, 3)
+    expected = interp.run(program, arrays)[0]
+    result = np.zeros_like(expected)
+    compiled = EveryOrder(region_of([scheduled(program, **decided)]), ABLE.scopes)
+    compiled.run(arrays, [result])
+    np.testing.assert_array_equal(result, expected)
+    return compiled.source
+
+
+@pytest.mark.parametrize(("of", "contiguous"), LAYOUTS)
+def test_products_of_each_type_and_layout(of, contiguous):
+    program = product(20, steps_of(of), 24, of, contiguous=contiguous)
+    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tile=tile_like(program))
+    assert not planted_races(split), "each barrier is needed"
+    (made,) = (item.program for item in split.kernels.values())
+    assert any(name.startswith("cuda.wgmma.") and name.endswith(contiguous) for name in names_of(made))
+
+
+@pytest.mark.usefixtures("host_compiler")
+@pytest.mark.parametrize(("of", "contiguous"), [*LAYOUTS, ("float32", "kn"), ("int8", "kn")])
+def test_the_same_kernels_on_the_host(of, contiguous):
+    program = product(70, steps_of(of), 40, of, contiguous=contiguous)
+    wanted = SMALL if contiguous[1] == "k" or dtype(of).bytes == 2 else (2, 1, 1, 32)
+    on_the_host(program, tile=tile_like(program, wanted))
+
+
+@pytest.mark.usefixtures("host_compiler")
+@pytest.mark.parametrize(("wanted", "stages"), [((2, 1, 1, 32), 1), ((1, 1, 2, 32), 2), ((1, 2, 1, 32), 2), ((1, 1, 1, 96), 1)])
+def test_warpgroups_and_runs_share_tiles(wanted, stages):
+    program = product(100, 136, 72, "float16", contiguous="kn")
+    tile = tile_like(program, wanted)
+    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tile=tile, stages=stages)
+    assert not planted_races(split), "each barrier is needed"
+    on_the_host(program, tile=tile, stages=stages)
+
+
+@pytest.mark.parametrize(("a", "b"), [("int8", "uint8"), ("uint8", "int8")])
+@pytest.mark.usefixtures("host_compiler")
+def test_integer_types_may_differ(a, b):
+    program = product(20, 160, 24, a, b)
+    on_the_host(program, tile=tile_like(program))
+
+
+@pytest.mark.usefixtures("host_compiler")
+def test_convolutions_are_products():
+    shapes = ((2, 8, 6, 6), "float16"), ((9, 8, 3, 3), "float16")
+    program = kernel(lambda x, w: ops.conv(x, w, strides=(1, 1), pads=(1, 1, 1, 1)), *shapes)
+    on_the_host(program, tile=tile_like(program))
+
+
+def test_sizes_need_not_be_known():
+    rows = kernel(lambda a, b: ops.relu(ops.matmul(a, b)), ((M, 64), "float16"), ((64, 24), "float16"))
+    batches = kernel(ops.matmul, ((B, M, 72), "float16"), ((B, 72, N), "float16"))
+    for program, sizes in ((rows, [{M: 5}, {M: 0}, {M: 70}]), (batches, [{B: 2, M: 9, N: 40}, {B: 1, M: 1, N: 1}])):
+        held_to_the_interpreter(program, ABLE, sizes, RULE, intrinsics=INSTRUCTIONS, tile=tile_like(program))
+
+
+def printed(program):
+    """The only kernel of a program, and its text."""
+    (made,) = split_launches(program, ABLE.scopes).kernels.values()
+    return print_thread_kernel(ThreadKernel("k", made, 0), DIALECT)
+
+
+def test_writes_are_visible_to_the_async_proxy_before_each_barrier():
+    text = printed(scheduled(product(4096, 4096, 4096, "float16", contiguous="kn"), WarpgroupRule())).text
+    lines = [line.strip() for line in text.splitlines()]
+    barriers = [at for at, line in enumerate(lines) if line == "__syncthreads();"]
+    assert barriers and all(lines[at - 2 : at] == [f"{WAIT};", f"{FENCE};"] for at in barriers)
+
+
+def residual(y):
+    return ops.add(ops.relu(y), ops.tanh(y))
+
+
+INSTRUCTION = 16
+OPCODES = {0x9F0: "HGMMA", 0x9F1: "IGMMA", 0xFAE: "LDGSTS"}
+"""The low 12 bits of an instruction, found by compiling kernels with more and fewer of them."""
+STEP_INSTRUCTIONS = 4
+
+
+@pytest.mark.parametrize(("of", "contiguous", "size"), [
+    ("float16", "kn", 4096),
+    ("bfloat16", "mk", 2048),
+    ("float32", "kk", 4096),
+    ("int8", "kk", 4096),
+    ("uint8", "kk", 2048),
+])  # fmt: skip
+def test_compiled_kernels_hold_the_instructions_and_spill_nothing(of, contiguous, size):
+    after = ops.relu if "int" in of else residual
+    program = scheduled(product(size, 1024, size, of, contiguous=contiguous, after=after), WarpgroupRule())
+    text = printed(program)
+    cubin = compiler_for("sm_90a").compile(thread_source([text], DIALECT), "k", "sm_90a")
+    words = np.frombuffer(cubin[: len(cubin) // INSTRUCTION * INSTRUCTION], np.uint64)[::2] & 0xFFF
+    found = {name: int((words == code).sum()) for code, name in OPCODES.items()}
+    calls = text.text.count(f"inlaid_wgmma_{of}")
+    assert found["IGMMA" if "int" in of else "HGMMA"] >= STEP_INSTRUCTIONS * calls > 0
+    assert found["LDGSTS"] > 0
+    assert resources(cubin)["k"].local == 0
+
+
+@pytest.mark.usefixtures("host_compiler")
+@pytest.mark.parametrize(("helper", "right", "wrong"), [
+    ("inlaid_wgmma_operand", "leading >> 4 << 16 | stride >> 4 << 32", "stride >> 4 << 16 | leading >> 4 << 32"),
+    ("inlaid_wgmma_operand", "2 * pitch", "pitch"),
+    ("inlaid_wgmma_operand", "32 / bytes * 16", "16 / bytes * 16"),
+    ("inlaid_wgmma_store", "__syncthreads();", ""),
+])  # fmt: skip
+def test_mistakes_give_wrong_numbers_on_the_host(monkeypatch, helper, right, wrong):
+    text = DIALECT.helpers[helper]
+    assert right in text
+    monkeypatch.setitem(DIALECT.helpers, helper, text.replace(right, wrong))
+    program = product(20, 128, 24, "float16", contiguous="kn")
+    with pytest.raises(AssertionError):
+        on_the_host(program, tile=tile_like(program))
+
+
+SHAPES = [(64, 64, 64), (128, 768, 768), (4096, 4096, 4096), (31, 1000, 17)]
+
+
+@pytest.mark.parametrize("of", TOTALS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_tilings_fit_the_device(shape, of):
+    m, k, n = shape
+    bytes_ = dtype(of).bytes
+    for tiling in rank_warpgroup_tilings(Problem(m, n, k, 1, bytes_, bytes_), Fetch(4, 4), ABLE.threads, 227 << 10, 2):
+        assert tiling.registers <= THREAD_REGISTERS and tiling.threads * tiling.registers <= REGISTERS
+        assert tiling.shared_bytes(bytes_, 1) <= 227 << 10
+
+
+@pytest.mark.parametrize("contiguous", ["kk", "kn", "mn"])
+def test_shared_memory_is_bounded_by_the_model(contiguous):
+    program = product(4096, 4096, 4096, "float16", contiguous=contiguous)
+    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS)
+    tile, stages = offer.decisions
+    assert 0 < printed(scheduled(program)).shared <= WarpgroupTiling(*tile.default).shared_bytes(2, stages.default)
+
+
+@pytest.mark.parametrize(("program", "arch"), [
+    (product(4096, 4096, 4096, "float16"), "sm_90"),
+    (product(4096, 4096, 4096, "float16"), "sm_100a"),
+    (product(64, 64, 64, "float16"), "sm_90a"),
+    (product(8, 4096, 4096, "float16"), "sm_90a"),
+    (kernel(ops.matmul, ((4096, 4096), "float64"), ((4096, 4096), "float64")), "sm_90a"),
+])  # fmt: skip
+def test_other_targets_and_small_products_are_left_to_warps(program, arch):
+    options = CudaOptions(arch=arch, tf32=True)
+    with pytest.raises(AssertionError, match="takes the kernel"):
+        offer_of(program, capabilities(options), WarpgroupRule(), intrinsics_of(options))
+
+
+def test_float32_goes_through_wgmma_only_where_asked():
+    exact = intrinsics_of(CudaOptions(arch="sm_90a"))
+    with pytest.raises(AssertionError, match="takes the kernel"):
+        offer_of(product(4096, 4096, 4096, "float32"), ABLE, WarpgroupRule(), exact)
