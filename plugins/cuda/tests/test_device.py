@@ -13,9 +13,10 @@ from inlaid.graph import ir
 from inlaid.plugins import DeviceTensor
 from inlaid.runtime.dlpack import export_capsule
 from inlaid.types import TensorType
-from inlaid_cuda.device import MEMORY, Devices, memory_limit
+from inlaid_cuda.device import MEMORY, Devices, devices_of, memory_limit
 from inlaid_cuda.driver import DriverError, Status
 from inlaid_cuda.emulation.driver import HostDriver
+from inlaid_cuda.options import HOST, CudaOptions
 
 from .late import LateDriver
 
@@ -211,3 +212,10 @@ def test_memory_that_host_and_device_share_is_not_pinned():
         integrated = True
 
     assert Devices(Shared()).open(0).pinned(100) is None
+
+
+def test_options_share_devices():
+    """So that streams of one are known to the other, and the bound on memory is one."""
+    assert devices_of(CudaOptions(HOST)) is devices_of(CudaOptions(HOST, tf32=True))
+    assert devices_of(CudaOptions()) is devices_of(CudaOptions("sm_80"))
+    assert devices_of(CudaOptions()) is not devices_of(CudaOptions(HOST))

@@ -70,10 +70,15 @@ class Devices:
             return found
 
 
-@functools.cache
 def devices_of(options: CudaOptions) -> Devices:
     """Devices of a target: the GPUs of this machine, or for `host` its emulated device."""
-    if options.arch == HOST:
+    return _devices(options.arch == HOST)
+
+
+@functools.cache
+def _devices(emulated: bool) -> Devices:
+    """Devices that all options of a process share, so that one memory limit applies to each."""
+    if emulated:
         from inlaid_cuda.emulation.driver import HostDriver
 
         return Devices(HostDriver())
