@@ -9,6 +9,9 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from inlaid.cli.contest import PEERS, UNFUSED, Missing, Result, Timing
 from machine import Limits
@@ -75,12 +78,9 @@ class Measurement:
     def parse(cls, text: str) -> Measurement:
         """What `keep` wrote in one line."""
         facts = json.loads(text)
-        result = facts["result"]
-        if not isinstance(result, str):
-            timings = (Timing(**{**item, "rounds": tuple(item["rounds"])}) for item in result["timings"])
-            result = Result(tuple(timings), tuple(Missing(**item) for item in result["missing"]))
         own = {item.name for item in fields(cls)}
-        return cls(**{**{name: facts[name] for name in own}, "limit": Limits(**facts["limit"]), "result": result})
+        parsed = {"limit": Limits(**facts["limit"]), "result": parse_result(facts["result"])}
+        return cls(**{**{name: facts[name] for name in own}, **parsed})
 
     @property
     def ratio(self) -> float | None:
@@ -111,6 +111,31 @@ class Measurement:
             return head + self.result
         times = ", ".join(f"{item.label} {milliseconds(item.median)}" for item in self.result.timings)
         return f"{head}{times} ms" + ("" if self.ratio is None else f"; ratio {self.ratio:.2f}, goal {self.goal:.2f}")
+
+
+def parse_result(facts: Any) -> Result | str:
+    """Parse a result from JSON; a failure message is returned as it is."""
+    if isinstance(facts, str):
+        return facts
+    timings = (Timing(**{**item, "rounds": tuple(item["rounds"])}) for item in facts["timings"])
+    return Result(tuple(timings), tuple(Missing(**item) for item in facts["missing"]))
+
+
+def difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
+    """Maximum difference, relative to the maximum magnitude of the output. Infinite if shapes differ, or if NaNs and infinities
+    are at different places."""
+    greatest = 0.0
+    for own, other in zip(found, expected, strict=True):
+        if own.shape != other.shape:
+            return float("inf")
+        if own.size:
+            mine, its = own.astype(np.float64), other.astype(np.float64)
+            finite = np.isfinite(mine) & np.isfinite(its)
+            if not np.array_equal(mine[~finite], its[~finite], equal_nan=True):
+                return float("inf")
+            mine, its = mine[finite], its[finite]
+            greatest = max(greatest, float(np.abs(mine - its).max(initial=0)) / (float(np.abs(its).max(initial=0)) or 1.0))
+    return greatest
 
 
 def latest(path: Path) -> list[Measurement]:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime
 
@@ -33,7 +32,7 @@ from inlaid.cli.engines import time_runs
 from inlaid.errors import InlaidError
 from machine import limits, processor, versions
 from page import Measurement
-from sweep_cases import CASES, SMALL, UNCOVERED, Array, Case
+from sweep_cases import CASES, SMALL, UNCOVERED, Case
 from zoo import cache_folder
 
 FORMS = ("static", "symbolic")
@@ -74,7 +73,7 @@ def measure(case: Case, size: str, form: str, arguments: argparse.Namespace) -> 
         start = time.perf_counter()
         try:
             session = _session(path, arguments.threads)
-            difference = _difference(found, session.run(None, feeds))
+            difference = page.difference(found, session.run(None, feeds))
             runs.append(lambda: session.run(None, feeds))
             prepared.append(time.perf_counter() - start)
         except Exception as error:  # of any class of its own
@@ -99,18 +98,6 @@ def _session(path: Path, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def _difference(found: Sequence[Array], expected: Sequence[Array]) -> float:
-    """The greatest difference relative to the greatest number of an output; infinite where outputs are not alike in shape."""
-    greatest = 0.0
-    for own, other in zip(found, expected, strict=True):
-        if own.shape != other.shape:
-            return float("inf")
-        if own.size:
-            mine, its = own.astype(np.float64), other.astype(np.float64)
-            greatest = max(greatest, float(np.abs(mine - its).max()) / (float(np.abs(its).max()) or 1.0))
-    return greatest
 
 
 def chosen(arguments: argparse.Namespace) -> Iterator[tuple[Case, str, str]]:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from inlaid.cli.contest import PEERS, Missing, Result, Timing
-from page import milliseconds, table_row, threads_text
+from inlaid.cli.contest import PEERS, Result
+from page import milliseconds, parse_result, table_row, threads_text
 
 PRECISIONS = ("f32", "bf16", "int8")
 SYMBOLIC, STATIC = "symbolic", "static"
@@ -103,14 +103,8 @@ def keep(path: Path, row: Row) -> None:
 def parse(text: str) -> Row:
     """What `keep` wrote in one line."""
     facts = json.loads(text)
-    at = []
-    for item in facts["at"]:
-        result = item["result"]
-        if not isinstance(result, str):
-            timings = (Timing(**{**timing, "rounds": tuple(timing["rounds"])}) for timing in result["timings"])
-            result = Result(tuple(timings), tuple(Missing(**missing) for missing in result["missing"]))
-        at.append(At(item["sizes"], item["compile_s"], result))
-    return Row(**{**facts, "at": tuple(at)})
+    at = tuple(At(item["sizes"], item["compile_s"], parse_result(item["result"])) for item in facts["at"])
+    return Row(**{**facts, "at": at})
 
 
 def latest(path: Path) -> list[Row]:
