@@ -27,7 +27,7 @@ AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PREL
 # Where `make conformance` writes.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-symbolic-avx2 bench-operators bench-micro bench-real peers clean
+.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -108,6 +108,9 @@ bench-operators: $(DEVELOPING) ## time every canonical operator beside ONNX Runt
 
 bench-real: $(DEVELOPING) ## values and times of exported models beside ONNX Runtime; installs exporters (4 GB); writes docs/benchmarks-real.md
 	$(BIN)/python benchmarks/bench_real.py --install --write docs/benchmarks-real.md
+
+bench-gpu: $(DEVELOPING) ## time the cuda target beside PyTorch and Triton on an NVIDIA GPU, 8 minutes a group; GROUP=gemm; writes docs/benchmarks-gpu.md
+	$(BIN)/python benchmarks/gpu.py $(if $(GROUP),--group $(GROUP)) --write docs/benchmarks-gpu.md
 
 peers: $(DEVELOPING) ## install the engines that `make bench` compares with besides ONNX Runtime (several GB)
 	$(PIP) install "pip>=25.1"
