@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from tests.threads.printed import region_of
 
 from inlaid.tensor.parse import parse
 
-from .pocl import Compiled, region_of
+from .pocl import Compiled
 
 COUNT = 1 << 16
 INSTRUCTIONS = "defined(INLAID_CPU) && (defined(__F16C__) || defined(__aarch64__))"

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.threads.printed import region_of
 from tests.unit.schedules.threads.held import SHUFFLES, inputs_for, kernel, offer_of
 
 from inlaid import arith, ops
@@ -15,7 +16,7 @@ from inlaid.tensor import interp
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.needs import needs_of
 
-from .pocl import Compiled, region_of
+from .pocl import Compiled
 
 LANES = 8
 N, M = arith.SizeVar("n", 1, 64), arith.SizeVar("m", 1, 512)
