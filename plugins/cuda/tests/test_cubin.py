@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,3 +80,11 @@ def test_damaged_cubins(data):
     )
     with contextlib.suppress(CompileError):
         resources(changed)
+
+
+def test_sections_beyond_any_address():
+    """The offset of the section headers is read as it is: beyond what a file can have."""
+    whole = bytearray(cubin(KERNELS))
+    whole[47] = 0x80
+    with pytest.raises(CompileError, match="expected a cubin"):
+        resources(bytes(whole))

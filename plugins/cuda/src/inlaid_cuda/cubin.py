@@ -39,7 +39,7 @@ def resources(cubin: bytes) -> dict[str, Resources]:
     """Resources of each kernel, sorted by name. Raises `CompileError` if the bytes are not a cubin."""
     try:
         return _resources(cubin)
-    except (struct.error, IndexError, KeyError, ValueError) as error:
+    except (struct.error, IndexError, KeyError, OverflowError, ValueError) as error:
         raise CompileError(f"expected a cubin, got {len(cubin)} other bytes: {error!r}", plugin="cuda") from error
 
 
