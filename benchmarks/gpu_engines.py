@@ -76,7 +76,7 @@ class Clock:
 
 
 def open_device(target: str) -> CudaDevice:
-    """Device 0 of a target of kind cuda. Raises `TargetError` where there is none."""
+    """Device 0 of a target of kind cuda. Raises `TargetError` on a machine without one."""
     return devices_of(default_registry().target(target).options).open(0)
 
 

@@ -132,7 +132,7 @@ class Threads:
 
     block: most threads of a block; 1 for a processor whose cores run blocks one after another: such a target has vectors, and
     rules for vectors schedule its kernels. subgroup: threads that run in lock step, whose accesses to neighbouring elements are
-    one; 1 where there are none. shuffles: whether the threads of a subgroup, whose number is a power of two then, can read one
+    one; 1 where there are none. shuffles: whether the threads of a subgroup, then a power of two, can read one
     another's registers: kernels may have buffers of scope `SUBGROUP`. resident: threads that the device holds at once; fewer leave
     parts of it idle. vector_bytes: what one thread should load and store at once. registers: of 32 bits, that a thread may use.
     """

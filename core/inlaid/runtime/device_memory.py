@@ -172,7 +172,7 @@ class DeviceWork:
         self._recordings: dict[object, _Recording] = {}
 
     def want(self, arena: int, scratch: int) -> None:
-        """Have an arena and scratch memory of at least so many bytes. What was there before is given back, with recordings of it,
+        """Grow arena and scratch memory to at least these sizes in bytes. Replaced memory is freed, with recordings of it,
         once nothing uses it."""
         if self.arena.size < arena or self.scratch.size < scratch:
             self.wait()

@@ -268,7 +268,7 @@ class _Table:
 
 
 def _pair(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[int, int] | None:
-    """Two different threads whose points agree in all columns; None where there are none."""
+    """Find two different threads whose points agree in all columns; None if no pair does."""
     if not first.ids.size or not second.ids.size:
         return None
     keys: list[_Array] = [np.zeros(table.ids.size, np.int64) for table in (first, second)]

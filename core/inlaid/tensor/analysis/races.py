@@ -30,7 +30,7 @@ _INT64 = dtype("int64")
 def check_races(program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
     """Check that no two threads of a block touch one element between two barriers, one of them writing, and that all threads reach
     each barrier and each collective intrinsic. In scope `SUBGROUP`, threads of different subgroups never meet; elsewhere, a barrier
-    over some axes is none. Loops bound to threads are perfect nests, at whose start and end all threads are
+    over some axes does not count. Loops bound to threads are perfect nests, at whose start and end all threads are
     together. Buffers of a scope whose bytes overlap by `offsets` count as one. Expects no blocks.
 
     Raises `ScheduleError`, which names the buffer, both accesses, the loop that carries the race and two threads, and shows the

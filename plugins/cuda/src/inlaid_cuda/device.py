@@ -184,7 +184,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
             queue.recording = Recording()
 
     def end_capture(self, queue: Queue) -> Recording | None:
-        """Instantiate the graph of the recorded launches. None if there are none, a region reads sizes, or the driver fails."""
+        """Instantiate the graph of the recorded launches. None without launches, if a region reads sizes, or on failure."""
         recording, queue.recording = queue.recording, None
         if recording is None or recording.refused or not recording.launches:
             return None

@@ -196,7 +196,7 @@ class Driver(Protocol):
     """Access to CUDA devices."""
 
     def devices(self) -> Sequence[DeviceFacts]:
-        """List the devices in the driver's order. Raises `TargetError`, with what to install, if there is none."""
+        """List the devices in the driver's order. Raises `TargetError`, which names what to install, if the list is empty."""
 
     def open(self, number: int) -> Context:
         """Open a device by number. Raises `DriverError`."""

@@ -76,7 +76,7 @@ class Kernel(ctypes.Structure):
 
 @functools.cache
 def find_compiler() -> str | None:
-    """Path of the C++ compiler; None if there is none, or it does not produce ELF files."""
+    """Path of the C++ compiler; None if none is installed, or it does not produce ELF files."""
     return next(filter(None, map(shutil.which, COMPILERS)), None) if platform.system() == "Linux" else None
 
 
