@@ -1,0 +1,1 @@
+"""The `vta_fpga` target of Inlaid: the Versatile Tensor Accelerator."""

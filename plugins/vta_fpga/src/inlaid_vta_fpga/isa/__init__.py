@@ -1,0 +1,1 @@
+"""The instruction set of VTA: configuration, instructions, binary encoding, assembler text."""

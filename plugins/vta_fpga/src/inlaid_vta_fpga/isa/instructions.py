@@ -1,0 +1,177 @@
+"""Instructions and micro-ops of VTA as values.
+
+Semantics: apache/tvm-vta, `src/sim/sim_driver.cc` and `hardware/xilinx/src/vta.cc` (2022-01).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from inlaid_vta_fpga.isa.config import Memory
+
+
+class Module(IntEnum):
+    """The hardware modules that run instructions, in the order of their neighbourhood: tokens flow between neighbours only."""
+
+    LOAD = 0
+    COMPUTE = 1
+    STORE = 2
+
+
+class AluOp(IntEnum):
+    """Operations of the ALU. SHR is arithmetic; a negative shift shifts to the left. MUL is missing in the RTL."""
+
+    MIN = 0
+    MAX = 1
+    ADD = 2
+    SHR = 3
+    MUL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Dependence tokens that an instruction pops before it starts and pushes after its last write.
+
+    `prev` is the module before its own in load, compute, store order, `next` the one behind: LOAD has no `prev`, STORE no `next`.
+    """
+
+    pop_prev: bool = False
+    pop_next: bool = False
+    push_prev: bool = False
+    push_next: bool = False
+
+
+NONE = Flags()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Copies rows of DRAM elements to consecutive SRAM elements, with zero padding around.
+
+    All counts are elements of `memory`. Rows are `x_stride` apart in DRAM; `y_pad_0` and `y_pad_1` rows of zeros go before and
+    behind, `x_pad_0` and `x_pad_1` zeros before and behind each row. x_size 0: a no-op that still pops and pushes tokens.
+    """
+
+    memory: Memory
+    sram_base: int = 0
+    dram_base: int = 0
+    y_size: int = 0
+    x_size: int = 0
+    x_stride: int = 0
+    y_pad_0: int = 0
+    y_pad_1: int = 0
+    x_pad_0: int = 0
+    x_pad_1: int = 0
+    flags: Flags = NONE
+
+    @property
+    def module(self) -> Module:
+        """INP and WGT are loaded by the load module, all else by compute."""
+        return Module.LOAD if self.memory in (Memory.INP, Memory.WGT) else Module.COMPUTE
+
+    @property
+    def row(self) -> int:
+        """SRAM elements of one row, padding included."""
+        return self.x_pad_0 + self.x_size + self.x_pad_1
+
+    @property
+    def sram_size(self) -> int:
+        """SRAM elements written, padding included; 0 for a no-op."""
+        return (self.y_pad_0 + self.y_size + self.y_pad_1) * self.row if self.x_size else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Copies the low bytes of consecutive OUT elements to rows of DRAM elements, `x_stride` apart. x_size 0: a no-op."""
+
+    sram_base: int = 0
+    dram_base: int = 0
+    y_size: int = 0
+    x_size: int = 0
+    x_stride: int = 0
+    flags: Flags = NONE
+
+    @property
+    def module(self) -> Module:
+        """The store module."""
+        return Module.STORE
+
+    @property
+    def sram_size(self) -> int:
+        """SRAM elements read."""
+        return self.y_size * self.x_size
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """acc[dst] += inp[src] @ wgt[wgt].T for iter_out * iter_in * (uop_end - uop_begin) micro-ops, or acc[dst] = 0 with `reset`.
+
+    Each index is that of the micro-op, plus the outer and the inner iteration times its `factors` (outer, inner).
+    """
+
+    uop_begin: int
+    uop_end: int
+    iter_out: int = 1
+    iter_in: int = 1
+    dst_factors: tuple[int, int] = (0, 0)
+    src_factors: tuple[int, int] = (0, 0)
+    wgt_factors: tuple[int, int] = (0, 0)
+    reset: bool = False
+    flags: Flags = NONE
+
+    @property
+    def module(self) -> Module:
+        """The compute module."""
+        return Module.COMPUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Alu:
+    """acc[dst] = op(acc[dst], imm) or op(acc[dst], acc[src]), over loops as those of `Gemm`. `imm` None: the other operand is a
+    tensor; else a signed 16-bit number."""
+
+    op: AluOp
+    uop_begin: int
+    uop_end: int
+    iter_out: int = 1
+    iter_in: int = 1
+    dst_factors: tuple[int, int] = (0, 0)
+    src_factors: tuple[int, int] = (0, 0)
+    imm: int | None = None
+    flags: Flags = NONE
+
+    @property
+    def module(self) -> Module:
+        """The compute module."""
+        return Module.COMPUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Ends the program: the host may read results. Nothing is waited for but by tokens before it."""
+
+    flags: Flags = NONE
+
+    @property
+    def module(self) -> Module:
+        """The compute module."""
+        return Module.COMPUTE
+
+
+Instruction = Load | Store | Gemm | Alu | Finish
+
+Uops = npt.NDArray[np.uint32]
+"""Encoded micro-ops, one a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uop:
+    """Indices of one micro-op: `dst` into ACC; `src` into INP for GEMM, ACC for ALU; `wgt` into WGT, 0 for ALU."""
+
+    dst: int
+    src: int = 0
+    wgt: int = 0

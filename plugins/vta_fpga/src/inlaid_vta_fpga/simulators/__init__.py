@@ -1,0 +1,1 @@
+"""Simulators of VTA: functional, timing, and the RTL core; sweeps and pages."""
