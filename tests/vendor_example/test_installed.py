@@ -34,7 +34,8 @@ def test_it_installs_and_conforms(tmp_path, checkout, furnished, name):
     assert {row["target"]: row["available"] for row in rows} == {name: True, "reference": True, "x86": True}
     # The whole suite runs for lanes among its own tests.
     only = ("--only", "package") if name == "lanes" else ()
-    command = (furnished.inlaid, "conformance", "--target", name, "--report", "report.json", "--examples", "1", *only)
+    options = ("--report", "report.json", "--examples", "1", "--jobs", "1", *only)
+    command = (furnished.inlaid, "conformance", "--target", name, *options)
     furnished.run(*command, folder=tmp_path)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["target"] == name

@@ -24,8 +24,9 @@ def expects_what_there_is(subject: Subject) -> None:
 
 PART = 400
 """Cases that a process runs, at most."""
-SHARES = 8
-"""Parts of the suite for each process at a time, at least, so that all of them end at about the same time."""
+SHARES = 4
+"""Parts of the suite for each process at a time, at least, so that all of them end at about the same time. A process takes a second
+to start, and works out for itself what cases share."""
 SECONDS = 10
 """What a case may take, on average."""
 
