@@ -128,9 +128,14 @@ def accepted(subject: Subject, form: Form) -> str | None:
 
 def may_claim(subject: Subject, name: str) -> bool:
     """Whether a rule may accept an operator."""
+    by_name = subject.candidate.by_name
+    return name in by_name or ANY in by_name or name in subject.once(_mentioned)
+
+
+def _mentioned(subject: Subject) -> frozenset[str]:
+    """The operators that patterns of composites name."""
     patterns = (pattern for _, pattern in subject.candidate.composites)
-    mentioned = {item if isinstance(item, str) else item.name for pattern in patterns for item in operators_of(pattern)}
-    return bool({name, ANY} & {*subject.candidate.by_name}) or name in mentioned
+    return frozenset(item if isinstance(item, str) else item.name for pattern in patterns for item in operators_of(pattern))
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ and exercised by few examples; see `coverage`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from zlib import crc32
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -42,6 +42,7 @@ def _agrees(entry: Entry, element: str) -> Check:
     """Pinned examples, the same ones each time."""
 
     def check(subject: Subject) -> None:
+        _may_be_claimed(subject, entry, element)
         tried = False
         for form in _pinned(subject, entry, element):
             _hold(subject, entry, form)
@@ -61,6 +62,7 @@ def _pinned(subject: Subject, entry: Entry, element: str, most: int = PINNED) ->
         yield from _of_other_ranks(subject, entry, element)
 
 
+@lru_cache(maxsize=256)
 def _first_claimed(subject: Subject, entry: Entry) -> str | None:
     plain = ((element, entry.example(Choices.pinned(0), element)) for element in entry.dtypes)
     return next((element for element, example in plain if _claimed(subject, example)), None)
@@ -78,6 +80,7 @@ def _drawn(entry: Entry, element: str) -> Check:
     """Examples that Hypothesis draws: other shapes, attributes and values, each in one of its forms. Failures are shrunk."""
 
     def check(subject: Subject) -> None:
+        _may_be_claimed(subject, entry, element)
         tried = 0
 
         # The first that is drawn is the plain one, which `_agrees` has tried.
@@ -110,6 +113,12 @@ def _drawn(entry: Entry, element: str) -> Check:
 def _claimed(subject: Subject, example: Example) -> list[Form]:
     """The forms of an example that the target takes."""
     return [form for form in example.forms() if accepted(subject, form) is None]
+
+
+def _may_be_claimed(subject: Subject, entry: Entry, element: str) -> None:
+    """Raise `NotClaimed` for an operator that no rule is for: no example of it has to be tried."""
+    if not may_claim(subject, entry.operator.name):
+        raise NotClaimed(_refusal(subject, entry, element))
 
 
 def _refusal(subject: Subject, entry: Entry, element: str) -> str:
