@@ -174,7 +174,8 @@ def test_a_crash_costs_one_case(join: Callable[[str], Subject], monkeypatch: pyt
     assert "signal 6" in results[crash].reason
 
 
-def test_reports_do_not_depend_on_the_number_of_jobs(join: Callable[[str], Subject]) -> None:
+def test_reports_do_not_depend_on_the_number_of_jobs(join: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "SHARES", 1)
     wanted = [case for case in CASES if case.of in TAKEN[:2]]
     subject = join("expects_what_passes")
     one, several = (run_in_processes(subject, wanted, jobs) for jobs in (1, 3))
