@@ -59,14 +59,27 @@ FORMS = {
     "int8 by channel": (True, True),
     "uint8 by tensor": (False, False),
 }
-"""Whether data are signed, and whether weights have a scale per channel. Models have the first two, which differ in both."""
+"""Whether data are signed, and whether weights have a scale per channel."""
 ALL_FORMS = ("mobilenet_v2", "bert_base")
 """Models that have all: one of convolutions and one of products of matrices. So has `a_network`."""
+TWO_FORMS = ("detector", "text_finder", "crnn", "gpt2_prefill", "super_resolution")
+"""Models that have the first two, which differ in both. With `ALL_FORMS` they hold every operator of the others, which have the
+first alone."""
 
 
-@pytest.mark.parametrize(
-    ("name", "form"), [(name, form) for name in GENERATED for form in list(FORMS)[: None if name in ALL_FORMS else 2]]
-)
+def forms_of(name):
+    return list(FORMS)[: None if name in ALL_FORMS else 2 if name in TWO_FORMS else 1]
+
+
+def operators(name):
+    return {node.op_type for node in GENERATED[name].tiny().graph.node}
+
+
+def test_every_operator_has_two_forms():
+    assert set().union(*map(operators, GENERATED)) == set().union(*map(operators, ALL_FORMS + TWO_FORMS))
+
+
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name in GENERATED for form in forms_of(name)])
 def test_tiny(name, form):
     signed, per_channel = FORMS[form]
     model = in_eight_bits(GENERATED[name].tiny(), signed, per_channel)
