@@ -16,6 +16,8 @@ PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
 PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py
+# Each process begins with one half of the tests, and takes from the other's when it is done: what the tests of a file share is made once.
+WORKERS := -n 2 --dist worksteal
 # Where the int8 models of MLPerf Tiny are.
 MODELS := ../shared/models
 # After how many minutes `make bench` and `make bench-symbolic` begin nothing more; the next call goes on.
@@ -51,10 +53,10 @@ demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile ResN
 	$(BIN)/python examples/resnet50.py
 
 test: check ## lint, import contracts, types, all tests; PLUGIN=name for those of one plugin
-	$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
+	$(BIN)/python -m pytest $(WORKERS) $(addprefix plugins/,$(PLUGIN))
 
 test-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## all tests as on a processor with AVX2 alone, by replacing CPUID (Linux, binutils); PLUGIN=name
-	ASAN_OPTIONS=verify_asan_link_order=0 $(AS_AVX2) $(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))
+	ASAN_OPTIONS=verify_asan_link_order=0 $(AS_AVX2) $(BIN)/python -m pytest $(WORKERS) $(addprefix plugins/,$(PLUGIN))
 
 $(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
 	@mkdir -p $(OLDER_HOST)
@@ -62,7 +64,7 @@ $(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
 	sed -E '/^flags/s/ (avx512[a-z0-9_]*|amx_[a-z0-9]*|avx_vnni|gfni|vaes|vpclmulqdq)//g' /proc/cpuinfo > $(OLDER_HOST)/cpuinfo
 
 test-fast: $(DEVELOPING) ## the tests that are not slow
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
 
 check: lint contracts types ## what reads the code without running it
 
