@@ -151,11 +151,10 @@ class _Run:
             least = timing.start + timing.done + beats
 
             def loaded() -> None:
-                # Zero elements are written in cycles without an arriving beat.
+                running = started + timing.start
+                last = running + _writes(instruction, clock.now + timing.response - running, beats)
+                end = last + timing.written + timing.done
                 zeros = instruction.sram_size - instruction.y_size * instruction.x_size
-                written = clock.now + timing.response
-                idle = written - started - timing.start - beats
-                end = written + max(0, zeros - idle) + timing.written + timing.done
                 port = max(0, end - started - least - zeros)
                 clock.at(end, lambda: self._complete(module, Span(number, module.module, started, end, port)))
 
@@ -218,3 +217,21 @@ class _Run:
         first = min(state.numbers[state.next] for state in self.modules.values() if state.next < len(state.numbers))
         full = f"; fetch for the full command queue of {self.blocked.module.name}" if self.blocked else ""
         return fault(first, f"expected a runnable instruction, found a deadlock: waiting are {', '.join(waits)}{full}")
+
+
+def _writes(load: Load, arrived: int, beats: int) -> int:
+    """Cycles until a load has written its last element, beats and zeros.
+
+    arrived: cycles until the last beat has arrived, of which `beats` write one each; the others may write a zero element each. They
+    are taken to be before the first beat. A row without zeros takes the writer of zeros a cycle.
+    """
+    idle = arrived - beats
+
+    def zeros(start: int, count: int) -> int:
+        early = min(count, max(0, idle - start))
+        return start + count if early == count else max(start, arrived) + count - early
+
+    now = zeros(0, load.y_pad_0 * load.row)
+    sides = load.y_size * (load.x_pad_0 + load.x_pad_1)
+    now = zeros(now, sides) if sides else now + load.y_size
+    return max(arrived, zeros(now, load.y_pad_1 * load.row))
