@@ -144,9 +144,7 @@ class MemoryRules:
     def _check_initialised(self, number: int, memory: Memory, indices: Indices) -> bool:
         initialised = self._initialised[memory][indices]
         if not initialised.all():
-            text = (
-                f"expected initialised elements, found {memory.name} {indices[initialised.argmin()]} never written; write it before"
-            )
+            text = f"expected initialised elements, found {memory.name} {indices[initialised.argmin()]} unwritten; write it before"
             self._report(number, Rule.INITIALISED, text)
             return False
         return True

@@ -29,9 +29,7 @@ class Rule(StrEnum):
     INITIALISED = "initialised-read"  # Elements are written before they are read
     OUT_BUFFER = "out-buffer"  # STORE reads what GEMM or ALU wrote last: LOAD ACC does not reach OUT, a reset writes no zeros there
     DISTANCE = "accumulator-distance"  # A written accumulator is accessed 3 micro-ops later or more, within one instruction
-    CONSTANT_UOPS = (
-        "constant-micro-ops"  # No STORE overwrites micro-ops that are loaded later: they would not be known to the checker
-    )
+    CONSTANT_UOPS = "constant-micro-ops"  # No STORE overwrites micro-ops that are loaded later: the checker must know them
 
 
 @dataclass(frozen=True)
