@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import IntEnum
 
 from inlaid.errors import KernelFault, TargetError
-from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config, Memory
+from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config
 from inlaid_vta_fpga.isa.encoding import Encoding
-from inlaid_vta_fpga.isa.instructions import Instruction, Load, Module, Store
+from inlaid_vta_fpga.isa.instructions import Instruction, Module
 from inlaid_vta_fpga.simulators.device import Dram, Report, fault, stream_bytes
 from inlaid_vta_fpga.simulators.rtl import build
+from inlaid_vta_fpga.simulators.stream import Stream
 
 CYCLES = 100_000_000
 """Default limit of a run."""
@@ -61,8 +62,8 @@ _RULES = {
 class RtlDevice:
     """The verilated core as a `Device`: see `inlaid_vta_fpga.simulators.device`.
 
-    limit: cycles after which a run is stopped with a `KernelFault`. Beyond the faults of every device, the core reports what it does
-    not implement: MUL, ACC_8BIT, micro-op addresses of 2048 or more. Each run starts with random, reproducible SRAM contents.
+    limit: cycles after which a run is stopped with a `KernelFault`. Beyond the faults of every device, the core reports what it
+    does not implement: MUL, ACC_8BIT, micro-op addresses of 2048 or more. Each run starts with random, reproducible SRAM contents.
     Raises `TargetError` for another configuration than the default, and for a missing tool.
     """
 
@@ -88,13 +89,10 @@ class RtlDevice:
             self._library.vta_destroy(handle)
         if status != _Status.DONE:
             raise self._fault(status, progress, code)
-        loaded: Counter[Memory] = Counter()
-        for found in self._decode(code, progress):
-            if isinstance(found, Load | Store) and found.x_size:
-                memory = found.memory if isinstance(found, Load) else Memory.OUT
-                loaded[memory] += found.y_size * found.x_size * self._config.element_bytes(memory)
-        stored = loaded.pop(Memory.OUT, 0)
-        return Report(progress.cycles, progress.gemm, progress.reset, progress.alu, dict(loaded), stored)
+        if progress.dispatched < count:
+            raise fault(None, f"expected FINISH as instruction {count - 1}, found it before {progress.dispatched}")
+        report = Stream.of(self._decode(code, progress)).report(self._config)
+        return replace(report, cycles=progress.cycles, gemm_uops=progress.gemm, reset_uops=progress.reset, alu_uops=progress.alu)
 
     def _decode(self, code: bytes, progress: _Progress) -> list[Instruction]:
         """The instructions that fetch found legal and dispatched."""
