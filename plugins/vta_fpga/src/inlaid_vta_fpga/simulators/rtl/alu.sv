@@ -35,14 +35,14 @@ module vta_alu
     logic [4:0] amount;
     amount = y[31] ? 5'(-y) : y[4:0];
     case (code)
-      MIN: return x < y ? x : y;
-      MAX: return x > y ? x : y;
-      ADD: return x + y;
-      default: return y[31] ? x << amount : x >>> amount;
+      MIN: compute = x < y ? x : y;
+      MAX: compute = x > y ? x : y;
+      ADD: compute = x + y;
+      default: compute = y[31] ? x << amount : x >>> amount;
     endcase
   endfunction
 
-  for (genvar lane = 0; lane < LANES; lane++) begin : lanes
+  for (genvar lane = 0; lane < BLOCK; lane++) begin : lanes
     assign result[lane*32+:32] = compute(op, acc[lane*32+:32], use_imm ? {{16{imm[15]}}, imm} : operand[lane*32+:32]);
   end
 

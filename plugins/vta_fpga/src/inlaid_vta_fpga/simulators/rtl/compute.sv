@@ -149,7 +149,7 @@ module vta_compute
   always_comb begin
     acc_lanes = acc_write || acc_zero ? '1 : 0;
     if (acc_beat) acc_lanes[beat[2:0]] = 1;
-    for (int lane = 0; lane < LANES; lane++) truncated[lane*8+:8] = result[lane*32+:8];
+    for (int lane = 0; lane < BLOCK; lane++) truncated[lane*8+:8] = result[lane*32+:8];
   end
 
   vta_ram #(.INDEX(ACC_INDEX), .LANES(ACC_BITS / BUS), .BITS(BUS)) acc_ram (

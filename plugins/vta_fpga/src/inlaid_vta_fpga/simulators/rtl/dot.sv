@@ -10,14 +10,14 @@ module vta_dot
     input logic [INP_BITS-1:0] wgt,
     output logic signed [31:0] sum
 );
-  (* mem2reg *)logic signed [15:0] product[LANES];
-  (* mem2reg *)logic signed [17:0] partial[LANES/4];
+  (* mem2reg *)logic signed [15:0] product[BLOCK];
+  (* mem2reg *)logic signed [17:0] partial[BLOCK/4];
 
   always_ff @(posedge clk) begin
     if (multiply)
-      for (int lane = 0; lane < LANES; lane++) product[lane] <= $signed(inp[lane*8+:8]) * $signed(wgt[lane*8+:8]);
+      for (int lane = 0; lane < BLOCK; lane++) product[lane] <= $signed(inp[lane*8+:8]) * $signed(wgt[lane*8+:8]);
     if (add)
-      for (int four = 0; four < LANES / 4; four++)
+      for (int four = 0; four < BLOCK / 4; four++)
         partial[four] <= 18'(product[four*4]) + 18'(product[four*4+1]) + 18'(product[four*4+2]) + 18'(product[four*4+3]);
   end
 

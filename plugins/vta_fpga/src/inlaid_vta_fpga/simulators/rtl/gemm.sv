@@ -30,7 +30,7 @@ module vta_gemm
   assign acc_write = valid_d;
   assign acc_write_index = dst_d;
 
-  for (genvar lane = 0; lane < LANES; lane++) begin : lanes
+  for (genvar lane = 0; lane < BLOCK; lane++) begin : lanes
     logic signed [31:0] sum;
     vta_dot dot (
         .clk, .multiply(valid_b && !reset), .add(valid_c && !reset), .inp,

@@ -4,15 +4,15 @@
 // UOP has 2048 elements, as in the Chisel core, of the 8192 that the encoding can address: programs keep micro-op kernels resident in
 // fewer. MUL and LOAD of ACC_8BIT are not implemented, as in the Chisel core. All three are reported as faults.
 package vta_types;
-  localparam int LANES = 16;  // channels of an element
+  localparam int BLOCK = 16;  // channels of an element
   localparam int UOP_INDEX = 11;  // index bits of each memory
   localparam int INP_INDEX = 11;
   localparam int WGT_INDEX = 10;
   localparam int ACC_INDEX = 11;
-  localparam int INP_BITS = LANES * 8;  // bits of an element
-  localparam int WGT_BITS = LANES * LANES * 8;
-  localparam int ACC_BITS = LANES * 32;
-  localparam int OUT_BITS = LANES * 8;
+  localparam int INP_BITS = BLOCK * 8;  // bits of an element
+  localparam int WGT_BITS = BLOCK * BLOCK * 8;
+  localparam int ACC_BITS = BLOCK * 32;
+  localparam int OUT_BITS = BLOCK * 8;
   localparam int BUS = 64;  // bits of a beat
   localparam int BURST = 256;  // longest burst, in beats; bursts stay within an aligned block of that size
   localparam int ADDRESS = 40;  // bits of a byte address: a 32-bit index of 256-byte elements
@@ -81,7 +81,7 @@ package vta_types;
   function automatic logic [8:0] burst(input logic [ADDRESS-1:0] address, input logic [21:0] left);
     logic [8:0] room;
     room = 9'(BURST) - {1'b0, address[10:3]};
-    return left < {13'b0, room} ? left[8:0] : room;
+    burst = left < {13'b0, room} ? left[8:0] : room;
   endfunction
 
   // The first rule that an instruction's fields break.
