@@ -35,11 +35,15 @@ class Functional:
 
     def run(self, dram: Dram, instructions: int, count: int) -> Report:
         """Run a stream; see `Device.run`. The report has no cycles."""
+        return self.execute(dram, self.read(dram, instructions, count))
+
+    def read(self, dram: Dram, instructions: int, count: int) -> Stream:
+        """Decode a stream. Raises `KernelFault` for an illegal or too long one."""
         if count * STEP > self.limit:
             raise fault(
                 None, f"expected at most {self.limit // STEP} instructions, found {count}", "raise `limit` of the simulator"
             )
-        return self.execute(dram, Stream.read(dram, instructions, count, self._encoding))
+        return Stream.read(dram, instructions, count, self._encoding)
 
     def execute(self, dram: Dram, stream: Stream) -> Report:
         """Run a decoded stream. Raises `KernelFault` as `run` does."""
