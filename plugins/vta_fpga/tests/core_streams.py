@@ -20,7 +20,7 @@ SYNC = Load(Memory.UOP, flags=POP_NEXT)
 StreamOf = Callable[[Image], list[Instruction]]
 
 
-def random_values(shape: tuple[int, ...], dtype: type[np.signedinteger], seed: int = 7) -> npt.NDArray[np.signedinteger]:
+def random_values(shape: tuple[int, ...], dtype: str, seed: int = 7) -> npt.NDArray[np.signedinteger]:
     """All values of a dtype, extremes included."""
     info = np.iinfo(dtype)
     values = np.random.default_rng(seed).integers(info.min, info.max, shape, dtype, endpoint=True)
@@ -46,7 +46,7 @@ def store_all(image: Image, count: int, start: int = 0) -> list[Instruction]:
 
 def pads_of_acc(image: Image) -> list[Instruction]:
     """Zero rows and columns around rows with a stride; bursts of 8 beats per element, across a 2 KiB block."""
-    acc = image.base(Memory.ACC, random_values((120, 16), np.int32))
+    acc = image.base(Memory.ACC, random_values((120, 16), "int32"))
     loads: list[Instruction] = [
         Load(Memory.ACC, 3, acc + 27, 4, 5, 9, 2, 1, 1, 2),
         Load(Memory.ACC, 59, acc, 2, 33, 50),
@@ -59,7 +59,7 @@ def pads_of_acc(image: Image) -> list[Instruction]:
 
 def pads_of_inp(image: Image) -> list[Instruction]:
     """INP is read back by a product with the identity."""
-    inp = image.base(Memory.INP, random_values((300, 16), np.int8))
+    inp = image.base(Memory.INP, random_values((300, 16), "int8"))
     wgt = image.base(Memory.WGT, np.eye(16, dtype=np.int8))
     uops = image.uops(Uop(0, 0, 0))
     return [
@@ -76,7 +76,7 @@ def pads_of_inp(image: Image) -> list[Instruction]:
 
 def pads_of_wgt(image: Image) -> list[Instruction]:
     """WGT is read back by products with unit vectors."""
-    wgt = image.base(Memory.WGT, random_values((20, 16, 16), np.int8))
+    wgt = image.base(Memory.WGT, random_values((20, 16, 16), "int8"))
     inp = image.base(Memory.INP, np.eye(16, dtype=np.int8))
     return [
         Load(Memory.INP, 2032, inp, 1, 16, 16),
@@ -90,9 +90,9 @@ def pads_of_wgt(image: Image) -> list[Instruction]:
 
 def loops_of_gemm(image: Image) -> list[Instruction]:
     """Three levels of loops with factors of all indices; accumulators that return; a reset of a part; int32 that wraps."""
-    inp = image.base(Memory.INP, random_values((64, 16), np.int8, 1))
-    wgt = image.base(Memory.WGT, random_values((64, 16, 16), np.int8, 2))
-    acc = image.base(Memory.ACC, random_values((64, 16), np.int32, 3))
+    inp = image.base(Memory.INP, random_values((64, 16), "int8", 1))
+    wgt = image.base(Memory.WGT, random_values((64, 16, 16), "int8", 2))
+    acc = image.base(Memory.ACC, random_values((64, 16), "int32", 3))
     uops = image.uops(*(Uop(4 * number, 7 * number % 8, 9 * number % 16) for number in range(5)))
     return [
         Load(Memory.INP, 0, inp, 1, 64, 64),
@@ -108,7 +108,7 @@ def loops_of_gemm(image: Image) -> list[Instruction]:
 
 def odd_uops(image: Image) -> list[Instruction]:
     """Micro-ops at odd DRAM and SRAM indices, of odd number, across a 2 KiB block: both halves of a beat go to both banks."""
-    acc = image.base(Memory.ACC, random_values((64, 16), np.int32))
+    acc = image.base(Memory.ACC, random_values((64, 16), "int32"))
     words = image.uops(*(Uop(number * 5 % 64, number * 3 % 64) for number in range(600)))
     loads = [(0, 0, 4), (5, 1, 1), (7, 2, 3), (10, 3, 2), (12, 5, 5), (18, 7, 4), (23, 11, 560), (583, 2, 2)]
     return [
@@ -123,9 +123,9 @@ def alu(op: AluOp, imm: int | None) -> StreamOf:
     """One operation over all pairs of 16 elements. Shifts by a tensor have operands of 0 to 15."""
 
     def stream(image: Image) -> list[Instruction]:
-        values = random_values((16, 16), np.int32)
+        values = random_values((16, 16), "int32")
         values[1:3] = [[0], [-1]]
-        other = random_values((16, 16), np.int32, 9)
+        other = random_values((16, 16), "int32", 9)
         acc = image.base(Memory.ACC, np.concatenate([values, other & 15 if op is AluOp.SHR else other]))
         return [
             Load(Memory.ACC, 0, acc, 1, 32, 32),
@@ -140,7 +140,7 @@ def alu(op: AluOp, imm: int | None) -> StreamOf:
 
 def dependent_alu(image: Image) -> list[Instruction]:
     """Each micro-op reads what the one before wrote, in both forms."""
-    acc = image.base(Memory.ACC, random_values((16, 16), np.int32))
+    acc = image.base(Memory.ACC, random_values((16, 16), "int32"))
     return [
         Load(Memory.ACC, 0, acc, 1, 16, 16),
         Load(Memory.UOP, 0, image.uops(Uop(1, 0), Uop(2, 1), Uop(2, 2), Uop(3, 2)), 1, 4, 4),
@@ -153,7 +153,7 @@ def dependent_alu(image: Image) -> list[Instruction]:
 
 def strided_stores(image: Image) -> list[Instruction]:
     """Rows with a stride, rows that overlap, and rows beyond a burst of 128 elements that start inside of a 2 KiB block."""
-    acc = image.base(Memory.ACC, random_values((512, 16), np.int32))
+    acc = image.base(Memory.ACC, random_values((512, 16), "int32"))
     place = output(image, 2500)
     return [
         Load(Memory.ACC, 0, acc, 1, 512, 512),
@@ -173,8 +173,8 @@ def double_buffered(tiles: int = 9, rows: int = 24, depth: int = 2) -> StreamOf:
     """Tiles in two threads: each loads, multiplies, shifts and stores in its own half of the buffers."""
 
     def stream(image: Image) -> list[Instruction]:
-        inp = image.base(Memory.INP, random_values((tiles * depth * rows, 16), np.int8))
-        wgt = image.base(Memory.WGT, random_values((tiles * depth, 16, 16), np.int8))
+        inp = image.base(Memory.INP, random_values((tiles * depth * rows, 16), "int8"))
+        wgt = image.base(Memory.WGT, random_values((tiles * depth, 16, 16), "int8"))
         place = output(image, tiles * rows)
         found: list[Instruction] = [Load(Memory.UOP, 0, image.uops(Uop(0, 0, 0), Uop(rows, depth * rows, depth)), 1, 2, 2)]
         for tile in range(tiles):
