@@ -12,7 +12,7 @@ module vta_gemm
 
     output logic operands_read,
     input logic [INP_BITS-1:0] inp,
-    input logic [WGT_BITS-1:0] wgt,
+    input logic [BLOCK-1:0][INP_BITS-1:0] wgt,  // a row for each output channel
 
     output logic acc_read,
     output logic [ACC_INDEX-1:0] acc_read_index,
@@ -34,7 +34,7 @@ module vta_gemm
     logic signed [31:0] sum;
     vta_dot dot (
         .clk, .multiply(valid_b && !reset), .add(valid_c && !reset), .inp,
-        .wgt(wgt[lane*INP_BITS+:INP_BITS]), .sum);
+        .wgt(wgt[lane]), .sum(sum));
     assign result[lane*32+:32] = reset ? 0 : acc[lane*32+:32] + sum;
   end
 
