@@ -180,10 +180,10 @@ def test_streams_are_bounded_and_end_with_finish() -> None:
     """Work beyond the limit, a missing or early FINISH, undecodable bytes, and a stream outside of DRAM are faults."""
     image = Image()
     stream, _ = _convolution(image)
-    with pytest.raises(KernelFault, match="at most 600 micro-op executions and elements"):
-        image.run(Functional(limit=600), stream)
-    with pytest.raises(KernelFault, match="at most 1 instructions"):
-        image.run(Functional(limit=100), stream)
+    with pytest.raises(KernelFault, match="at most 2400 micro-op executions and elements"):
+        image.run(Functional(limit=2400), stream)
+    with pytest.raises(KernelFault, match="at most 3 instructions"):
+        image.run(Functional(limit=1000), stream)
     encoding = Encoding(Config())
     for data, message in (
         (encoding.encode_program(stream), "FINISH as the last instruction"),

@@ -15,7 +15,6 @@ from inlaid_vta_fpga.isa.config import PAGE_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Module, Store
 from inlaid_vta_fpga.simulators.functional import Functional
 from inlaid_vta_fpga.simulators.port import bursts
-from inlaid_vta_fpga.simulators.stream import Stream
 from inlaid_vta_fpga.simulators.timed import Timed
 from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT, Span, Timeline
 
@@ -28,7 +27,7 @@ LOAD_OVERHEAD = 1 + 1 + 16 + 2 + 1 + 1
 
 def timeline(instructions: Sequence[Instruction], config: Config | None = None) -> Timeline:
     """The timeline of a stream, FINISH appended, without data."""
-    return Timed(config).time(Stream.of([*instructions, Finish()]), PAGE_BYTES)
+    return Timed(config).time([*instructions, Finish()], PAGE_BYTES)
 
 
 def span(of: Timeline, number: int) -> Span:
