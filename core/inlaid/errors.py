@@ -162,6 +162,10 @@ class KernelFault(InlaidError):
     """A kernel reported an error while it ran, such as an index out of range."""
 
 
+class CheckFailed(InlaidError):
+    """A comparison that the user asked for found a difference, or could not be made completely."""
+
+
 class InlaidWarning(UserWarning):
     """Base of the warnings that are for whoever compiles a model."""
 

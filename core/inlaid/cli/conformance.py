@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from inlaid.cli.common import echo, progress_bar
+from inlaid.cli.exit_codes import ExitCode
 from inlaid.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def usable_cores() -> int:
 def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int) -> None:
     """Check that a target's plugin keeps the contract: all that it claims is right.
 
-    The levels are plugin, annotations, codegen, operators, runtime, models and package. The status is 1 where a case fails.
+    The levels are plugin, annotations, codegen, operators, runtime, models and package. The exit code is 1 where a case fails.
     """
     if importlib.util.find_spec("hypothesis") is None:
         raise InputError("the suite draws examples with Hypothesis", remedy='pip install "inlaid[conformance]"')
@@ -70,7 +71,7 @@ def conformance_command(target: str, path: Path | None, only: tuple[str, ...], e
     if path is not None:
         echo(f"wrote {', '.join(map(str, write_report(report, path)))}")
     if report.failures:
-        raise SystemExit(1)
+        raise SystemExit(ExitCode.CHECK_FAILED)
 
 
 def _show(report: Report) -> None:

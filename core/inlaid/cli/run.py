@@ -24,7 +24,7 @@ from inlaid.cli.common import (
     seed_option,
     target_option,
 )
-from inlaid.errors import InputError, KernelFault
+from inlaid.errors import CheckFailed, InputError
 from inlaid.runtime.example import PYTHON
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
@@ -114,7 +114,7 @@ def _roofline(profile: Profile, title: str) -> str:
 
 def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, arrays: dict[str, Any]) -> int:
     """Compare regions with the reference, and print those that differ at all, the worst first: how many runs of them agree. Raises
-    `KernelFault` where one differs by more than is allowed, with the inputs of the worst saved beside."""
+    `CheckFailed` where one differs by more than is allowed, with the inputs of the worst saved beside."""
     import inlaid
     from inlaid.driver.shadow import shadow
     from inlaid.settings import Settings
@@ -130,7 +130,7 @@ def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precisi
     found.difference.save(path)
     wrong = sum(region.difference is not None for region in found.regions)
     others = f"; {wrong} of {len(found.regions)} regions differ, and this is the worst" if wrong > 1 else ""
-    raise KernelFault(f"{found.difference}{others}", remedy=f"the inputs are in {path}")
+    raise CheckFailed(f"{found.difference}{others}", remedy=f"the inputs are in {path}")
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:
