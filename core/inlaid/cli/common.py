@@ -24,6 +24,8 @@ from inlaid.runtime.example import example_inputs
 from inlaid.runtime.executable import Executable
 
 Report = Callable[[str, int, int], None]
+PACKAGE = ".inlaid"
+"""Suffix of packages."""
 _SIZE = re.compile(r"[0-9]{1,19}")  # as many digits as 64-bit integers have
 
 
@@ -168,7 +170,7 @@ def warnings_told() -> Iterator[list[warnings.WarningMessage]]:
 
 def is_package(model: Path) -> bool:
     """Whether a file is a package by its name."""
-    return model.suffix == ".inlaid"
+    return model.suffix == PACKAGE
 
 
 def refuse_given(model: Path, *parameters: str) -> None:
