@@ -10,12 +10,14 @@ from typing import NoReturn
 from inlaid.cli.text import printable
 
 DEBUG = "--debug"
+JSON = "--json"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of `inlaid`: run a command (that of the process, where none is given) and exit.
 
-    An error is one line on standard error and an `ExitCode`. `--debug`, anywhere on the line, shows tracebacks besides.
+    An error is one line on standard error and an `ExitCode`; with `--json` an object on standard output, too. `--debug`, anywhere
+    on the line, shows tracebacks besides.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run([item for item in given if item != DEBUG], debug=DEBUG in given))
@@ -39,17 +41,22 @@ def _run(arguments: list[str], debug: bool) -> int:
         sys.stderr.close()
         return ExitCode.INPUT
     except Exception as error:
-        return _report(error, debug)
+        return _report(error, debug, as_json=JSON in arguments)
 
 
-def _report(error: Exception, debug: bool) -> int:
-    """Print an error as one line on standard error, after its traceback where that is asked for; its exit code."""
+def _report(error: Exception, debug: bool, as_json: bool) -> int:
+    """Print an error as one line on standard error, after its traceback where that is asked for, and as JSON on standard output
+    where a program reads; its exit code."""
     from inlaid.cli.exit_codes import exit_code_of
+    from inlaid.cli.json_output import error_json, print_json
 
+    code, message = exit_code_of(error), " ".join(_words(error, debug).split())
     if debug:
         print(printable(traceback.format_exc()), end="", file=sys.stderr)
-    print(printable(f"inlaid: {' '.join(_words(error, debug).split())}"), file=sys.stderr)
-    return exit_code_of(error)
+    print(printable(f"inlaid: {message}"), file=sys.stderr)
+    if as_json:
+        print_json(error_json(error, message, code, code.label))
+    return code
 
 
 def _words(error: Exception, debug: bool) -> str:

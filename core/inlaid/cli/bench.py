@@ -19,13 +19,13 @@ from inlaid.cli.common import (
     make_inputs,
     model_argument,
     precision_option,
-    print_json,
     progress_bar,
     refuse_given,
     seed_option,
     target_option,
 )
 from inlaid.cli.contest import PEERS, Contest, Result, Timing, compete, with_threads
+from inlaid.cli.json_output import print_json
 
 
 def _names(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:

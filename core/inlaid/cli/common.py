@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 import zipfile
@@ -239,8 +238,3 @@ def make_inputs(
 def echo(text: str) -> None:
     """A line or more on standard output, with nothing in it that a terminal acts on."""
     click.echo(printable(text))
-
-
-def print_json(value: object) -> None:
-    """JSON on standard output."""
-    click.echo(json.dumps(value, indent=2))

@@ -19,12 +19,12 @@ from inlaid.cli.common import (
     model_argument,
     placement_option,
     precision_option,
-    print_json,
     progress_bar,
     refuse_package,
     target_option,
     warnings_told,
 )
+from inlaid.cli.json_output import print_json
 from inlaid.cli.quantize import Quantizer, chosen, quantize_options
 from inlaid.errors import FallbackWarning, InputError
 from inlaid.runtime.output import check_output

@@ -14,11 +14,11 @@ from inlaid.cli.common import (
     model_argument,
     placement_option,
     precision_option,
-    print_json,
     refuse_package,
     target_option,
     warnings_told,
 )
+from inlaid.cli.json_output import print_json
 from inlaid.runtime.output import check_output
 
 if TYPE_CHECKING:

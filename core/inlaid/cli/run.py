@@ -20,10 +20,10 @@ from inlaid.cli.common import (
     make_inputs,
     model_argument,
     precision_option,
-    print_json,
     seed_option,
     target_option,
 )
+from inlaid.cli.json_output import print_json
 from inlaid.errors import CheckFailed, InputError
 from inlaid.runtime.example import PYTHON
 from inlaid.runtime.executable import Executable
@@ -155,7 +155,12 @@ def _save(path: Path, results: dict[str, Any]) -> None:
 def _summary(value: Any) -> dict[str, Any]:
     if not isinstance(value, np.ndarray):
         return {"type": type(value).__name__, "value": repr(value)[:200]}
-    return {"dtype": value.dtype.name, "shape": list(value.shape), "first": [str(item) for item in value.reshape(-1)[:8]]}
+    return {"dtype": value.dtype.name, "shape": list(value.shape), "first": [_plain(item) for item in value.reshape(-1)[:8]]}
+
+
+def _plain(element: Any) -> Any:
+    """An element as JSON has it: a number or a truth value, and of strings the text."""
+    return element.item() if isinstance(element, np.generic) else str(element)
 
 
 def _words(value: Any) -> str:
