@@ -186,5 +186,9 @@ class DonationWarning(InlaidWarning):
     """No output takes over the buffer of a donated input."""
 
 
+class DefaultTargetWarning(InlaidWarning):
+    """No target is given, and the usual one cannot run here: the slow reference target is taken."""
+
+
 class FallbackWarning(InlaidWarning):
     """A region could not be compiled by its target's plugin, and went to other targets."""

@@ -13,6 +13,7 @@ from inlaid.artifact import TensorSpec
 from inlaid.cli.common import (
     dims_option,
     echo,
+    given_or_default,
     inputs_option,
     is_package,
     json_option,
@@ -68,7 +69,7 @@ def bench_command(
     refuse_given(model, "targets", "dims", "precision")
     if threads and is_package(model):
         raise click.UsageError(f"{model} runs on the threads that it was compiled for: leave --threads out")
-    targets, threads = with_threads(targets, threads, default_registry())
+    targets, threads = with_threads(given_or_default(targets), threads, default_registry())
     specs = _inputs_of(model, dims)
     made = make_inputs(specs, inputs, seed)
     arrays = {spec.name: made[spec.name] for spec in specs}

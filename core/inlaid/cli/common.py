@@ -61,12 +61,21 @@ def target_option() -> Callable[[Any], Any]:
         "--targets",
         "targets",
         multiple=True,
-        default=("x86",),
-        show_default=True,
         callback=parse_targets,
         metavar="TARGET",
-        help="Target, such as x86 or x86:threads=1. Several, in order of priority: separate by commas or repeat.",
+        help="Target, such as x86 or x86:threads=1. Several, in order of priority: separate by commas or repeat. Default: x86, or "
+        "reference where that is not installed.",
     )
+
+
+def given_or_default(targets: tuple[str, ...]) -> tuple[str, ...]:
+    """The targets of the command line, or the default ones, with a word on standard error where those are slow."""
+    from inlaid.api import default_targets
+
+    if targets:
+        return targets
+    with warnings_told():
+        return default_targets()
 
 
 dims_option = click.option(
@@ -205,7 +214,7 @@ def executable_of(
     import inlaid
 
     with progress_bar(quiet) as report:
-        return inlaid.compile(model, targets, dims=dims, progress=report, precision=precision, devices=devices)
+        return inlaid.compile(model, given_or_default(targets), dims=dims, progress=report, precision=precision, devices=devices)
 
 
 def make_inputs(

@@ -14,6 +14,7 @@ from inlaid.cli.common import (
     Report,
     dims_option,
     echo,
+    given_or_default,
     json_option,
     lock_option,
     model_argument,
@@ -94,6 +95,7 @@ def compile_command(
     from inlaid.settings import Settings
 
     refuse_package(model)
+    targets = given_or_default(targets)
     path = Path(output) if output else Path(model.name).with_suffix(PACKAGE)
     folder = output is not None and path.suffix != PACKAGE and _writes_folders(targets)
     if not folder:

@@ -14,6 +14,7 @@ from inlaid.cli.common import (
     dims_option,
     echo,
     executable_of,
+    given_or_default,
     inputs_option,
     is_package,
     json_option,
@@ -81,7 +82,7 @@ def run_command(
     arrays = make_inputs(executable.inputs, inputs, seed, dims)
     results = executable.run(arrays)
     if shadowed:
-        compared = _shadow(model, targets, dims, precision, arrays)
+        compared = _shadow(model, given_or_default(targets), dims, precision, arrays)
         runs = "1 run is" if compared == 1 else f"{compared} runs are"
         click.echo(f"every region agrees with the reference: {runs} compared", err=as_json)
     if output is not None:

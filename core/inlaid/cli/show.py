@@ -7,7 +7,16 @@ from typing import Any, Literal
 
 import click
 
-from inlaid.cli.common import dims_option, echo, json_option, model_argument, precision_option, refuse_package, target_option
+from inlaid.cli.common import (
+    dims_option,
+    echo,
+    given_or_default,
+    json_option,
+    model_argument,
+    precision_option,
+    refuse_package,
+    target_option,
+)
 from inlaid.cli.json_output import print_json
 
 
@@ -44,7 +53,7 @@ def show_command(
         from inlaid.driver import after_step
         from inlaid.settings import Settings
 
-        found = after_step(module, targets, after, settings=Settings(precision=precision))
+        found = after_step(module, given_or_default(targets), after, settings=Settings(precision=precision))
         kernels, module = (found, module) if isinstance(found, tuple) else ((), found)
     if kernels:
         from inlaid.tensor.text import show as show_kernel
