@@ -360,6 +360,8 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("compile"), "Missing argument", "MODEL")
     wrong(run("compile", "small.onnx", "--fast"), "No such option", "--fast")
     wrong(run("run", "small.onnx", "--dim", "batch"), "'batch' is not NAME=SIZE")
+    for size in ("0", "0:0"):
+        wrong(run("run", "open.onnx", "--dim", f"batch={size}"), f"the size of dimension 'batch' must be >= 1, got {size}")
     for size in ("-1", "²", "1:", ":1", "9" * 5000):
         wrong(run("run", "small.onnx", "--dim", f"batch={size}"), "is not NAME=SIZE")
     wrong(run("run", "small.onnx", "-o", "a", "--trace", "a"), "expected a file for each of --output, --trace and --roofline")

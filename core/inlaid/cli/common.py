@@ -38,6 +38,8 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
             raise click.BadParameter(f"{value!r} is not NAME=SIZE or NAME=LEAST:GREATEST")
         if name in dims:
             raise click.BadParameter(f"dimension {name!r} is given twice")
+        if int(high if colon else low) == 0:
+            raise click.BadParameter(f"the size of dimension {name!r} must be >= 1, got {size}")
         dims[name] = (int(low), int(high)) if colon else int(low)
     return dims
 
