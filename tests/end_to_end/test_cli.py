@@ -381,7 +381,7 @@ def test_wrong_usage(run: Run) -> None:
 
 def test_wrong_models(run: Run) -> None:
     wrong(run("compile", "nowhere.onnx"), "nowhere.onnx", "does not exist")
-    wrong(run("compile", "."), "is a directory")
+    wrong(run("compile", "."), ". is a folder", "give a file in it: ")
     for name in ("cut.onnx", "empty.onnx", "text.onnx"):
         wrong(run("compile", name), name)
         wrong(run("show", name), name)

@@ -139,7 +139,7 @@ lock_option = click.option(
 )
 seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+model_argument = click.argument("model", type=click.Path(exists=True, path_type=Path))
 
 
 @contextmanager

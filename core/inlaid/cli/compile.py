@@ -96,7 +96,7 @@ def compile_command(
 
     refuse_package(model)
     targets = given_or_default(targets)
-    path = Path(output) if output else Path(model.name).with_suffix(PACKAGE)
+    path = Path(output) if output else Path(f"{model.stem}{PACKAGE}")
     folder = output is not None and path.suffix != PACKAGE and _writes_folders(targets)
     if not folder:
         _check_package(output, path, model)
