@@ -8,9 +8,10 @@ the classes, whose `type` argument they work out. All operators are pure.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -33,8 +34,96 @@ class Expr:
     type: Type
     span: Span | None
 
+    __array_ufunc__ = None  # an array on the left of an operator leaves the operation to the expression
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.type!r}>"
+
+    def __add__(self, other: Operand) -> Call:
+        return _apply("add", self, other)
+
+    def __radd__(self, other: Operand) -> Call:
+        return _apply("add", other, self)
+
+    def __sub__(self, other: Operand) -> Call:
+        return _apply("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Call:
+        return _apply("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Call:
+        return _apply("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Call:
+        return _apply("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Call:
+        return _apply("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Call:
+        return _apply("div", other, self)
+
+    def __mod__(self, other: Operand) -> Call:
+        return _apply("mod", self, other)
+
+    def __rmod__(self, other: Operand) -> Call:
+        return _apply("mod", other, self)
+
+    def __pow__(self, other: Operand) -> Call:
+        return _apply("pow", self, other)
+
+    def __rpow__(self, other: Operand) -> Call:
+        return _apply("pow", other, self)
+
+    def __matmul__(self, other: Operand) -> Call:
+        return _apply("matmul", self, other)
+
+    def __rmatmul__(self, other: Operand) -> Call:
+        return _apply("matmul", other, self)
+
+    def __neg__(self) -> Call:
+        return _apply("neg", self)
+
+    def __abs__(self) -> Call:
+        return _apply("abs", self)
+
+    def __lt__(self, other: Any) -> Call:
+        return _apply("less", self, other)
+
+    def __gt__(self, other: Any) -> Call:
+        return _apply("less", other, self)
+
+    def __le__(self, other: Any) -> Call:
+        return _apply("less_equal", self, other)
+
+    def __ge__(self, other: Any) -> Call:
+        return _apply("less_equal", other, self)
+
+    def __getitem__(self, key: Any) -> Expr:
+        """Elements of a tensor by integers, slices, `None` for a new axis, `...`, or one integer tensor, as in numpy; or a field
+        of a tuple. Raises `TypeInferenceError`."""
+        item: Expr = _operators().subscript(self, key)
+        return item
+
+    def __iter__(self) -> Iterator[Expr]:
+        """The fields of a tuple, such as the values and indices of `topk`. Raises TypeError for a tensor."""
+        if not isinstance(self.type, TupleType):
+            raise TypeError(f"expected a tuple to iterate over, got a value of type {self.type!r}: cut it with inlaid.ops.split")
+        return iter([tuple_item(self, index) for index in range(len(self.type.fields))])
+
+
+Operand = Union["Expr", int, float, list[Any], np.ndarray[Any, Any]]
+"""An expression, or a number or an array that stands for a constant."""
+
+
+def _operators() -> Any:
+    # Operators are a layer above expressions. They are imported when the first expression is written with one.
+    return importlib.import_module("inlaid.ops")
+
+
+def _apply(name: str, *operands: Operand) -> Call:
+    made: Call = _operators().TABLE[name](*operands)
+    return made
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -184,9 +273,9 @@ class Module:
         return self.functions["main"]
 
 
-def var(name: str, type_: Type, span: Span | None = None) -> Var:
-    """A fresh variable."""
-    return Var(type_, span, name)
+def var(name: str, type_: Type | Sequence[Dim | str], span: Span | None = None, dtype: str = "float32") -> Var:
+    """A fresh variable, of a type; or of a tensor type with a shape and a `dtype`, where a string is a symbolic dimension."""
+    return Var(type_ if isinstance(type_, Type) else TensorType(type_, dtype), span, name)
 
 
 def constant(value: Any, dtype: str | None = None, span: Span | None = None) -> Constant:
@@ -251,12 +340,22 @@ def tuple_(fields: Iterable[Expr], span: Span | None = None) -> Tuple:
 
 
 def tuple_item(value: Expr, index: int, span: Span | None = None) -> Expr:
-    """One field of a tuple value; of a `Tuple` expression, the field itself."""
+    """One field of a tuple value; of a `Tuple` expression, the field itself. Raises `TypeInferenceError` for a value that is no
+    tuple, or an index out of range."""
+    if not isinstance(value.type, TupleType):
+        raise _wrong_field(value, span, f"expected a tuple to take field {index} of, got a value of type {value.type!r}")
+    if not 0 <= index < len(value.type.fields):
+        raise _wrong_field(
+            value, span, f"expected a field of {value.type!r}, which has {len(value.type.fields)}, got field {index}"
+        )
     if isinstance(value, Tuple):
         return value.fields[index]
-    if not isinstance(value.type, TupleType) or not 0 <= index < len(value.type.fields):
-        raise TypeInferenceError(f"a value of type {value.type!r} has no field {index}", node=str(span or ""))
     return TupleItem(value.type.fields[index], span or value.span, value, index)
+
+
+def _wrong_field(value: Expr, span: Span | None, problem: str) -> TypeInferenceError:
+    operator = value.callee.name if isinstance(value, Call) and isinstance(value.callee, Operator) else None
+    return TypeInferenceError(problem, operator=operator, node=str(span or value.span or ""), remedy="count fields from 0")
 
 
 def function(
