@@ -80,7 +80,7 @@ def compile(
     it becomes the output; `DonationWarning` names those of which no output makes use. `devices` gives the device number for kinds
     of target, or for targets, as of `inlaid.runtime.load`. What was compiled before from an equal file in an equal way is taken
     from the user's cache, unless `cache` is off. Raises `ModelImportError`,
-    `TargetError` or `CompileError`, and `InputError` for arguments of a wrong kind.
+    `TargetError` or `CompileError`, `InputError` for arguments of a wrong kind, and `VerifyError` for a module that is malformed.
     """
     if isinstance(donate, str):
         raise InputError(f"donate takes a sequence of names, got {donate!r}", remedy=f"give [{donate!r}]")
@@ -350,9 +350,12 @@ def _target(target: Any) -> str:
 
 def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
     from inlaid.graph.ir import Function, Module
+    from inlaid.graph.verify import verify_model
 
     if not isinstance(model, (Module, Function)):
         return load(model, dims)
     if dims:
         raise InputError("dims applies to a model that is loaded, not to a module", remedy="give dims to inlaid.load")
-    return model if isinstance(model, Module) else Module({"main": model})
+    module = model if isinstance(model, Module) else Module({"main": model})
+    verify_model(module)
+    return module

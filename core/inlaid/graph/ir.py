@@ -274,7 +274,10 @@ class Module:
 
 
 def var(name: str, type_: Type | Sequence[Dim | str], span: Span | None = None, dtype: str = "float32") -> Var:
-    """A fresh variable, of a type; or of a tensor type with a shape and a `dtype`, where a string is a symbolic dimension."""
+    """A fresh variable, of a type; or of a tensor type with a shape and a `dtype`, where a string is a symbolic dimension. Raises
+    `TypeInferenceError` for other objects."""
+    if not isinstance(type_, (Type, tuple, list)):
+        raise TypeInferenceError(f"expected a type or a shape for %{name}, got {type_!r}", remedy=f'inlaid.var("{name}", (2, 3))')
     return Var(type_ if isinstance(type_, Type) else TensorType(type_, dtype), span, name)
 
 
@@ -296,6 +299,7 @@ def constant(value: Any, dtype: str | None = None, span: Span | None = None) -> 
 def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = None, span: Span | None = None) -> Call:
     """An application. Raises `TypeInferenceError` where the arguments do not fit."""
     args = tuple(args)
+    _check_expressions(args, "argument")
     attrs = attrs if attrs is not None else callee.attrs() if isinstance(callee, Operator) else Attrs()
     types = tuple(arg.type for arg in args)
     if isinstance(callee, Operator):
@@ -303,6 +307,14 @@ def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = No
     if not isinstance(callee.type, FunctionType):
         raise TypeInferenceError(f"only a function can be called, not a value of type {callee.type!r}", node=str(span or ""))
     return Call(instantiate(callee.type, types, span, own_sizes(callee)), span, callee, args, attrs)
+
+
+def _check_expressions(values: tuple[Any, ...], what: str) -> None:
+    for place, value in enumerate(values):
+        if not isinstance(value, Expr):
+            raise TypeInferenceError(
+                f"{what} {place} must be an expression, got {type(value).__name__}", remedy="make constants with inlaid.constant"
+            )
 
 
 def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
@@ -334,8 +346,9 @@ def existential(size: arith.Expr) -> bool:
 
 
 def tuple_(fields: Iterable[Expr], span: Span | None = None) -> Tuple:
-    """Several values as one."""
+    """Several values as one. Raises `TypeInferenceError` for fields that are no expressions."""
     fields = tuple(fields)
+    _check_expressions(fields, "field")
     return Tuple(TupleType(tuple(item.type for item in fields)), span, fields)
 
 
@@ -359,14 +372,19 @@ def _wrong_field(value: Expr, span: Span | None, problem: str) -> TypeInferenceE
 
 
 def function(
-    params: Iterable[Var],
+    params: Iterable[Var] | Var,
     body: Expr,
     attrs: tuple[tuple[str, str], ...] = (),
     result: Type | None = None,
     span: Span | None = None,
 ) -> Function:
-    """A function. `result` declares the result type, which the body's must fit (recursive functions need it)."""
-    params = tuple(params)
+    """A function of parameters, or of one. `result` declares the result type, which the body's must fit (recursive functions need
+    it). Raises `TypeInferenceError`."""
+    params = (params,) if isinstance(params, Var) else tuple(params)
+    _check_expressions((body,), "body")
+    wrong = [param for param in params if not isinstance(param, Var)]
+    if wrong:
+        raise TypeInferenceError(f"parameters must be variables, got {wrong[0]!r}", remedy="make them with inlaid.var")
     if result is not None:
         unify(result, body.type, span)
     type_ = FunctionType(tuple(param.type for param in params), body.type if result is None else result)
