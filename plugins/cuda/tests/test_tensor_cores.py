@@ -26,7 +26,7 @@ from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.nvrtc import INSTALL, nvrtc
 from inlaid_cuda.options import CudaOptions
-from inlaid_cuda.tensor_cores.copies import WAIT, copy_asynchronously
+from inlaid_cuda.tensor_cores.copies import copy_asynchronously
 from inlaid_cuda.tensor_cores.instructions import has_copies, intrinsics_of
 from inlaid_cuda.tensor_cores.product import TensorCoreRule
 from inlaid_cuda.tensor_cores.tiles import Fetch, rank_tilings
@@ -168,7 +168,7 @@ def test_vectors_are_copied_asynchronously():
     assert names_of(program) >= {"cuda.copy.float16.8", "cuda.product.float16.float16"}
     (made,) = split_launches(program, ABLE.scopes).kernels.values()
     lines = [line.strip() for line in print_thread_kernel(ThreadKernel("k", made, 0), DIALECT).text.splitlines()]
-    assert all(lines[at - 1] == f"{WAIT};" for at, line in enumerate(lines) if line == "__syncthreads();")
+    assert all(lines[at - 1] == "inlaid_await_copies<0>();" for at, line in enumerate(lines) if line == "__syncthreads();")
     assert not any(name.startswith("cuda.copy") for name in names_of(copy_asynchronously(plainly_shared())))
 
 

@@ -21,11 +21,11 @@ from inlaid_cuda.capabilities import REGISTERS, THREAD_REGISTERS, capabilities
 from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.options import CudaOptions
-from inlaid_cuda.tensor_cores.copies import WAIT, copy_asynchronously
+from inlaid_cuda.tensor_cores.copies import copy_asynchronously
 from inlaid_cuda.tensor_cores.instructions import intrinsics_of
 from inlaid_cuda.tensor_cores.tiles import Fetch, WarpgroupTiling, rank_warpgroup_tilings
 from inlaid_cuda.tensor_cores.warpgroups import WarpgroupRule
-from inlaid_cuda.tensor_cores.wgmma import FENCE
+
 
 from .host import EveryOrder
 from .test_tensor_cores import TOTALS, compiler_for, names_of
@@ -150,7 +150,7 @@ def test_writes_are_visible_to_the_async_proxy_before_each_barrier():
     text = printed(scheduled(product(4096, 4096, 4096, "float16", contiguous="kn"), WarpgroupRule())).text
     lines = [line.strip() for line in text.splitlines()]
     barriers = [at for at, line in enumerate(lines) if line == "__syncthreads();"]
-    assert barriers and all(lines[at - 2 : at] == [f"{WAIT};", f"{FENCE};"] for at in barriers)
+    assert barriers and all(lines[at - 2 : at] == ["inlaid_await_copies<0>();", "inlaid_fence_async_proxy();"] for at in barriers)
 
 
 def residual(y):
@@ -186,7 +186,7 @@ def test_compiled_kernels_hold_the_instructions_and_spill_nothing(of, contiguous
 @pytest.mark.usefixtures("host_compiler")
 @pytest.mark.parametrize(("helper", "right", "wrong"), [
     ("inlaid_wgmma_operand", "leading >> 4 << 16 | stride >> 4 << 32", "stride >> 4 << 16 | leading >> 4 << 32"),
-    ("inlaid_wgmma_operand", "2 * pitch", "pitch"),
+    ("inlaid_wgmma_operand", "2 * pitch)", "pitch)"),
     ("inlaid_wgmma_operand", "32 / bytes * 16", "16 / bytes * 16"),
     ("inlaid_wgmma_store", "__syncthreads();", ""),
 ])  # fmt: skip

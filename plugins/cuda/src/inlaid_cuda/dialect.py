@@ -10,10 +10,10 @@ from math import prod
 
 from inlaid.codegen.c import C_TYPES, c_type
 from inlaid.codegen.c_statements import Emitter
+from inlaid.tensor import ir
 from inlaid.types import DType
 from inlaid_cuda.capabilities import ACCUMULATORS, FRAGMENT, WARP, WARPGROUP
-from inlaid_cuda.tensor_cores import wgmma
-from inlaid_cuda.tensor_cores.copies import COPIES, WAIT
+from inlaid_cuda.tensor_cores import waits
 from inlaid_cuda.tensor_cores.instructions import emitters, functions
 
 _LANES = (2, 4, 8, 16)
@@ -55,7 +55,7 @@ inline int inlaid_clz64(uint64_t a) { return a == 0 ? 64 : __builtin_clzll(a); }
 #define NAN __int_as_float(0x7fc00000)
 #define inlaid_popcount64 __popcll
 #define inlaid_clz64 __clzll
-#define INLAID_LAUNCHED(type, name) alignas(16) extern __shared__ type name[]
+#define INLAID_LAUNCHED(type, name) alignas(1024) extern __shared__ type name[]
 #endif
 #define _Bool bool
 #define restrict __restrict__
@@ -258,7 +258,6 @@ class CudaDialect:
     words = frozenset(_WORDS.split())
     lanes: tuple[int, ...] = _LANES
     emitters: Mapping[str, Emitter] = emitters()
-    asynchronous: Mapping[str, str] = {**dict.fromkeys(COPIES, WAIT), **wgmma.asynchronous()}  # in the order of calls
     dealt: Mapping[str, int] = {FRAGMENT: WARP, ACCUMULATORS: WARPGROUP}
     helpers: Mapping[str, str] = {
         f"{name}x{lanes}": f"typedef inlaid_vector<{kind}, {lanes}> {name}x{lanes};"
@@ -271,6 +270,15 @@ class CudaDialect:
     static_shared = 48 << 10
     barrier = "__syncthreads()"
 
+    def with_waits(self, program: ir.LoopProgram) -> ir.LoopProgram:
+        return waits.with_waits(program)
+
+    def descriptor(self, stmt: ir.Intrinsic) -> str:
+        return ""
+
+    def descriptor_parameter(self, name: str) -> str:
+        return f"const __grid_constant__ inlaid_tensor_map {name}"
+
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
         # Without a minimum of one block per multiprocessor, the assembler spills registers for a higher occupancy.
         bounds = "" if threads is None else f" __launch_bounds__({prod(threads)}, 1)"
@@ -282,7 +290,8 @@ class CudaDialect:
     def shared_array(self, kind: str, name: str, count: int) -> str:
         if not count:
             return f"INLAID_LAUNCHED({kind}, {name});"
-        return f"alignas(16) __shared__ {kind} {name}[{count}];"
+        # Tiles of tensor maps are swizzled within 1,024 bytes.
+        return f"alignas({1024 if count >= 1024 else 16}) __shared__ {kind} {name}[{count}];"
 
     def vector(self, of: DType, lanes: int) -> str:
         return f"{of.name}x{lanes}"
