@@ -41,8 +41,8 @@ class ThreadRegion:
         self, reports: Sequence[bool], shared: Sequence[int] = (), descriptors: Sequence[tuple[Descriptor, ...]] = ()
     ) -> LaunchPlan:
         """The plan, completed by whether each kernel reports bad indices, its bytes of dynamic shared memory and descriptors."""
-        given = {"shared": tuple(shared) if any(shared) else (), "descriptors": tuple(descriptors) if any(descriptors) else ()}
-        return replace(self.plan, reports=tuple(reports), **given)
+        bytes_, described = tuple(shared) if any(shared) else (), tuple(descriptors) if any(descriptors) else ()
+        return replace(self.plan, reports=tuple(reports), shared=bytes_, descriptors=described)
 
 
 def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:

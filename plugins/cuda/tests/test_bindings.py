@@ -16,6 +16,7 @@ SOURCE = Path(__file__).with_name("fake_driver.c")
 DEVICE = """
 import numpy as np
 from inlaid_cuda.bindings import SystemDriver
+from inlaid_cuda.driver import TensorMap
 driver = SystemDriver()
 context = driver.open(0)
 stream = context.stream()
@@ -69,6 +70,8 @@ start, end = context.event(timed=True), context.event()
 context.record(start, stream)
 context.await_event(stream, end)
 context.synchronise_event(start)
+encoded = context.tensor_map(TensorMap(2, (40, 30, 20), (80, 2400), (8, 16, 1)), memory)
+print(encoded == bytes([7]) * 128, context.prepare(function, (1, 1, 1), (1, 1, 1), [memory, encoded, -1]).held.pointers[1] % 64)
 print(context.elapsed(start, end), context.page_locked(100), context.page_locked(memory))
 for destroy, handle in ((context.destroy_event, start), (context.destroy_event, end), (context.destroy_graph, graph)):
     destroy(handle)
@@ -96,6 +99,8 @@ print(ctypes.string_at(int(cuda.cuCtxGetCurrent()[1])))  # what was current befo
         "event 0",
         "event 2",
         "wait",
+        "map 1 3, 40 30, 80 2400 / 0 3 / 8 1",  # CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_128B
+        "True 0",
         "0.25 False True",
         "unload",
         "trim 0",
@@ -145,3 +150,11 @@ def test_a_driver_that_cannot_be_used_says_so_in_one_line(library, devices, fail
 def test_two_devices(library):
     listed = "device 0: Fake 0 (sm_86, 1024 MiB); device 1: Fake 1 (sm_86, 1024 MiB)"
     assert run(library, PROBE, 2) == [str(DeviceStatus(True, listed))]
+
+
+def test_a_tensor_map_that_the_driver_refuses(library):
+    script = (
+        f"{DEVICE}\nfrom inlaid_cuda.driver import DriverError\ntry: context.tensor_map(TensorMap(2, (8, 8), (16,), (8, 8)), 8)\n"
+    )
+    (*_, last) = run(library, f"{script}except DriverError as error: print(error)")
+    assert last == "cuTensorMapEncodeTiled: CUDA_ERROR_OTHER (on purpose)"

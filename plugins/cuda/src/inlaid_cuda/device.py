@@ -30,6 +30,8 @@ ALIGNMENT = 64
 """Required alignment of tensors of other libraries in bytes."""
 _STAGED = 1 << 16
 """Largest page-locked upload in bytes that is staged even if the queue is idle: a host copy is faster than a wait."""
+_MAPS = 1024
+"""Encoded tensor maps that are cached, by tensor, box and address."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
@@ -96,6 +98,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         memory = context.facts.memory
         super().__init__(name, memory if limit is None else min(limit, memory))
         self.context, self.facts = context, context.facts
+        self.tensor_map = functools.lru_cache(maxsize=_MAPS)(context.tensor_map)
         self._spare_events: list[int] = []
         self._exchange: Queue | None = None
 

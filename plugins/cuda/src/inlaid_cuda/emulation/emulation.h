@@ -342,9 +342,16 @@ struct Copy {
 static Copy copies[kMostThreads][kMostCopies];
 static unsigned pending[kMostThreads], groups[kMostThreads]; // copies of a thread, and groups that it has ended
 
+static const char *failure; // of the kernel: set by a thread, which then waits for the end of the block
+
+__attribute__((noinline, unused)) static void fail(const char *text) {
+    failure = text;
+    for (;;) wait(State::transfer, 0);
+}
+
 inline void copy(const void *from, void *to, unsigned bytes) {
     unsigned thread = current - threads;
-    if (pending[thread] == kMostCopies) __builtin_trap();
+    if (pending[thread] == kMostCopies) fail("too many pending copies");
     copies[thread][pending[thread]++] = {from, to, bytes, groups[thread]};
     __builtin_memset(to, 0xff, bytes);
 }
@@ -363,7 +370,7 @@ inline void await_copies(unsigned left) {
     pending[thread] = kept;
 }
 
-// A tensor map; `driver.TensorMapBits` mirrors it. Dimensions from the innermost outwards.
+// A tensor map; `build._TensorMap` mirrors it. Dimensions from the innermost outwards.
 struct TensorMap {
     unsigned long address;
     unsigned rank, element_bytes, swizzle; // swizzle as CUtensorMapSwizzle: 0 none, 3 128 bytes
@@ -399,15 +406,15 @@ inline void start_barrier(void *barrier, unsigned count) {
     changes++;
 }
 
-// Whether a barrier was initialised; poison was not.
+// Fails unless a barrier was initialised, which poison was not.
 inline TransferBarrier *valid(void *barrier) {
-    if (((TransferBarrier *)barrier)->valid != 0x5a) __builtin_trap();
+    if (((TransferBarrier *)barrier)->valid != 0x5a) fail("a transfer barrier is not initialised");
     return (TransferBarrier *)barrier;
 }
 
 inline void arrive(void *barrier, int bytes) {
     TransferBarrier *to = valid(barrier);
-    if (!to->arrivals) __builtin_trap();
+    if (!to->arrivals) fail("a transfer barrier gets more arrivals than it expects");
     to->arrivals--;
     to->bytes += bytes;
     advance(to);
@@ -435,9 +442,9 @@ template <class Run> inline void each_element(const Transfer &transfer, Run run)
 }
 
 inline void transfer(const void *map, void *to, void *barrier, const int *at) {
-    if (transferring == kMostTransfers || (unsigned long)to % 128) __builtin_trap();
+    if (transferring == kMostTransfers || (unsigned long)to % 1024) fail("expected few transfers, to multiples of 1024 bytes");
     Transfer &made = transfers[transferring++] = {valid(barrier), (const TensorMap *)map, (unsigned char *)to, {}};
-    if (made.map->swizzle != 0 && made.map->swizzle != 3) __builtin_trap();
+    if (made.map->swizzle != 0 && made.map->swizzle != 3) fail("unknown swizzle mode of a tensor map");
     for (unsigned axis = 0; axis < made.map->rank; axis++) made.at[axis] = at[axis];
     each_element(made, [](void *to, bool, const void *, unsigned bytes) { __builtin_memset(to, 0xff, bytes); });
 }
@@ -551,12 +558,13 @@ static int run_block(unsigned count, unsigned long &seed) {
             spare[spares++] = thread.stack;
             live--;
         }
-        if (!live && !transferring) return 0;
-        if (!live) {
-            snprintf(request->message, sizeof request->message, "block (%u, %u, %u) ends with %u pending transfers", blockIdx.x, blockIdx.y,
-                     blockIdx.z, transferring);
+        if (!live && transferring) failure = "it ends with pending transfers";
+        if (failure) {
+            snprintf(request->message, sizeof request->message, "block (%u, %u, %u): %s", blockIdx.x, blockIdx.y, blockIdx.z, failure);
+            failure = nullptr;
             return 1;
         }
+        if (!live) return 0;
         bool found = false, met = true;
         for (unsigned i = 0; i < count && changes != before; i++)
             if (threads[i].state == State::transfer) threads[i].state = State::ready, found = true;

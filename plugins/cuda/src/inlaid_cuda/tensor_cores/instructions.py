@@ -17,7 +17,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid_cuda.capabilities import SHARED, architecture
 from inlaid_cuda.options import DEFAULT, HOST, CudaOptions, compute_capability
-from inlaid_cuda.tensor_cores import copies, waits, wgmma
+from inlaid_cuda.tensor_cores import copies, tile_functions, waits, wgmma
 from inlaid_cuda.tensor_cores.products import LANES_AXIS, PRODUCTS, Product
 from inlaid_cuda.tensor_cores.unit import fragment_product, fragment_rows, fragment_sums, fragment_zero
 
@@ -81,7 +81,9 @@ def _intrinsics(products: Sequence[Product]) -> Iterator[TensorIntrin]:
 def emitters() -> Mapping[str, Emitter]:
     """How kernels call the instructions, by name."""
     fragments = {item.name: functools.partial(_call, _function(item.name)) for item in intrinsics(PRODUCTS)}
-    return {**fragments, **copies.emitters(), **wgmma.emitters(), **waits.emitters()}
+    return tile_functions.Emitters(
+        {**fragments, **copies.emitters(), **wgmma.emitters(), **waits.emitters(), **tile_functions.emitters()}
+    )
 
 
 def _function(name: str) -> str:
@@ -109,7 +111,8 @@ def functions() -> dict[str, str]:
     """The definitions of the functions, by names; later ones call earlier ones."""
     products = {_function(item.name): _product(item) for item in PRODUCTS}
     fragments = {"inlaid_multiplied": _MULTIPLIED, **_MOVES, **products}
-    return {"inlaid_shared_address": _ADDRESS, **fragments, **copies.FUNCTIONS, **waits.FUNCTIONS, **wgmma.functions()}
+    others = copies.FUNCTIONS | waits.FUNCTIONS | tile_functions.FUNCTIONS
+    return {"inlaid_shared_address": _ADDRESS, **fragments, **others, **wgmma.functions()}
 
 
 _ADDRESS = """\

@@ -8,7 +8,6 @@ fetches a tile several steps ahead, the newest groups stay pending.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from inlaid import arith
 from inlaid.codegen.c_statements import Emitter, Place
@@ -21,7 +20,7 @@ COPY, WGMMA = "cuda.copy.", "cuda.wgmma."
 """Beginnings of the names of copies, and of products that read shared memory which threads have written."""
 FENCE = "cuda.fence_async_proxy"
 _AWAIT = "cuda.await_copies"
-MOST_STAGES = 6
+MOST_STAGES = 4
 """Most tiles of an operand in shared memory."""
 
 
@@ -41,27 +40,29 @@ def with_waits(program: ir.LoopProgram) -> ir.LoopProgram:
     def waiting(pending: int) -> list[ir.Stmt]:
         return [*([ir.Intrinsic(f"{_AWAIT}.{pending}", ())] if copies else []), *fences]
 
-    def lowered(stmt: ir.Stmt, pending: int = 0) -> ir.Stmt | None:
+    loops = [stmt for stmt in ir.walk_stmts(program.body) if copies and isinstance(stmt, ir.For)]
+    pending = {loop.var: found for loop in loops if (found := _pending(loop))}
+    left = {_last(loop): pending[loop.var] for loop in loops if loop.var in pending}
+
+    def lowered(stmt: ir.Stmt) -> ir.Stmt | None:
         if isinstance(stmt, ir.Barrier):
-            return joined(*waiting(pending), stmt)
-        if isinstance(stmt, ir.For) and copies and (found := _pending(stmt)):
-            body = Rewriter(stmt=lambda inner: lowered(inner, found)).stmt(stmt.body)
-            return joined(replace(stmt, body=body), *waiting(0), ir.Barrier())
+            return joined(*waiting(left.get(stmt, 0)), stmt)
+        if isinstance(stmt, ir.For) and stmt.var in pending:
+            return joined(stmt, *waiting(0), ir.Barrier())
         return None
 
     return Rewriter(stmt=lowered).program(program)
 
 
 def _pending(loop: ir.For) -> int:
-    """Groups of copies that may be pending at the barrier which ends an iteration of a loop; 0 unless the loop has no other barrier,
-    copies to element (loop + d) % s of rings and accesses element loop % s otherwise.
+    """Groups of copies that may be pending at the barrier that ends an iteration of a loop. 0 unless the loop has no other barrier,
+    copies to element (loop + d) % s of rings, and accesses element loop % s otherwise.
 
     Copies from before the loop are complete, since a barrier precedes the first use. Of those in it, one group for each iteration,
     the next iteration uses that of d - 1 iterations ago.
     """
     barriers = [stmt for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Barrier)]
-    last = loop.body.stmts[-1] if isinstance(loop.body, ir.Seq) else loop.body
-    if loop.kind is not ir.ForKind.SERIAL or len(barriers) != 1 or last is not barriers[0]:
+    if loop.kind is not ir.ForKind.SERIAL or len(barriers) != 1 or _last(loop) is not barriers[0]:
         return 0
     found = [(stmt, region) for stmt in ir.walk_stmts(loop.body) for region, _ in accesses_of(stmt)]
     rings = {_target(stmt).buffer for stmt, _ in found if _is_copy(stmt)}
@@ -74,10 +75,14 @@ def _pending(loop: ir.For) -> int:
                 return 0
             written = _is_copy(stmt) or isinstance(stmt, ir.Store)
             distances = [d for d in range(1, size) if analyzer.equal(first, (loop.var + d) % size)] if written else []
-            if written and not distances or not written and not analyzer.equal(first, loop.var % size):
+            if (written and not distances) or (not written and not analyzer.equal(first, loop.var % size)):
                 return 0
             ahead.update(distances)
     return min(ahead, default=1) - 1
+
+
+def _last(loop: ir.For) -> ir.Stmt:
+    return loop.body.stmts[-1] if isinstance(loop.body, ir.Seq) else loop.body
 
 
 def _is_copy(stmt: ir.Stmt) -> bool:

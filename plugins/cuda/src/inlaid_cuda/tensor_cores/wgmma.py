@@ -199,8 +199,9 @@ inline uint64_t inlaid_wgmma_swizzled_descriptor(uint32_t address, int pitch, bo
 // The descriptor of the operand of instruction `number` of a step.
 inline uint64_t inlaid_wgmma_operand(const void *at, int pitch, bool transposed, bool swizzled, int number, int bytes) {
     const uint32_t address = inlaid_shared_address(at);
-    if (swizzled) return inlaid_wgmma_swizzled_descriptor(address + number * (transposed ? 32 / bytes * 128 : 32), pitch, transposed);
-    return inlaid_wgmma_descriptor(address + number * (transposed ? 32 / bytes * 16 : 2 * pitch), pitch, transposed);
+    const int step = transposed ? 32 / bytes * (swizzled ? 128 : 16) : swizzled ? 32 : 2 * pitch;
+    return swizzled ? inlaid_wgmma_swizzled_descriptor(address + number * step, pitch, transposed)
+                    : inlaid_wgmma_descriptor(address + number * step, pitch, transposed);
 }
 """,
     "inlaid_wgmma_emulated": """\
