@@ -78,8 +78,8 @@ class LaunchPlan:
 
     `kernels` are function names. `reports`: whether a kernel has a last parameter, a pointer to an int32, to which it writes 1 if
     an index is out of range. `dims` are the dimensions of the signature, `variables` those of host loops. `shared` are the bytes of
-    dynamic shared memory of each kernel; empty if all are 0. `descriptors` are parameters of each kernel after the scalars, empty if
-    no kernel has any."""
+    dynamic shared memory of each kernel; empty if all are 0. `descriptors` are parameters of each kernel after the scalars; empty
+    if no kernel has any."""
 
     kernels: tuple[str, ...]
     reports: tuple[bool, ...]

@@ -153,8 +153,6 @@ def test_two_devices(library):
 
 
 def test_a_tensor_map_that_the_driver_refuses(library):
-    script = (
-        f"{DEVICE}\nfrom inlaid_cuda.driver import DriverError\ntry: context.tensor_map(TensorMap(2, (8, 8), (16,), (8, 8)), 8)\n"
-    )
-    (*_, last) = run(library, f"{script}except DriverError as error: print(error)")
+    attempt = "try: context.tensor_map(TensorMap(2, (8, 8), (16,), (8, 8)), 8)\nexcept DriverError as error: print(error)"
+    (*_, last) = run(library, f"{DEVICE}\nfrom inlaid_cuda.driver import DriverError\n{attempt}")
     assert last == "cuTensorMapEncodeTiled: CUDA_ERROR_OTHER (on purpose)"

@@ -36,7 +36,7 @@ CASES = [
     ("float32", "kk", (72, 160, 72), (1, 1, 2, 32), 3),
     ("int8", "kk", (72, 400, 72), (1, 1, 1, 32), 2),
 ]  # fmt: skip
-"""Type, contiguous axes, rows, depth and columns, tile, and stages: tiles beyond the last row, column and depth, of several boxes."""
+"""Type, contiguous axes, rows, depth and columns, tile, and stages; tiles exceed the sizes, and some have several boxes."""
 
 
 def rows_of(of, contiguous, size):
@@ -109,7 +109,7 @@ def mistaken(monkeypatch, helper, right, wrong):
     ("inlaid_await_tile", "emulation::await_transfers(barrier, parity, __LINE__);", ""),
 ])  # fmt: skip
 def test_mistakes_give_wrong_numbers_on_the_host(monkeypatch, helper, right, wrong):
-    with pytest.raises((AssertionError, DriverError), match="not equal|more arrivals than it expects"):
+    with pytest.raises((AssertionError, DriverError), match=r"not equal|more arrivals than it expects"):
         mistaken(monkeypatch, helper, right, wrong)
 
 
