@@ -116,18 +116,3 @@ def _call(places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
     assert isinstance(count, arith.Const)
     bytes_ = count.value * source.region.buffer.dtype.bytes
     return [f"inlaid_copy<{bytes_}>({source.pointer}, {target.pointer});"]
-
-
-FUNCTIONS = {
-    "inlaid_copy": """\
-template <int bytes> inline void inlaid_copy(const void *from, void *to) {
-#ifndef INLAID_HOST
-    const uint32_t at = inlaid_shared_address(to);
-    if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(from) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(from), "n"(bytes) : "memory");
-#else
-    emulation::copy(from, to, bytes);
-#endif
-}
-""",
-}

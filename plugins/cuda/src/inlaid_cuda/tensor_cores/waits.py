@@ -105,24 +105,3 @@ def emitters() -> Mapping[str, Emitter]:
 
     awaits = {f"{_AWAIT}.{pending}": call(f"inlaid_await_copies<{pending}>();") for pending in range(MOST_STAGES)}
     return {FENCE: call("inlaid_fence_async_proxy();"), **awaits}
-
-
-FUNCTIONS = {
-    "inlaid_await_copies": """\
-// End the group of this thread's copies, and wait until at most `pending` groups are not complete.
-template <int pending> inline void inlaid_await_copies() {
-#ifndef INLAID_HOST
-    asm volatile("cp.async.commit_group; cp.async.wait_group %0;" :: "n"(pending) : "memory");
-#else
-    emulation::await_copies(pending);
-#endif
-}
-""",
-    "inlaid_fence_async_proxy": """\
-inline void inlaid_fence_async_proxy() {
-#ifndef INLAID_HOST
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-""",
-}

@@ -161,87 +161,8 @@ def _call(function: str, places: Sequence[Place], args: Sequence[str]) -> Sequen
 
 def functions() -> dict[str, str]:
     """The definitions of the functions, by names; later ones call earlier ones."""
-    products = {_function(item, columns): _definition(item, columns) for item in PRODUCTS for columns in COLUMNS}
-    return {**_COMMON, **products}
+    return {_function(item, columns): _definition(item, columns) for item in PRODUCTS for columns in COLUMNS}
 
-
-_COMMON = {
-    "inlaid_wgmma_zero": """\
-template <int columns> inline void inlaid_wgmma_zero(uint32_t *to) {
-    for (int word = 0; word < columns / 2; word++) to[word] = 0;
-}
-""",
-    "inlaid_wgmma_row": """\
-// Row and column of a word of the accumulators, of which a thread holds half as many as there are columns.
-inline int inlaid_wgmma_row(int word) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + word / 2 % 2 * 8; }
-inline int inlaid_wgmma_column(int word) { return word / 4 * 8 + threadIdx.x % 4 * 2 + word % 2; }
-""",
-    "inlaid_wgmma_store": """\
-template <int columns> inline void inlaid_wgmma_store(const uint32_t *from, void *to, int pitch) {
-    // The accumulators may take the bytes of operands, which other warps of the warpgroup still read.
-    __syncthreads();
-    for (int word = 0; word < columns / 2; word += 2) {
-        char *at = (char *)to + inlaid_wgmma_row(word) * pitch + inlaid_wgmma_column(word) * 4;
-        *(inlaid_vector<uint32_t, 2> *)at = {from[word], from[word + 1]};
-    }
-}
-""",
-    "inlaid_wgmma_operand": """\
-// A matrix descriptor. Between 8 rows of a chunk and the next 8: 128 bytes, swizzled 1024; between chunks: `pitch`.
-inline uint64_t inlaid_wgmma_descriptor(uint32_t address, int pitch, bool transposed) {
-    const uint64_t leading = transposed ? 128 : pitch, stride = transposed ? pitch : 128;
-    return (address & 0x3ffff) >> 4 | leading >> 4 << 16 | stride >> 4 << 32;
-}
-inline uint64_t inlaid_wgmma_swizzled_descriptor(uint32_t address, int pitch, bool transposed) {
-    const uint64_t leading = transposed ? pitch : 16, stride = 1024, swizzle = 1;
-    return (address & 0x3ffff) >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | swizzle << 62;
-}
-// The descriptor of the operand of instruction `number` of a step.
-inline uint64_t inlaid_wgmma_operand(const void *at, int pitch, bool transposed, bool swizzled, int number, int bytes) {
-    const uint32_t address = inlaid_shared_address(at);
-    const int step = transposed ? 32 / bytes * (swizzled ? 128 : 16) : swizzled ? 32 : 2 * pitch;
-    return swizzled ? inlaid_wgmma_swizzled_descriptor(address + number * step, pitch, transposed)
-                    : inlaid_wgmma_descriptor(address + number * step, pitch, transposed);
-}
-""",
-    "inlaid_wgmma_emulated": """\
-#ifdef INLAID_HOST
-struct inlaid_from_tf32 {
-    template <class To> static To of(float a) { return inlaid_bits::of<float>(inlaid_bits::of<uint32_t>(a) & ~uint32_t(0x1fff)); }
-};
-// Load the element that a descriptor addresses. `window`, the operand's address, has the address bits that descriptors lack.
-template <class T> inline T inlaid_wgmma_element(uint64_t descriptor, bool transposed, int i, int k, const void *window) {
-    const uint32_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
-    const uint32_t stride = (descriptor >> 32 & 0x3fff) << 4, swizzle = descriptor >> 62, base = descriptor >> 49 & 7;
-    if (swizzle > 1 || base != 0) __builtin_trap();
-    const int chunk = swizzle ? 128 : 16, count = chunk / sizeof(T);
-    const int along = transposed ? i : k, across = transposed ? k : i; // along the contiguous axis, and along the other
-    const bool exchanged = transposed && !swizzle; // the roles of the offsets
-    uint32_t at = start + along / count * (exchanged ? stride : leading) + across / 8 * (exchanged ? leading : stride) +
-                  across % 8 * chunk + along % count * sizeof(T);
-    if (swizzle) at ^= (at >> 7 & 7) << 4;
-    T value;
-    __builtin_memcpy(&value, (const char *)window + ((at - inlaid_shared_address(window)) & 0x3ffff), sizeof(T));
-    return value;
-}
-template <class A, class FromA, class B, class FromB, class Total, int columns>
-inline void inlaid_wgmma_emulated(
-    const void *a, uint64_t left, bool transposed_a, const void *b, uint64_t right, bool transposed_b, uint32_t *t
-) {
-    for (int word = 0; word < columns / 2; word++) {
-        Total total;
-        __builtin_memcpy(&total, t + word, 4);
-        for (int k = 0; k < 32 / int(sizeof(A)); k++) {
-            const A x = inlaid_wgmma_element<A>(left, transposed_a, inlaid_wgmma_row(word), k, a);
-            const B y = inlaid_wgmma_element<B>(right, transposed_b, inlaid_wgmma_column(word), k, b);
-            total += FromA::template of<Total>(x) * FromB::template of<Total>(y);
-        }
-        __builtin_memcpy(t + word, &total, 4);
-    }
-}
-#endif
-""",
-}
 
 _TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8", "uint8": "u8"}
 _HOST = {"float32": "float, inlaid_from_tf32, float, inlaid_from_tf32, float"}
