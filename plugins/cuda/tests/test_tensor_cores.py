@@ -197,7 +197,7 @@ def test_vectors_are_copied_asynchronously():
     assert names_of(program) >= {"cuda.copy.float16.8", "cuda.product.float16.float16"}
     (made,) = split_launches(program, ABLE.scopes).kernels.values()
     lines = [line.strip() for line in print_thread_kernel(ThreadKernel("k", made, 0), DIALECT).text.splitlines()]
-    assert all(lines[at - 1] == "inlaid_await_copies<0>();" for at, line in enumerate(lines) if line == "__syncthreads();")
+    assert all(lines[at - 1].startswith("inlaid_await_copies<") for at, line in enumerate(lines) if line == "__syncthreads();")
     assert not any(name.startswith("cuda.copy") for name in names_of(copy_asynchronously(plainly_shared())))
 
 

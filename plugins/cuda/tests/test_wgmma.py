@@ -117,7 +117,7 @@ def test_the_same_kernels_on_the_host(of, contiguous):
 @pytest.mark.usefixtures("host_compiler")
 @pytest.mark.parametrize(("wanted", "stages"), [((2, 1, 1, 32), 1), ((1, 1, 2, 32), 2), ((1, 2, 1, 32), 3), ((1, 1, 1, 96), 4)])
 def test_warpgroups_and_runs_share_tiles(wanted, stages):
-    program = product(100, 264, 72, "float16", contiguous="kn")
+    program = product(100, 392, 72, "float16", contiguous="kn")
     tile = tile_like(program, wanted)
     split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=tile, stages=stages)
     assert not planted_races(split), "each barrier is needed"

@@ -182,6 +182,10 @@ class SystemContext:
             return int(found) == int(self._cuda.CUmemorytype.CU_MEMORYTYPE_HOST)
         return False
 
+    def device_of(self, address: int) -> int:
+        kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        return int(self._do("cuPointerGetAttribute", kind, address)[0])
+
     def stream(self) -> int:
         (stream,) = self._do("cuStreamCreate", self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._streams[int(stream)] = stream
@@ -191,7 +195,7 @@ class SystemContext:
         self._do("cuStreamDestroy", self._streams.pop(stream))
 
     def synchronise(self, stream: int) -> None:
-        self._do("cuStreamSynchronize", self._streams[stream])
+        self._do("cuStreamSynchronize", self._streams.get(stream) or self._cuda.CUstream(stream))
 
     def event(self, timed: bool = False) -> int:
         flags = self._cuda.CUevent_flags

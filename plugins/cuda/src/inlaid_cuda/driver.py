@@ -160,7 +160,7 @@ class Context(Protocol):
         """Destroy a stream; its pending commands still complete."""
 
     def synchronise(self, stream: int) -> None:
-        """Block until all commands on a stream have completed."""
+        """Block until all commands on a stream have completed: one of this context, or of another library's, by its handle."""
 
     def event(self, timed: bool = False) -> int:
         """Create an event; a `timed` one records the time of its completion."""
@@ -186,6 +186,9 @@ class Context(Protocol):
 
     def page_locked(self, address: int) -> bool:
         """Whether host memory is page-locked, by any library."""
+
+    def device_of(self, address: int) -> int:
+        """Number of the device of memory that any library has allocated there."""
 
     def download(self, target: int, source: int, size: int, stream: int) -> None:
         """Enqueue a copy of device memory to host memory."""

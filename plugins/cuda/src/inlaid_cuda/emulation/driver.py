@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from inlaid.cache import caches
 from inlaid.errors import CompileError
 from inlaid_cuda.arguments import Arguments
+from inlaid_cuda.array_interface import STREAMS
 from inlaid_cuda.driver import DeviceFacts, DriverError, FunctionFacts, Status, TensorMap
 from inlaid_cuda.emulation.build import MOST_THREADS, STACK_BYTES, Kernel, Launch, compile_source, encode_tensor_map, load_library
 
@@ -116,7 +117,7 @@ class HostContext:
         self.graphs: dict[int, tuple[_Launch, ...]] = {}
         self._order, self._seed = order, seed
         self._failed: DriverError | None = None
-        self._handles = itertools.count(1)
+        self._handles = itertools.count(max(STREAMS) + 1)
         self._lock = threading.Lock()  # guards the count of allocated bytes and the stacks
         self._live = 0
         stacks = mmap.mmap(-1, MOST_THREADS * STACK_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -166,6 +167,11 @@ class HostContext:
 
     def page_locked(self, address: int) -> bool:
         return any(first <= address < first + len(data) for first, data in [*self.host_memories.items()])
+
+    def device_of(self, address: int) -> int:
+        if not any(first <= address < first + memory.size for first, memory in [*self.memories.items()]):
+            raise _error("cuPointerGetAttribute", Status.INVALID_VALUE, f"nothing is allocated at {address:#x}")
+        return self.facts.number
 
     # --- streams and events -----------------------------------------------------------------------------------------------
 
@@ -315,7 +321,7 @@ class HostContext:
 
     def _on(self, stream: int, call: str) -> None:
         self._check()
-        if stream not in self.streams:
+        if stream not in self.streams and stream not in STREAMS:
             raise _error(call, Status.INVALID_VALUE, f"unknown stream {stream}")
 
     def _check(self) -> None:
