@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import ClassVar
 
@@ -32,6 +32,7 @@ from inlaid.schedules.threads.product_nest import (
 from inlaid.schedules.threads.tile_model import problem_of
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, runs_along
 from inlaid.tensor import ir
+from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
 from inlaid_cuda.capabilities import FRAGMENT, SHARED
@@ -96,7 +97,7 @@ def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedu
     None for any other kernel."""
     scope = next((scope for scope in context.capabilities.scopes if scope.name == SHARED), None)
     shared = 0 if scope is None else scope.capacity - 2 * scope.alignment  # each operand's tiles are aligned
-    made = prepared(program, context.intrinsics) if context.intrinsics and shared else None
+    made = _prepared(program, context.intrinsics) if context.intrinsics and shared else None
     if made is None:
         return None
     s, found = made
@@ -106,6 +107,12 @@ def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedu
     if any(size is not None and size < LEAST for size in sides) or not found.columns:
         return None
     return s, found, shared
+
+
+@lru_cache(maxsize=2)
+def _prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...]) -> tuple[Schedule, Contraction] | None:
+    """`prepared`, once for the rules of warpgroups and of warps, which are asked one after the other."""
+    return prepared(program, intrinsics)
 
 
 def types_of(found: Contraction) -> tuple[str, str, str]:
