@@ -87,6 +87,18 @@ def _kernel(s: Schedule) -> _Kernel | None:
     if not along and not all(map(reduces_across, reductions)):
         return None
     scalars = row_buffers(producers)
+    loose: list[str] = []
+    made: set[ir.Buffer] = set()
+    for block in producers:
+        assert isinstance(block.body, ir.Store)
+        read = [region.buffer for region in block.reads if region.buffer in made]
+        if not read and is_loose(block, scalars):
+            loose.append(block.name)
+            continue
+        made.add(block.body.buffer)
+        reduced = [buffer for buffer in read if buffer.name in scalars]
+        if block.body.buffer.name not in scalars and any(buffer.shape == block.body.buffer.shape for buffer in reduced):
+            scalars.append(block.body.buffer.name)  # a reduced value with an input per row
     used: set[arith.Expr] = set()
     for node in ir.walk_exprs(last.body.value):
         if isinstance(node, ir.Load) and node.buffer.name in scalars:
@@ -94,7 +106,6 @@ def _kernel(s: Schedule) -> _Kernel | None:
     rows = tuple(place for place, item in enumerate(last.iters) if item.var in used and item.extent != arith.ONE)
     if not along and not rows:
         return None
-    loose = [block.name for block in producers if is_loose(block, scalars)]
     names = [block.name for block in producers if block.name not in loose]
     return _Kernel(tuple(names), tuple(loose), tuple(scalars), final, rows, along)
 

@@ -98,6 +98,18 @@ def test_norms(name, able):
     assert len(split.kernels) == 1
 
 
+@pytest.mark.parametrize("able", ALL.values(), ids=ALL)
+def test_a_reduced_value_meets_an_input_of_its_row(able):
+    """The sum plus an input per row is read twice, so that it stays a block of its own."""
+
+    def body(x, y):
+        own = ops.add(total(x), y)
+        return ops.add(ops.exp(own), own)
+
+    program = kernel(body, ((5, 40), "float32"), ((5,), "float32"))
+    held_to_the_interpreter(program, able, (), RULE, tolerance=1e-5)
+
+
 def normalised(axes):
     """(x - mean) / deviation * g + b over axes."""
 
