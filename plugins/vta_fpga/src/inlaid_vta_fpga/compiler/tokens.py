@@ -10,7 +10,7 @@ import numpy as np
 
 from inlaid_vta_fpga.compiler.tasks import Access, Step
 from inlaid_vta_fpga.isa.config import Config, Memory
-from inlaid_vta_fpga.isa.instructions import Finish, Flags, Instruction, Load, Module, Store
+from inlaid_vta_fpga.isa.instructions import Alu, Finish, Flags, Gemm, Instruction, Load, Module, Store
 
 _Numbers = np.ndarray[tuple[int], np.dtype[np.int32]]
 _NOOPS: dict[Module, Instruction] = {Module.LOAD: Load(Memory.INP), Module.COMPUTE: Load(Memory.UOP), Module.STORE: Store()}
@@ -79,6 +79,70 @@ def _last(numbers: _Numbers, access: Access) -> int:
     return max(int(numbers[part].max()) for part in _parts(access))
 
 
+class _Relays:
+    """No-ops of the compute module through which loads wait for stores, and stores for loads.
+
+    A relay stands where compute passes by without waiting: behind the last compute step that the waiting step needs anyway, and
+    where compute was busy for as long as the awaited step takes. Steps of the compute module that wait by themselves serve as well.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.before: dict[int, list[int]] = {}
+        """The relays before each step, by number."""
+        self.awaited: list[tuple[Module, int]] = []
+        """The step that each relay waits for."""
+        self._compute = [number for number, step in enumerate(steps) if step.instruction.module is Module.COMPUTE]
+        self._steps = steps
+        # For each awaited module, ascending: the awaited step, and the compute step, or the place and number of a relay.
+        self._natural: dict[Module, tuple[list[int], list[int]]] = {module: ([], []) for module in Module}
+        self._made: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in Module}
+
+    def note(self, number: int, needs: dict[Module, int]) -> None:
+        """Record what a compute step waits for."""
+        for module, last in needs.items():
+            awaited, waiting = self._natural[module]
+            if last >= 0 and (not awaited or awaited[-1] < last):
+                awaited.append(last)
+                waiting.append(number)
+
+    def through(self, apart: Module, last: int, number: int, least: int) -> tuple[int, int]:
+        """How step `number`, which waits for compute step `least` anyway, waits for step `last` of the module that is `apart`: the
+        compute step and the relay that it has to wait for, -1 for none."""
+        place = self._place(last, number, least)
+        awaited, waiting = self._natural[apart]
+        at = bisect_left(awaited, last)
+        if at < len(awaited) and waiting[at] < place:
+            return waiting[at], -1
+        awaited, made = self._made[apart]
+        at = bisect_left(awaited, last)
+        if at < len(awaited):
+            return -1, made[at][1]
+        place = max(place, made[-1][0] if made else 0)
+        relay = len(self.awaited)
+        self.awaited.append((apart, last))
+        self.before.setdefault(place, []).append(relay)
+        awaited.append(last)
+        made.append((place, relay))
+        return -1, relay
+
+    def _place(self, last: int, number: int, least: int) -> int:
+        """The step before which a relay goes."""
+        at = bisect_left(self._compute, max(least + 1, last))
+        left = _duration(self._steps[last].instruction)
+        passed = bisect_left(self._compute, last)
+        while passed < len(self._compute) and self._compute[passed] < number and (left > 0 or passed < at):
+            left -= _duration(self._steps[self._compute[passed]].instruction)
+            passed += 1
+        return min(number, self._compute[passed]) if passed < len(self._compute) else number
+
+
+def _duration(instruction: Instruction) -> int:
+    """About how many cycles an instruction takes."""
+    if isinstance(instruction, (Gemm, Alu)):
+        return (instruction.uop_end - instruction.uop_begin) * instruction.iter_out * instruction.iter_in
+    return 3 * instruction.sram_size if isinstance(instruction, (Load, Store)) else 0
+
+
 class _Issue:
     """Issues instructions in order, with the tokens that they wait for.
 
@@ -90,33 +154,24 @@ class _Issue:
     def __init__(self) -> None:
         self.stream: list[_Issued] = []
         # For each pair of modules (waiting, awaited): the numbers of awaited and of waiting instructions, both ascending.
-        self._pairs: dict[tuple[Module, Module], tuple[list[int], list[int]]] = {}
+        self._pairs: dict[tuple[Module, Module], tuple[list[int], list[int]]] = {
+            (a, b): ([], []) for a in Module for b in Module if abs(a - b) == 1
+        }
 
     def issue(self, instruction: Instruction, source: str, needs: dict[Module, int]) -> int:
-        """Issue an instruction after those that it needs. Returns its number."""
-        module = instruction.module
-        apart = Module.STORE if module is Module.LOAD else Module.LOAD
-        if module is not Module.COMPUTE and needs.get(apart, -1) >= 0:
-            through = self._relay(apart, needs[apart], source)
-            needs[Module.COMPUTE] = max(needs.get(Module.COMPUTE, -1), through)
-        number = len(self.stream)
+        """Issue an instruction after those that it needs of neighbours. Returns its number."""
+        module, number = instruction.module, len(self.stream)
         self.stream.append(_Issued(instruction, source, module))
-        for awaited in (Module.LOAD, Module.COMPUTE, Module.STORE):
+        for awaited in Module:
             if abs(awaited - module) == 1:
-                self._wait(number, awaited, needs.get(awaited, -1))
+                taken = self._pairs[awaited, module][1]
+                limit = taken[-_OUTSTANDING] if len(taken) >= _OUTSTANDING else -1
+                self._wait(number, awaited, max(limit, needs.get(awaited, -1)))
         return number
-
-    def _relay(self, apart: Module, number: int, source: str) -> int:
-        """The first compute instruction that waits for one of the load or the store module; a no-op where there is none."""
-        awaited, waiting = self._pairs.get((Module.COMPUTE, apart), ([], []))
-        at = bisect_left(awaited, number)
-        if at < len(waiting):
-            return waiting[at]
-        return self.issue(_NOOPS[Module.COMPUTE], source, {apart: number})
 
     def _wait(self, number: int, awaited: Module, last: int) -> None:
         module = self.stream[number].module
-        pushed, popped = self._pairs.setdefault((module, awaited), ([], []))
+        pushed, popped = self._pairs[module, awaited]
         if last < 0 or (pushed and pushed[-1] >= last):
             return
         pushed.append(last)
@@ -125,10 +180,6 @@ class _Issue:
         self.stream[number].flags["pop_next" if later else "pop_prev"] = True
         self.stream[last].flags["push_prev" if later else "push_next"] = True
 
-    def last(self, module: Module) -> int:
-        """The number of a module's last instruction, -1 for none."""
-        return next((n for n in range(len(self.stream) - 1, -1, -1) if self.stream[n].module is module), -1)
-
 
 def ordered(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool) -> tuple[list[Instruction], list[str]]:
     """The instructions of the steps with their flags, up to FINISH, and the source of each.
@@ -136,17 +187,47 @@ def ordered(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool
     Each step waits for the steps of other modules whose elements it reads or overwrites; with `serial`, for all steps before it.
     """
     shared = _Shared(config, -(-dram_bytes // config.element_bytes(Memory.INP)))
-    issue = _Issue()
+    relays = _Relays(steps)
     latest = dict.fromkeys(Module, -1)
-    for step in steps:
+    waits: list[tuple[dict[Module, int], int]] = []
+    for number, step in enumerate(steps):
         module = step.instruction.module
         needs = dict(latest) if serial else shared.needs(step.accesses, module)
         needs.pop(module, None)
-        number = latest[module] = issue.issue(step.instruction, step.source, needs)
+        relay = -1
+        apart = {Module.LOAD: Module.STORE, Module.STORE: Module.LOAD}.get(module)
+        if module is Module.COMPUTE:
+            relays.note(number, needs)
+        elif apart is not None and (last := needs.pop(apart, -1)) >= 0:
+            least = needs.get(Module.COMPUTE, -1)
+            through, relay = relays.through(apart, last, number, least)
+            needs[Module.COMPUTE] = max(least, through)
+        waits.append((needs, relay))
+        latest[module] = number
         if not serial:
             shared.note(step.accesses, module, number)
+    return _issued(steps, waits, relays)
+
+
+def _issued(
+    steps: Sequence[Step], waits: Sequence[tuple[dict[Module, int], int]], relays: _Relays
+) -> tuple[list[Instruction], list[str]]:
+    issue = _Issue()
+    place: list[int] = []
+    passed: dict[int, int] = {}
+    latest = dict.fromkeys(Module, -1)
+    for number, (step, (needs, relay)) in enumerate(zip(steps, waits, strict=True)):
+        for made in relays.before.get(number, ()):
+            apart, last = relays.awaited[made]
+            passed[made] = issue.issue(_NOOPS[Module.COMPUTE], step.source, {apart: place[last]})
+        found = {module: place[last] for module, last in needs.items() if last >= 0}
+        if relay >= 0:
+            found[Module.COMPUTE] = max(found.get(Module.COMPUTE, -1), passed[relay])
+        place.append(issue.issue(step.instruction, step.source, found))
+        latest[step.instruction.module] = place[-1]
     end = steps[-1].source if steps else ""
-    issue.issue(_NOOPS[Module.COMPUTE], end, {module: issue.last(module) for module in (Module.LOAD, Module.STORE)})
+    del latest[Module.COMPUTE]
+    issue.issue(_NOOPS[Module.COMPUTE], end, latest)
     issue.issue(Finish(), end, {})
     return [replace(item.instruction, flags=Flags(**item.flags)) if item.flags else item.instruction for item in issue.stream], [
         item.source for item in issue.stream
