@@ -239,16 +239,44 @@ def quantised_conv() -> Pattern:
     """An integer convolution of "x", whose space a constant "pad" may surround in place of padding of its own, by constant weights
     "w": "conv", plus a constant "bias", one for each output channel, requantised, all alike or by output channel: "y", which
     "least" and "greatest" may bound."""
-    x, w = wildcard().named("x"), is_const().named("w")
-    padded = is_op("pad")(x, _scalar()).where(_of_space, "it pads more than space, or less").named("pad")
-    once = is_op("conv")(padded, w).where(_pads_nothing, "it pads what is padded")
-    return _stored((once | is_op("conv")(x, w)).named("conv"), 1)
+    return requantised(padded_conv() | conv(), 1)
+
+
+def conv() -> Pattern:
+    """A convolution "conv" of "x" by constant weights "w"."""
+    return is_op("conv")(wildcard().named("x"), is_const().named("w")).named("conv")
+
+
+def padded_conv() -> Pattern:
+    """A convolution "conv" without padding of a constant "pad" of the space of "x", by constant weights "w"."""
+    padded = is_op("pad")(wildcard().named("x"), _scalar()).where(_of_space, "it pads more than space, or less").named("pad")
+    return is_op("conv")(padded, is_const().named("w")).where(_pads_nothing, "it pads what is padded").named("conv")
+
+
+def biased(product: Pattern, axis: int) -> Pattern:
+    """A product in int32, plus a constant "bias" where there is one: one number for each index along an axis, or one for all."""
+
+    def added(total: Pattern) -> Pattern:
+        whole = is_op("add")(total, is_const().named("bias"))
+        return whole.where(lambda expr: _by_channel(expr, axis), "the bias is not one number for each output channel")
+
+    return product.optional(added)
+
+
+def requantised(product: Pattern, axis: int) -> Pattern:
+    """A product, `biased`, requantised, all alike or by the index along an axis: "y", which "least" and "greatest" may bound."""
+    return _requantised(biased(product, axis), lambda expr: _by_channel(expr, axis))
 
 
 def quantised_matmul() -> Pattern:
     """An integer product of "x" and a constant matrix "w": "matmul", plus a constant "bias", one for each column, requantised, all
     alike or by column: "y", which "least" and "greatest" may bound."""
-    return _stored(is_op("matmul")(wildcard().named("x"), is_const().has_rank(2).named("w")).named("matmul"), -1)
+    return requantised(matmul(), -1)
+
+
+def matmul() -> Pattern:
+    """A product "matmul" of "x" and a constant matrix "w"."""
+    return is_op("matmul")(wildcard().named("x"), is_const().has_rank(2).named("w")).named("matmul")
 
 
 def quantised_mean() -> Pattern:
@@ -275,14 +303,6 @@ def _raised(name: str) -> Pattern:
     centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named(f"zero_{name}")))
     raised = centred.optional(lambda it: is_op("shift_left")(it, _places().has_rank(0).named(f"left_{name}")))
     return raised.optional(lambda it: is_op("multiply_fixed")(it, _scalar(), _scalar()).named(f"scaled_{name}"))
-
-
-def _stored(product: Pattern, axis: int) -> Pattern:
-    def biased(total: Pattern) -> Pattern:
-        whole = is_op("add")(total, is_const().named("bias"))
-        return whole.where(lambda expr: _by_channel(expr, axis), "the bias is not one number for each output channel")
-
-    return _requantised(product.optional(biased), lambda expr: _by_channel(expr, axis))
 
 
 def _requantised(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:

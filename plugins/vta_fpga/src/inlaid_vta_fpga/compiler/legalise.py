@@ -1,0 +1,1 @@
+LARGEST_LEFT = 6
