@@ -20,7 +20,7 @@ program gemm(x: int8[{block}], w: int8[{block}, {block}]) -> (c: int32[{block}])
 _RESET = """
 program reset() -> (c: int32[{block}]):
   for o in {block}:
-    c[o] = const(int32, 0)
+    c[o] = int32(0)
 """
 
 

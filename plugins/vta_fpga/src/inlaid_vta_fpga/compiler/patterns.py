@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from inlaid.graph.ir import Constant
 from inlaid.graph.pattern import Match
 from inlaid.ops import composites
-from inlaid.ops.composites import Window, decode_binary, window
+from inlaid.ops.composites import Window, decode_binary, decode_layer, window
 from inlaid.plugins import Accept, OpRule, Reject, Verdict
 from inlaid.types import TensorType
-from inlaid_vta_fpga.compiler.legalise import LARGEST_LEFT
+from inlaid_vta_fpga.compiler.legalise import LARGEST_LEFT, LIMIT, bound, places
 from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 
 LARGEST_PAD = 15
@@ -38,6 +40,7 @@ def rules(options: VtaOptions) -> tuple[OpRule, ...]:
         rule(composites.requantised(conv, 1), "conv_outside", _convolution),
         rule(composites.requantised(matmul, -1), "dense", _product),
         rule(composites.quantised_binary("add"), "add", _sum),
+        rule(composites.exact_binary("add"), "add_exact", _sum),
         rule(composites.biased(padded, 1), "conv_sums", _convolution),
         rule(composites.biased(conv, 1), "conv_sums_outside", _convolution),
         rule(composites.biased(matmul, -1), "dense_sums", _product),
@@ -75,7 +78,7 @@ def _convolution(found: Match, block: int) -> Verdict:
         return Reject(f"GEMM sums over all input channels, found {attrs.groups} groups")
     if channels < LEAST_CHANNELS:
         return Reject(f"{channels} input channels would use {channels} of the {block} lanes of a block")
-    reason = _geometry(geometry)
+    reason = _geometry(geometry) or _scaled(found, 0)
     if reason is not None:
         return Reject(reason)
     shape = _tensor(found).shape
@@ -97,8 +100,21 @@ def _geometry(geometry: Window) -> str | None:
     return None
 
 
+def _scaled(found: Match, outputs: int) -> str | None:
+    """Why sums cannot be requantised, `outputs` being that axis of the weights; None where they can, or are the result."""
+    if "y" not in found:
+        return None
+    numbers = decode_layer(found.captures)
+    shift = places(numbers.factor)
+    if shift is None:
+        return "sums are requantised by one shift to the right for all channels"
+    weights = found.constant("w").swapaxes(0, outputs)
+    largest = bound(weights, np.resize(numbers.bias, len(weights))) + ((1 << shift) >> 1)
+    return None if largest < LIMIT else f"sums of up to {largest} leave int32 no room to round them"
+
+
 def _product(found: Match, block: int) -> Verdict:
-    reason = _operands(found, 2)
+    reason = _operands(found, 2) or _scaled(found, 1)
     if reason is not None:
         return Reject(reason)
     rows, columns = (int(dim) for dim in _tensor(found).shape)
@@ -118,6 +134,8 @@ def _sum(found: Match, block: int) -> Verdict:
     both = decode_binary(found.captures)
     if both.step is not None:
         return Reject("operands are added in float32")
+    if places(both.factor) is None:
+        return Reject("sums are requantised by a shift to the right")
     for side in (both.a, both.b):
         if side.left > LARGEST_LEFT:
             return Reject(f"an operand is shifted to the left by at most {LARGEST_LEFT} places, found {side.left}")
