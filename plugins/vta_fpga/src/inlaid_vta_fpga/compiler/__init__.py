@@ -1,1 +1,1 @@
-"""The compiler: from quantised operators to scheduled loop programs, and from these to instruction streams."""
+"""The compiler of VTA: regions to loop programs, loop programs to one instruction stream."""

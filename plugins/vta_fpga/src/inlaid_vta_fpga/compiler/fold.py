@@ -1,0 +1,119 @@
+"""Folding a nest of loops over micro-ops into the two loop registers of an instruction and a list of micro-ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+from typing import NamedTuple
+
+MOST_ITERATIONS = (1 << 14) - 1
+MOST_UOPS = 1024
+"""Micro-ops of one kernel: half of the micro-op memory that every core has."""
+_DISTANCE = 2
+"""Pipeline: an accumulator must not be written again within so many micro-ops."""
+
+
+class Dim(NamedTuple):
+    """A loop: its extent, and the step of each index of a micro-op, the destination's first."""
+
+    extent: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Loop registers and micro-ops: `out` and `inner` are the loops of the registers, `offsets` the indices of each micro-op.
+    `starts`: indices of each instruction, where one is not enough."""
+
+    out: Dim
+    inner: Dim
+    offsets: tuple[tuple[int, ...], ...]
+    starts: tuple[tuple[int, ...], ...]
+
+
+def fold(dims: Sequence[Dim], limits: tuple[int, ...]) -> Folded:
+    """The instructions for a nest whose iterations may run in any order: those with the fewest micro-ops, of as few instructions as
+    possible. `limits` are the largest steps that the registers hold. No destination repeats within the pipeline's distance."""
+    unit = Dim(1, (0,) * len(limits))
+    dims = _merged([dim for dim in dims if dim.extent > 1])
+    for peeled in sorted(range(1 << len(dims)), key=lambda mask: _count([dim for n, dim in enumerate(dims) if mask >> n & 1])):
+        outside = [dim for n, dim in enumerate(dims) if peeled >> n & 1]
+        inside = [dim for n, dim in enumerate(dims) if not peeled >> n & 1]
+        starts = tuple(_offsets(outside, len(limits)))
+        fitting = [unit, unit, *(dim for dim in inside if _fits(dim, limits))]
+        pairs = [(a, b) for a, b in product(range(len(fitting)), repeat=2) if a != b and (a > 1 or b > 1 or (a, b) == (0, 1))]
+        pairs.sort(key=lambda pair: -fitting[pair[0]].extent * fitting[pair[1]].extent)
+        for a, b in pairs:
+            rest = list(inside)
+            for dim in (fitting[a], fitting[b]):
+                if dim is not unit:
+                    rest.remove(dim)
+            if _count(rest) > MOST_UOPS:
+                break
+            for order in _orders(rest):
+                offsets = tuple(_offsets(order, len(limits)))
+                if _spaced([offset[0] for offset in offsets], fitting[a], fitting[b]):
+                    return Folded(fitting[a], fitting[b], offsets, starts)
+    raise AssertionError("instructions of one micro-op each are always possible")
+
+
+def _merged(dims: list[Dim]) -> list[Dim]:
+    """Dimensions whose steps are proportional to their extents, as one."""
+    for outer, inner in permutations(range(len(dims)), 2):
+        a, b = dims[outer], dims[inner]
+        if a.steps == tuple(step * b.extent for step in b.steps) and a.extent * b.extent <= MOST_ITERATIONS:
+            rest = [dim for number, dim in enumerate(dims) if number not in (outer, inner)]
+            return _merged([*rest, Dim(a.extent * b.extent, b.steps)])
+    return dims
+
+
+def _fits(dim: Dim, limits: tuple[int, ...]) -> bool:
+    return dim.extent <= MOST_ITERATIONS and all(0 <= step <= most for step, most in zip(dim.steps, limits, strict=True))
+
+
+def _count(dims: Sequence[Dim]) -> int:
+    found = 1
+    for dim in dims:
+        found *= dim.extent
+    return found
+
+
+def _offsets(dims: Sequence[Dim], width: int) -> Iterator[tuple[int, ...]]:
+    """The indices of all iterations, the last dimension innermost."""
+    for steps in product(*(range(dim.extent) for dim in dims)):
+        yield tuple(sum(dim.steps[n] * step for dim, step in zip(dims, steps, strict=True)) for n in range(width))
+
+
+def _orders(dims: list[Dim]) -> Iterator[Sequence[Dim]]:
+    """Orders to try: first what moves the destination innermost, the longest last."""
+    best = sorted(dims, key=lambda dim: (dim.steps[0] != 0, dim.extent))
+    yield best
+    if len(dims) <= 4:
+        yield from permutations(best)
+
+
+def _spaced(offsets: list[int], out: Dim, inner: Dim) -> bool:
+    """Whether no destination repeats within the distance, also from one iteration of the registers to the next."""
+    found = [
+        offset + i * out.steps[0] + j * inner.steps[0]
+        for i in range(min(out.extent, 3))
+        for j in (range(inner.extent) if inner.extent <= 4 else (0, 1, 2))
+        for offset in offsets
+    ]
+    # The last iterations of the inner register are followed by the first: those in the middle are alike.
+    if inner.extent > 4 and out.extent > 1:
+        wrap = [
+            offset + i * out.steps[0] + j * inner.steps[0]
+            for i, js in ((0, range(inner.extent - 2, inner.extent)), (1, range(2)))
+            for j in js
+            for offset in offsets
+        ]
+        if not _distinct(wrap):
+            return False
+        found = found[: 3 * len(offsets)]
+    return _distinct(found)
+
+
+def _distinct(found: list[int]) -> bool:
+    return all(found[n] != found[n - back] for back in range(1, _DISTANCE + 1) for n in range(back, len(found)))

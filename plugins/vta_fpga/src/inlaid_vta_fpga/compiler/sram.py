@@ -1,0 +1,80 @@
+"""Places of tiles in SRAM: where the longest unused elements are, so that loads run ahead of compute as far as there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.memory.planner import Lifetime, plan
+from inlaid.tensor import ir
+from inlaid_vta_fpga.compiler.tasks import Task, Tile
+from inlaid_vta_fpga.isa.config import Config, Memory
+
+_NEVER = np.iinfo(np.int64).max
+
+
+def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
+    """Give each tile of the tasks a base.
+
+    A tile takes elements that no tile in use has. The tiles of one buffer take turns in up to `slots` places, so that few distinct
+    micro-op kernels are needed; a new place is where the last use is longest ago. Where that leaves no room, the tiles of a buffer
+    get one place each from the memory planner, over the whole of the region.
+    """
+    tiles: dict[Memory, dict[Tile, None]] = {}
+    for task in tasks:
+        for tile in task.tiles:
+            tiles.setdefault(tile.memory, {})[tile] = None
+    for memory, found in tiles.items():
+        if not _by_turns(list(found), config.depth(memory), slots):
+            _planned(list(found), memory, config.depth(memory))
+
+
+def _by_turns(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
+    """Places in the order of first uses; False where one does not fit."""
+    used = np.full(depth, -1, np.int64)  # the last use of each element, by tiles that have places
+    places: dict[ir.Buffer, list[int]] = {}
+    for tile in tiles:
+        known = places.setdefault(tile.buffer, [])
+        free = [(int(used[base : base + tile.size].max()), base) for base in known]
+        oldest = min(((at, base) for at, base in free if at < tile.first), default=None)
+        if oldest is None or len(known) < slots:
+            found = _longest_unused(used, tile, depth)
+            if found is not None and (oldest is None or found[0] < oldest[0]):
+                oldest = found
+                known.append(found[1])
+        if oldest is None:
+            return False
+        tile.base = oldest[1]
+        used[tile.base : tile.base + tile.size] = tile.last
+    return True
+
+
+def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile, depth: int) -> tuple[int, int] | None:
+    """The last use and the start of the elements that are unused for longest."""
+    if tile.size > depth:
+        return None
+    last = np.lib.stride_tricks.sliding_window_view(used, tile.size).max(axis=1)
+    base = int(last.argmin())
+    return (int(last[base]), base) if last[base] < tile.first else None
+
+
+def _planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
+    """One place for each buffer, by the planner."""
+    lives: dict[ir.Buffer, tuple[int, int, int]] = {}
+    for tile in tiles:
+        size, first, last = lives.get(tile.buffer, (0, tile.first, tile.last))
+        lives[tile.buffer] = max(size, tile.size), min(first, tile.first), max(last, tile.last)
+    arena = plan([Lifetime(size, first, last) for size, first, last in lives.values()], 1)
+    found = arith.evaluate(arena.size, {})
+    if found > depth:
+        largest: Mapping[str, int] = {buffer.name: size for buffer, (size, _, _) in lives.items()}
+        names = ", ".join(f"{name} of {size}" for name, size in sorted(largest.items(), key=lambda item: -item[1])[:4])
+        raise ScheduleError(
+            f"expected at most {depth} elements of {memory.name} in use at once, found {found}: {names}", remedy="use smaller tiles"
+        )
+    bases = dict(zip(lives, (arith.evaluate(at, {}) for at in arena.offsets), strict=True))
+    for tile in tiles:
+        tile.base = bases[tile.buffer]

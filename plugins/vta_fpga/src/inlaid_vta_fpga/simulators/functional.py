@@ -1,0 +1,77 @@
+"""The functional simulator: exact results of a stream, without a clock."""
+
+from __future__ import annotations
+
+from inlaid_vta_fpga.isa.config import Config
+from inlaid_vta_fpga.isa.encoding import Encoding
+from inlaid_vta_fpga.isa.instructions import Module
+from inlaid_vta_fpga.simulators.core import STEP, Core
+from inlaid_vta_fpga.simulators.device import Dram, Report, fault
+from inlaid_vta_fpga.simulators.products import Plans
+from inlaid_vta_fpga.simulators.program import Program, TokenQueue
+
+LIMIT = 1 << 28
+"""Default work of one stream. ResNet-18's part on VTA has 2^23."""
+
+
+class Functional:
+    """Executes streams with numpy; implements `Device`.
+
+    Each run starts with SRAM of zeros. Modules take turns, one instruction each, as tokens allow; a stream without races gives the
+    same result in any order. Results of GEMM and ALU go to ACC and, truncated to int8, to OUT; loads and resets of ACC leave OUT
+    as it is, as on hardware.
+
+    strict: also raise `KernelFault` for reads of elements that nothing wrote (of OUT: not since the last load or reset of the
+    accumulator), for an accumulator that repeats at distance 1 or 2 within a GEMM, and for tokens that are left at FINISH.
+    limit: largest work of a stream, in micro-op executions and transferred elements.
+    """
+
+    def __init__(self, config: Config | None = None, *, strict: bool = True, limit: int = LIMIT) -> None:
+        self.config = config or Config()
+        self.strict = strict
+        self.limit = limit
+        self._encoding = Encoding(self.config)
+        self._plans = Plans(self.config.block, self.config.batch)
+
+    def run(self, dram: Dram, instructions: int, count: int) -> Report:
+        """Run a stream; see `Device.run`. The report has no cycles."""
+        if count * STEP > self.limit:
+            raise fault(
+                None, f"expected at most {self.limit // STEP} instructions, found {count}", "raise `limit` of the simulator"
+            )
+        return self.execute(dram, Program.read(dram, instructions, count, self._encoding))
+
+    def execute(self, dram: Dram, program: Program) -> Report:
+        """Run a decoded stream. Raises `KernelFault` as `run` does."""
+        core = Core(self._encoding, self._plans, dram, self.strict, self.limit)
+        tokens = dict.fromkeys(TokenQueue, 0)
+        next_of = dict.fromkeys(Module, 0)
+        done = 0
+        while done < len(program.instructions):
+            before = done
+            for module, numbers in program.commands.items():
+                if next_of[module] == len(numbers):
+                    continue
+                number = numbers[next_of[module]]
+                if any(not tokens[queue] for queue in program.pops[number]):
+                    continue
+                for queue in program.pops[number]:
+                    tokens[queue] -= 1
+                core.execute(number, program.instructions[number])
+                for queue in program.pushes[number]:
+                    tokens[queue] += 1
+                next_of[module] += 1
+                done += 1
+            if done == before:
+                raise _deadlock(program, tokens, next_of)
+        left = [f"{tokens[queue]} from {queue.value}" for queue in TokenQueue if tokens[queue]]
+        if left and self.strict:
+            raise fault(None, f"expected empty token queues at FINISH, found {', '.join(left)}", "balance pushes and pops")
+        return core.report()
+
+
+def _deadlock(program: Program, tokens: dict[TokenQueue, int], next_of: dict[Module, int]) -> Exception:
+    heads = [numbers[next_of[module]] for module, numbers in program.commands.items() if next_of[module] < len(numbers)]
+    empty = {number: [queue.value for queue in program.pops[number] if not tokens[queue]] for number in heads}
+    waits = [f"instruction {number} waits for a token from {' and '.join(queues)}" for number, queues in empty.items()]
+    return fault(min(heads), f"expected a runnable instruction, found a deadlock: {'; '.join(waits)}", "push the missing token")

@@ -1,0 +1,79 @@
+"""A decoded instruction stream, split into the command queues of its modules, and the token queues between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from inlaid.errors import KernelFault
+from inlaid_vta_fpga.isa.encoding import Encoding, EncodingError
+from inlaid_vta_fpga.isa.instructions import Finish, Instruction, Module
+from inlaid_vta_fpga.simulators.device import Dram, fault, stream_bytes
+
+
+class TokenQueue(Enum):
+    """The four token FIFOs, each from one module to a neighbour. The value names both."""
+
+    L2G = "load to compute"
+    G2L = "compute to load"
+    G2S = "compute to store"
+    S2G = "store to compute"
+
+
+_POPS = {
+    Module.LOAD: (None, TokenQueue.G2L),
+    Module.COMPUTE: (TokenQueue.L2G, TokenQueue.S2G),
+    Module.STORE: (TokenQueue.G2S, None),
+}
+"""The queues that pop_prev and pop_next of a module's instructions pop."""
+_PUSHES = {
+    Module.LOAD: (None, TokenQueue.L2G),
+    Module.COMPUTE: (TokenQueue.G2L, TokenQueue.G2S),
+    Module.STORE: (TokenQueue.S2G, None),
+}
+"""The queues that push_prev and push_next push."""
+
+Queues = tuple[TokenQueue, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A stream whose flags name existing queues and whose last instruction is its only FINISH.
+
+    pops, pushes: token queues of each instruction. commands: the numbers of each module's instructions, in order.
+    """
+
+    instructions: Sequence[Instruction]
+    pops: Sequence[Queues]
+    pushes: Sequence[Queues]
+    commands: dict[Module, list[int]]
+
+    @staticmethod
+    def read(dram: Dram, instructions: int, count: int, encoding: Encoding) -> Program:
+        """Decode `count` instructions at byte address `instructions`. Raises `KernelFault` for an illegal stream."""
+        try:
+            decoded = encoding.decode_program(stream_bytes(dram, instructions, count))
+        except EncodingError as error:
+            raise KernelFault(f"VTA {error}", plugin="vta_fpga") from error
+        return Program.of(decoded)
+
+    @staticmethod
+    def of(instructions: Sequence[Instruction]) -> Program:
+        """Split a stream into queues. Raises `KernelFault` for tokens without a neighbour, and for no or an early FINISH."""
+        commands: dict[Module, list[int]] = {module: [] for module in Module}
+        pops, pushes = [], []
+        for number, instruction in enumerate(instructions):
+            module, flags = instruction.module, instruction.flags
+            pops.append(_queues(number, _POPS[module], flags.pop_prev, flags.pop_next))
+            pushes.append(_queues(number, _PUSHES[module], flags.push_prev, flags.push_next))
+            commands[module].append(number)
+            if isinstance(instruction, Finish) != (number == len(instructions) - 1):
+                raise fault(number, f"expected FINISH as the last instruction and nowhere else, found {instruction}")
+        return Program(instructions, pops, pushes, commands)
+
+
+def _queues(number: int, queues: tuple[TokenQueue | None, TokenQueue | None], prev: bool, following: bool) -> Queues:
+    if (prev and queues[0] is None) or (following and queues[1] is None):
+        raise fault(number, "expected tokens of a neighbouring module, found a *_prev flag of load or a *_next flag of store")
+    return tuple(queue for queue, used in zip(queues, (prev, following), strict=True) if used and queue is not None)
