@@ -18,13 +18,13 @@ from inlaid_vta_fpga.compiler.kernels import Kernel, Source
 
 @dataclass(frozen=True)
 class Tile:
-    """Sizes that divide a layer's: output blocks, rows and columns of a tile, and the input blocks of a step. `axis` is that of
-    virtual threads, 1 for output blocks, 2 for rows, 3 for columns, of which `threads` run interleaved."""
+    """Sizes that divide a layer's: output blocks, rows and columns of a tile, whose input blocks are read in `steps`. `axis` is that
+    of virtual threads, 1 for output blocks, 2 for rows, 3 for columns, of which `threads` run interleaved."""
 
     channels: int
     rows: int
     columns: int
-    step: int
+    steps: int = 1
     axis: int = 1
     threads: int = 1
 
@@ -45,7 +45,8 @@ def scheduled(kernel: Kernel, tile: Tile, block: int) -> ir.LoopProgram:
         if name in by_name:
             _staged(s, by_name[name], inner, step if name == main else None, first=name == kernel.chain[0])
     if thread is not None:
-        s.vthread(thread, step)
+        # A loop over one step is simplified away, and its mark with it.
+        s.vthread(thread, step if tile.steps > 1 else thread)
     program = accumulate_in_place(s.program, kernel.chain)
     return lower_vthreads(compact_buffers(simplify_program(flatten_blocks(program))))
 
@@ -68,7 +69,7 @@ def _tiled(s: Schedule, kernel: Kernel, tile: Tile) -> tuple[Var, Var, Var | Non
         s.reorder(n, *outer, *((thread,) if thread else ()), step, *inner, o, rest)
     else:
         ci, ky, kx, _ = reduced
-        step, within = s.split(ci, (None, tile.step))
+        step, within = s.split(ci, (tile.steps, None))
         s.reorder(n, *outer, *((thread,) if thread else ()), step, inner[0], inner[1], within, ky, kx, inner[2], o, k)
     return thread or outer[-1], step, thread
 
