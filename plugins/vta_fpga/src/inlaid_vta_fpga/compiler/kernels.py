@@ -6,7 +6,7 @@ biases as `compiler.legalise` packs them. Each stage has a buffer of its own her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from inlaid import arith
@@ -24,13 +24,14 @@ PLANES = 4
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A product's blocks of the kernel: the buffers it reads, the stage that pads or selects its data where there is one, and the
-    sizes of a tile's data: columns loaded for each row, and rows for each `step` rows of output beyond the first."""
+    """What a GEMM stage reads: the buffers of its data and weights; `staged` where a block of the kernel computes that data, which
+    pads it or selects rows. `parts`: blocks of weights that a bias is spread over."""
 
     block: str
     data: str
     weights: str
-    staged: bool
+    staged: bool = False
+    parts: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +96,8 @@ class _Writer:
         weights = self._input(stage.blocks.shape, f"bias{number}")
         axes = part, lane = te.reduce_axis(weights.shape[1], "part"), te.reduce_axis(self.block, "lane")
         self._gemm(
-            f"add_bias{number}",
+            Source(f"add_bias{number}", "ones", weights.buffer.name, parts=stage.blocks.shape[1]),
             lambda n, c, i, j, o: te.sum_(_product(self.ones[lane], weights[c, part, o, lane]), axes),
-            "ones",
-            weights,
         )
 
     def _product(self, number: int, stage: Product) -> None:
@@ -118,7 +117,7 @@ class _Writer:
             read = window(n, ci, i * step + ky, j * right + kx, k)
             return te.sum_(_product(read, weights[c, ci, ky, kx, o, k]), axes)  # type: ignore[no-any-return]
 
-        self._gemm(f"product{number}", element, staged or data.buffer.name, weights, bool(staged))
+        self._gemm(Source(f"product{number}", staged or data.buffer.name, weights.buffer.name, bool(staged)), element)
 
     def _window(self, number: int, stage: Product, data: te.Tensor):  # type: ignore[no-untyped-def]
         """The data that a product reads, by n, input block, row, column and lane; and the name of the stage that pads it or selects
@@ -151,9 +150,9 @@ class _Writer:
         padded: te.Tensor = te.compute((count, inputs, tall, wide, block), element, f"window{number}")
         return (lambda n, c, i, j, k: padded[n, c, i, j, k]), padded.buffer.name
 
-    def _gemm(self, name: str, element, data: str, weights: te.Tensor, staged: bool = False) -> None:  # type: ignore[no-untyped-def]
-        self.chain.append(te.compute((*self.layer.shape, self.block), element, name))
-        self.gemms.append(Source(name, data, weights.buffer.name, staged))
+    def _gemm(self, source: Source, element: Callable[..., ir.Expr]) -> None:
+        self.chain.append(te.compute((*self.layer.shape, self.block), element, source.block))
+        self.gemms.append(source)
 
     def _alu(self, name: str, stage: Alu) -> None:
         before, imm = self.chain[-1], te.const(abs(stage.imm) if stage.op is AluOp.SHR else stage.imm, "int32")

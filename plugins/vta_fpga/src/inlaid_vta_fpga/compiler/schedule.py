@@ -91,6 +91,9 @@ def _epilogue(s: Schedule, kernel: Kernel, inner: Var, many: bool) -> None:
 def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool) -> None:
     """A product's init, its operands' copies, and its intrinsic."""
     loops = s.loops(gemm.block)
+    if gemm.parts > 1:
+        s.reorder(loops[-2], loops[-3], loops[-1])
+        loops = s.loops(gemm.block)
     start = step if step is not None else loops[loops.index(inner) + 1]
     init = s.decompose_reduction(gemm.block, start)
     if first:
