@@ -24,7 +24,7 @@ from inlaid_vta_fpga.isa.instructions import AluOp
 
 
 @dataclass(frozen=True)
-class Layer:
+class Scheduled:
     """A scheduled loop program without blocks and virtual threads. `addresses` are the byte addresses in DRAM of `program.params`;
     `source` names the operators that it computes."""
 
@@ -33,7 +33,7 @@ class Layer:
     addresses: tuple[int, ...]
 
 
-def expand(layer: Layer, config: Config) -> list[Task]:
+def expand(layer: Scheduled, config: Config) -> list[Task]:
     """The tasks of a layer. Raises `ScheduleError` for what VTA has no instruction for, which names the statement's buffer."""
     walk = _Walk(layer, config)
     walk.stmt(layer.program.body)
@@ -48,7 +48,7 @@ class _Bound:
 
 
 class _Walk:
-    def __init__(self, layer: Layer, config: Config) -> None:
+    def __init__(self, layer: Scheduled, config: Config) -> None:
         self.tasks: list[Task] = []
         self._layer = layer
         self._config = config

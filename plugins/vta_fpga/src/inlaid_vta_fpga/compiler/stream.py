@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inlaid_vta_fpga.compiler.expand import Layer, expand
+from inlaid_vta_fpga.compiler.expand import Scheduled, expand
 from inlaid_vta_fpga.compiler.sram import allocate
 from inlaid_vta_fpga.compiler.tasks import Step, Task
 from inlaid_vta_fpga.compiler.tokens import ordered
@@ -13,7 +13,7 @@ from inlaid_vta_fpga.compiler.uops import resident
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Instruction, Uops
 
-__all__ = ["Layer", "Stream", "lower_region"]
+__all__ = ["Scheduled", "Stream", "lower_region"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Stream:
     sources: tuple[str, ...]
 
 
-def lower_region(layers: Sequence[Layer], config: Config, uops_at: int, *, slots: int = 2, serial: bool = False) -> Stream:
+def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, slots: int = 2, serial: bool = False) -> Stream:
     """The stream of a region: all layers in order, up to FINISH.
 
     `uops_at`: where micro-ops go in DRAM, behind all buffers of the layers. `slots`: places in SRAM that the tiles of one buffer

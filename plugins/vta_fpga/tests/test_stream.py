@@ -1,0 +1,101 @@
+"""Scheduled loop programs as streams: results equal the interpreter's, and the checker finds nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from inlaid.tensor import ir
+from inlaid_vta_fpga.checker import Violation, check
+from inlaid_vta_fpga.compiler.stream import Stream
+from inlaid_vta_fpga.isa.instructions import Flags, Load
+
+from .scheduled import Array, Region, Shape, Tiling, convolution, scheduled, shape_of
+
+
+def arrays(region: Region, inputs: range, seed: int = 0) -> dict[int, Array]:
+    """Random int8 of the numbered arrays."""
+    random = np.random.default_rng(seed)
+    shapes = {n: shape_of(b) for program, numbers in region.calls for b, n in zip(program.params, numbers, strict=True)}
+    return {n: random.integers(-8, 8, shapes[n]).astype(np.int8) for n in inputs}
+
+
+def violations(region: Region, stream: Stream) -> list[Violation]:
+    return check(stream.instructions, region.image(stream, {})[0], region.config, stream.sources)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[Shape, Tiling]:
+    kernel = draw(st.sampled_from([1, 3]))
+    shape = Shape(
+        ci=draw(st.integers(2, 4)),
+        co=draw(st.integers(2, 4)),
+        side=draw(st.integers(4, 8)),
+        kernel=kernel,
+        stride=draw(st.integers(1, 2)),
+        pad=draw(st.integers(0, 1)) if kernel == 3 else 0,
+    )
+    tiles = [draw(st.sampled_from([n for n in range(1, of + 1) if of % n == 0])) for of in (shape.co, shape.out, shape.ci)]
+    threads = draw(st.integers(1, 2))
+    assume(shape.out > 1 and shape.co % (tiles[0] * threads) == 0 and tiles[2] < shape.ci)
+    return shape, Tiling(*tiles, threads)
+
+
+@settings(deadline=None, max_examples=40)
+@given(convolutions(), st.integers(1, 3), st.booleans())
+def test_convolutions_equal_the_interpreter(case: tuple[Shape, Tiling], slots: int, serial: bool) -> None:
+    shape, tiling = case
+    region = Region([(scheduled(shape, tiling), (0, 1, 2))])
+    stream = region.lower(slots=slots, serial=serial)
+    assert violations(region, stream) == []
+    given_ = arrays(region, range(2))
+    wanted = region.expected(given_, [convolution(shape)])
+    np.testing.assert_array_equal(region.run(stream, given_)[2], wanted[2])
+
+
+def two_layers() -> tuple[Region, list[ir.LoopProgram]]:
+    first, second = Shape(2, 4, 8), Shape(4, 2, 8, 3, 2)
+    programs = [scheduled(first, Tiling(2, 2)), scheduled(second, Tiling(1, 2, 2, 2))]
+    return Region([(programs[0], (0, 1, 2)), (programs[1], (2, 3, 4))]), [convolution(first), convolution(second)]
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_layers_pass_activations_through_dram(serial: bool) -> None:
+    """Loads of the second layer wait for stores of the first, through compute."""
+    region, semantics = two_layers()
+    stream = region.lower(serial=serial)
+    assert violations(region, stream) == []
+    known = arrays(region, range(2)) | {3: arrays(region, range(3, 4), 1)[3]}
+    np.testing.assert_array_equal(region.run(stream, known)[4], region.expected(known, semantics)[4])
+    assert stream.sources[0] == "layer0" and stream.sources[-1] == "layer1"
+
+
+def test_weights_of_the_next_layer_load_before_the_last_store() -> None:
+    """No drain between layers: a load of weights needs no token of the compute tasks that come last before it."""
+    region, _ = two_layers()
+    stream = region.lower()
+    border = stream.sources.index("layer1")
+    weights = next(n for n in range(border, len(stream.sources)) if _is_load_of_weights(stream, n))
+    assert not stream.instructions[weights].flags.pop_next
+
+
+def _is_load_of_weights(stream: Stream, number: int) -> bool:
+    instruction = stream.instructions[number]
+    return isinstance(instruction, Load) and instruction.memory.name == "WGT"
+
+
+def test_every_token_is_needed() -> None:
+    """A stream without one of its tokens, push and pop, is refused by the checker."""
+    region, _ = two_layers()
+    stream = region.lower()
+    for number, item in enumerate(stream.instructions):
+        for name in ("pop_prev", "pop_next", "push_prev", "push_next"):
+            if getattr(item.flags, name):
+                changed = list(stream.instructions)
+                changed[number] = replace(item, flags=replace(item.flags, **{name: False}))
+                assert violations(region, replace(stream, instructions=tuple(changed))) != [], (number, name)
+    assert any(item.flags != Flags() for item in stream.instructions)
