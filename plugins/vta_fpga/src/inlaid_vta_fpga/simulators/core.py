@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import numpy.typing as npt
 
 from inlaid_vta_fpga.isa.config import PAGE_BYTES, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Gemm, Instruction, Load, Store
-from inlaid_vta_fpga.simulators.device import Dram, Report, fault
+from inlaid_vta_fpga.simulators.device import Dram, fault
 from inlaid_vta_fpga.simulators.elementwise import apply, batches
 from inlaid_vta_fpga.simulators.loops import Indices, check_range, expand, micro_ops, pieces
 from inlaid_vta_fpga.simulators.products import Plans, accumulate
@@ -24,7 +22,7 @@ SHIFTS = range(-16, 16)
 
 
 class Core:
-    """SRAM and counters during one run. INP and WGT hold int8 values as float32, WGT as [in][out], ready for products.
+    """SRAM during one run. INP and WGT hold int8 values as float32, WGT as [in][out], ready for products.
 
     strict: raise `KernelFault` for reads of unwritten elements and for repeated accumulators. limit: largest work.
     """
@@ -40,13 +38,7 @@ class Core:
         self.acc = np.zeros(shapes[Memory.ACC], np.int32)
         self.out = np.zeros(shapes[Memory.OUT], np.int8)
         self.written: dict[Memory, npt.NDArray[np.bool_]] = {memory: np.zeros(config.depth(memory), np.bool_) for memory in Memory}
-        self.loaded: Counter[Memory] = Counter()
-        self.stored = self.gemm_uops = self.reset_uops = self.alu_uops = 0
         self.piece = max(1, BATCH_LANES // (config.batch * config.block))
-
-    def report(self) -> Report:
-        """The counters so far."""
-        return Report(None, self.gemm_uops, self.reset_uops, self.alu_uops, dict(self.loaded), self.stored)
 
     def execute(self, number: int, instruction: Instruction) -> None:
         """Apply an instruction to SRAM and DRAM. Raises `KernelFault` for an illegal one, and beyond the limit of work."""
@@ -86,7 +78,6 @@ class Core:
 
     def _load(self, number: int, load: Load) -> None:
         rows = self._rows(number, load, load.memory)
-        self.loaded[load.memory] += rows.size
         types = {Memory.UOP: np.dtype("<u4"), Memory.ACC: np.dtype("<i4")}
         shape = self.config.shape(load.memory)
         values = np.ascontiguousarray(rows).view(types.get(load.memory, np.dtype("i1")))
@@ -113,7 +104,6 @@ class Core:
                 "copy loaded accumulators with SHR by 0",
             )
         values = self.out[place].view(np.uint8).reshape(rows.shape)
-        self.stored += values.size
         for row, value in zip(rows, values, strict=True):  # one after the other: rows may overlap
             row[:] = value
 
@@ -137,7 +127,6 @@ class Core:
     def _gemm(self, number: int, gemm: Gemm) -> None:
         dst, src, wgt = self._indices(number, gemm)
         if gemm.reset:
-            self.reset_uops += micro_ops(gemm)
             for outer, inner in pieces(gemm, self.piece):
                 start = dst + _offset(gemm.dst_factors, outer, inner)
                 place = expand(start, gemm.dst_factors, outer[1] - outer[0], inner[1] - inner[0])
@@ -147,7 +136,6 @@ class Core:
             return
         check_range(number, gemm, Memory.INP, src, gemm.src_factors, len(self.inp))
         check_range(number, gemm, Memory.WGT, wgt, gemm.wgt_factors, len(self.wgt))
-        self.gemm_uops += micro_ops(gemm)
         first = int(dst[0]), int(src[0]), int(wgt[0])
         columns = dst - first[0], src - first[1], wgt - first[2]
         factors = gemm.dst_factors, gemm.src_factors, gemm.wgt_factors
@@ -169,7 +157,6 @@ class Core:
 
     def _alu(self, number: int, alu: Alu) -> None:
         dst, src, _ = self._indices(number, alu)
-        self.alu_uops += micro_ops(alu)
         if alu.imm is None:
             check_range(number, alu, Memory.ACC, src, alu.src_factors, len(self.acc))
         elif alu.op is AluOp.SHR and alu.imm not in SHIFTS:

@@ -8,7 +8,7 @@ from inlaid_vta_fpga.isa.instructions import Module
 from inlaid_vta_fpga.simulators.core import STEP, Core
 from inlaid_vta_fpga.simulators.device import Dram, Report, fault
 from inlaid_vta_fpga.simulators.products import Plans
-from inlaid_vta_fpga.simulators.program import Program, TokenQueue
+from inlaid_vta_fpga.simulators.stream import Stream, TokenQueue
 
 LIMIT = 1 << 28
 """Default work of one stream. ResNet-18's part on VTA has 2^23."""
@@ -35,43 +35,47 @@ class Functional:
 
     def run(self, dram: Dram, instructions: int, count: int) -> Report:
         """Run a stream; see `Device.run`. The report has no cycles."""
+        return self.execute(dram, self.read(dram, instructions, count))
+
+    def read(self, dram: Dram, instructions: int, count: int) -> Stream:
+        """Decode a stream. Raises `KernelFault` for an illegal or too long one."""
         if count * STEP > self.limit:
             raise fault(
                 None, f"expected at most {self.limit // STEP} instructions, found {count}", "raise `limit` of the simulator"
             )
-        return self.execute(dram, Program.read(dram, instructions, count, self._encoding))
+        return Stream.read(dram, instructions, count, self._encoding)
 
-    def execute(self, dram: Dram, program: Program) -> Report:
+    def execute(self, dram: Dram, stream: Stream) -> Report:
         """Run a decoded stream. Raises `KernelFault` as `run` does."""
         core = Core(self._encoding, self._plans, dram, self.strict, self.limit)
         tokens = dict.fromkeys(TokenQueue, 0)
         next_of = dict.fromkeys(Module, 0)
         done = 0
-        while done < len(program.instructions):
+        while done < len(stream.instructions):
             before = done
-            for module, numbers in program.commands.items():
+            for module, numbers in stream.commands.items():
                 if next_of[module] == len(numbers):
                     continue
                 number = numbers[next_of[module]]
-                if any(not tokens[queue] for queue in program.pops[number]):
+                if any(not tokens[queue] for queue in stream.pops[number]):
                     continue
-                for queue in program.pops[number]:
+                for queue in stream.pops[number]:
                     tokens[queue] -= 1
-                core.execute(number, program.instructions[number])
-                for queue in program.pushes[number]:
+                core.execute(number, stream.instructions[number])
+                for queue in stream.pushes[number]:
                     tokens[queue] += 1
                 next_of[module] += 1
                 done += 1
             if done == before:
-                raise _deadlock(program, tokens, next_of)
+                raise _deadlock(stream, tokens, next_of)
         left = [f"{tokens[queue]} from {queue.value}" for queue in TokenQueue if tokens[queue]]
         if left and self.strict:
             raise fault(None, f"expected empty token queues at FINISH, found {', '.join(left)}", "balance pushes and pops")
-        return core.report()
+        return stream.report(self.config)
 
 
-def _deadlock(program: Program, tokens: dict[TokenQueue, int], next_of: dict[Module, int]) -> Exception:
-    heads = [numbers[next_of[module]] for module, numbers in program.commands.items() if next_of[module] < len(numbers)]
-    empty = {number: [queue.value for queue in program.pops[number] if not tokens[queue]] for number in heads}
+def _deadlock(stream: Stream, tokens: dict[TokenQueue, int], next_of: dict[Module, int]) -> Exception:
+    heads = [numbers[next_of[module]] for module, numbers in stream.commands.items() if next_of[module] < len(numbers)]
+    empty = {number: [queue.value for queue in stream.pops[number] if not tokens[queue]] for number in heads}
     waits = [f"instruction {number} waits for a token from {' and '.join(queues)}" for number, queues in empty.items()]
     return fault(min(heads), f"expected a runnable instruction, found a deadlock: {'; '.join(waits)}", "push the missing token")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from inlaid.errors import KernelFault
+from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding, EncodingError
-from inlaid_vta_fpga.isa.instructions import Finish, Instruction, Module
-from inlaid_vta_fpga.simulators.device import Dram, fault, stream_bytes
+from inlaid_vta_fpga.isa.instructions import Alu, Finish, Gemm, Instruction, Load, Module, Store
+from inlaid_vta_fpga.simulators.device import Dram, Report, fault, stream_bytes
+from inlaid_vta_fpga.simulators.loops import micro_ops
 
 
 class TokenQueue(Enum):
@@ -38,7 +41,7 @@ Queues = tuple[TokenQueue, ...]
 
 
 @dataclass(frozen=True)
-class Program:
+class Stream:
     """A stream whose flags name existing queues and whose last instruction is its only FINISH.
 
     pops, pushes: token queues of each instruction. commands: the numbers of each module's instructions, in order.
@@ -50,16 +53,16 @@ class Program:
     commands: dict[Module, list[int]]
 
     @staticmethod
-    def read(dram: Dram, instructions: int, count: int, encoding: Encoding) -> Program:
+    def read(dram: Dram, instructions: int, count: int, encoding: Encoding) -> Stream:
         """Decode `count` instructions at byte address `instructions`. Raises `KernelFault` for an illegal stream."""
         try:
             decoded = encoding.decode_program(stream_bytes(dram, instructions, count))
         except EncodingError as error:
             raise KernelFault(f"VTA {error}", plugin="vta_fpga") from error
-        return Program.of(decoded)
+        return Stream.of(decoded)
 
     @staticmethod
-    def of(instructions: Sequence[Instruction]) -> Program:
+    def of(instructions: Sequence[Instruction]) -> Stream:
         """Split a stream into queues. Raises `KernelFault` for tokens without a neighbour, and for no or an early FINISH."""
         commands: dict[Module, list[int]] = {module: [] for module in Module}
         pops, pushes = [], []
@@ -70,7 +73,25 @@ class Program:
             commands[module].append(number)
             if isinstance(instruction, Finish) != (number == len(instructions) - 1):
                 raise fault(number, f"expected FINISH as the last instruction and nowhere else, found {instruction}")
-        return Program(instructions, pops, pushes, commands)
+        return Stream(instructions, pops, pushes, commands)
+
+    def report(self, config: Config) -> Report:
+        """The counters of a run, without cycles: each instruction runs once."""
+        uops: Counter[str] = Counter()
+        loaded: Counter[Memory] = Counter()
+        stored = 0
+        for instruction in self.instructions:
+            match instruction:
+                case Load() if instruction.x_size:
+                    elements = instruction.y_size * instruction.x_size
+                    loaded[instruction.memory] += elements * config.element_bytes(instruction.memory)
+                case Store():
+                    stored += instruction.sram_size * config.element_bytes(Memory.OUT)
+                case Gemm():
+                    uops["reset" if instruction.reset else "gemm"] += micro_ops(instruction)
+                case Alu():
+                    uops["alu"] += micro_ops(instruction)
+        return Report(None, uops["gemm"], uops["reset"], uops["alu"], dict(loaded), stored)
 
 
 def _queues(number: int, queues: tuple[TokenQueue | None, TokenQueue | None], prev: bool, following: bool) -> Queues:

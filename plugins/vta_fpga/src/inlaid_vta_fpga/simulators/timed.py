@@ -1,0 +1,221 @@
+"""The timing simulator: functional results, and the cycles of fetch, load, compute, store and one DRAM port.
+
+Transaction-level: each instruction takes a number of cycles from its start, plus what it waits for the port.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config, Memory
+from inlaid_vta_fpga.isa.instructions import Alu, Finish, Gemm, Instruction, Load, Module, Store
+from inlaid_vta_fpga.simulators.device import Dram, fault
+from inlaid_vta_fpga.simulators.functional import LIMIT, Functional
+from inlaid_vta_fpga.simulators.loops import micro_ops
+from inlaid_vta_fpga.simulators.port import CLIENTS, Client, Clock, ReadPort, bursts
+from inlaid_vta_fpga.simulators.stream import Stream, TokenQueue
+from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT, Span, Timeline, Timing
+
+
+class Timed:
+    """Executes streams with a clock; implements `Device`. `strict` and `limit` as of `Functional`, which computes the data."""
+
+    def __init__(
+        self, config: Config | None = None, timing: Timing | None = None, *, strict: bool = True, limit: int = LIMIT
+    ) -> None:
+        self.config = config or Config()
+        self.timing = timing or Timing()
+        self._functional = Functional(self.config, strict=strict, limit=limit)
+
+    def run(self, dram: Dram, instructions: int, count: int) -> Timeline:
+        """Run a stream; see `Device.run`. Raises `KernelFault` also for a deadlock of full command queues and for an overflow of a
+        token queue."""
+        stream = self._functional.read(dram, instructions, count)
+        self._functional.execute(dram, stream)
+        return self.time(stream, instructions)
+
+    def time(self, stream: Stream, address: int) -> Timeline:
+        """The timeline of a legal stream at byte address `address`, without data: what a compiler needs to compare schedules."""
+        return _Run(stream, address, self.config, self.timing).timeline()
+
+
+class _Module:
+    """State of a module: its next instruction, and what it does since when."""
+
+    def __init__(self, module: Module, numbers: Sequence[int]) -> None:
+        self.module, self.numbers = module, numbers
+        self.next = 0
+        self.arrived = 0
+        """Instructions that have reached the head of the queue or wait behind it."""
+        self.held = 0
+        """Instructions that occupy the queue."""
+        self.running = False
+        self.doing, self.since = INSTRUCTIONS, 0
+        self.activity: Counter[str] = Counter()
+
+    def turn_to(self, doing: str, now: int) -> None:
+        """Note what the module does from now on."""
+        self.activity[self.doing] += now - self.since
+        self.doing, self.since = doing, now
+
+
+class _Run:
+    """One run of a stream: modules, token queues, fetch and port, driven by a clock."""
+
+    def __init__(self, stream: Stream, address: int, config: Config, timing: Timing) -> None:
+        self.stream, self.address, self.config, self.timing = stream, address, config, timing
+        self.clock = Clock()
+        self.port = ReadPort(self.clock, timing.latency, timing.outstanding)
+        self.modules = {module: _Module(module, numbers) for module, numbers in stream.commands.items()}
+        self.tokens = dict.fromkeys(TokenQueue, 0)
+        self.spans: list[Span] = []
+        self.fetches: list[tuple[int, int, int]] = []
+        self.fetched = self.dispatched = 0
+        self.blocked: _Module | None = None
+        """The module whose full command queue fetch waits for."""
+        self.finished = False
+
+    def timeline(self) -> Timeline:
+        """Run to FINISH."""
+        self._fetch()
+        while not self.finished:
+            if not self.clock.step():
+                raise self._deadlock()
+        for module in self.modules.values():
+            module.turn_to(FINISHED, self.clock.now)
+        counters = self.stream.report(self.config)
+        return Timeline(
+            self.clock.now, counters.gemm_uops, counters.reset_uops, counters.alu_uops, counters.loaded, counters.stored,
+            tuple(self.spans), tuple(self.fetches), {module: dict(state.activity) for module, state in self.modules.items()},
+            len(self.stream.instructions) * INSTRUCTION_BYTES, self.port.beats,
+        )  # fmt: skip
+
+    def _fetch(self) -> None:
+        """Request the next batch of instructions."""
+        count = min(self.timing.batch, len(self.stream.instructions) - self.dispatched)
+        if not count:
+            return
+        now, first = self.clock.now, self.dispatched * INSTRUCTION_BYTES
+        self.fetches.append((now, now, count))
+        self.fetched += count
+        lengths = bursts(self.address + first, count * INSTRUCTION_BYTES, self.config)
+        # The response to fetch ends in a buffer: it takes no cycle of a write to SRAM.
+        arrival = self.timing.response - 1
+        self.clock.at(
+            now + self.timing.request,
+            lambda: self.port.read(Client.FETCH, lengths, lambda: self.clock.at(self.clock.now + arrival, self._dispatch)),
+        )
+
+    def _dispatch(self) -> None:
+        """Move an instruction into a command queue, or wait until that has room."""
+        module = self.modules[self.stream.instructions[self.dispatched].module]
+        self.blocked = module if module.held == self.timing.commands else None
+        if self.blocked:
+            return
+        module.held += 1
+        self.dispatched += 1
+        now = self.clock.now
+        self.clock.at(now + self.timing.queue, lambda: self._arrive(module))
+        start, _, count = self.fetches[-1]
+        self.fetches[-1] = start, now + 1, count
+        self.clock.at(now + 1, self._dispatch if self.dispatched < self.fetched else self._fetch)
+
+    def _arrive(self, module: _Module) -> None:
+        module.arrived += 1
+        self._try(module)
+
+    def _try(self, module: _Module) -> None:
+        """Start the next instruction of an idle module, or note what it waits for."""
+        if module.running:
+            return
+        if module.next == module.arrived:
+            module.turn_to(INSTRUCTIONS if module.next < len(module.numbers) else FINISHED, self.clock.now)
+            return
+        number = module.numbers[module.next]
+        missing = [queue for queue in self.stream.pops[number] if not self.tokens[queue]]
+        if missing:
+            module.turn_to(missing[0].value, self.clock.now)
+            return
+        for queue in self.stream.pops[number]:
+            self.tokens[queue] -= 1
+        module.running = True
+        module.turn_to(BUSY, self.clock.now)
+        self._start(module, number, self.stream.instructions[number])
+
+    def _start(self, module: _Module, number: int, instruction: Instruction) -> None:
+        clock, timing, started = self.clock, self.timing, self.clock.now
+        if isinstance(instruction, Load) and instruction.x_size:
+            lengths = self._bursts(instruction, instruction.memory)
+            beats = sum(lengths)
+            least = timing.start + timing.done + beats
+
+            def loaded() -> None:
+                # Zero elements are written in cycles without an arriving beat.
+                zeros = instruction.sram_size - instruction.y_size * instruction.x_size
+                written = clock.now + timing.response
+                idle = written - started - timing.start - beats
+                written += max(0, zeros - idle)
+                end = written + timing.done
+                port = max(0, end - started - least - zeros)
+                clock.at(end, lambda: self._complete(module, Span(number, module.module, started, end, port)))
+
+            client = CLIENTS[instruction.memory]
+            ready = started + timing.start + instruction.y_pad_0 + timing.request
+            clock.at(ready, lambda: self.port.read(client, lengths, loaded))
+            return
+        end = started + timing.start + self._cycles(instruction) + timing.done
+        clock.at(end, lambda: self._complete(module, Span(number, module.module, started, end)))
+
+    def _cycles(self, instruction: Instruction) -> int:
+        """Cycles between the first and the last of an instruction that does not read DRAM."""
+        timing = self.timing
+        match instruction:
+            case Store() if instruction.x_size:
+                lengths = self._bursts(instruction, Memory.OUT)
+                return len(lengths) * timing.store_burst + sum(lengths) + instruction.sram_size * timing.store_read
+            case Gemm():
+                return micro_ops(instruction) * timing.gemm + timing.pipeline
+            case Alu():
+                rate = timing.alu_tensor if instruction.imm is None else timing.alu_immediate
+                return micro_ops(instruction) * rate + timing.pipeline
+        return 0
+
+    def _bursts(self, instruction: Load | Store, memory: Memory) -> list[int]:
+        """Each row starts a new burst."""
+        size = self.config.element_bytes(memory)
+        rows = (instruction.dram_base + y * instruction.x_stride for y in range(instruction.y_size))
+        return [beats for row in rows for beats in bursts(row * size, instruction.x_size * size, self.config)]
+
+    def _complete(self, module: _Module, span: Span) -> None:
+        now = self.clock.now
+        self.spans.append(span)
+        module.turn_to(INSTRUCTIONS, now)
+        module.activity[BUSY] -= span.port
+        module.activity[PORT] += span.port
+        module.running = False
+        module.next += 1
+        module.held -= 1
+        if isinstance(self.stream.instructions[span.number], Finish):
+            self.finished = True
+            return
+        if self.blocked is module:
+            self.blocked = None
+            self.clock.at(now, self._dispatch)
+        for queue in self.stream.pushes[span.number]:
+            self.tokens[queue] += 1
+            if self.tokens[queue] > self.timing.tokens:
+                raise fault(span.number, f"expected at most {self.timing.tokens} tokens from {queue.value}, found more")
+        for other in self.modules.values():
+            self._try(other)
+
+    def _deadlock(self) -> Exception:
+        """The fault for a run in which nothing happens any more."""
+        waits = [
+            f"{state.module.name} instruction {state.numbers[state.next]} for {state.doing}"
+            for state in self.modules.values()
+            if state.next < len(state.numbers)
+        ]
+        first = min(state.numbers[state.next] for state in self.modules.values() if state.next < len(state.numbers))
+        full = f"; fetch for the full command queue of {self.blocked.module.name}" if self.blocked else ""
+        return fault(first, f"expected a runnable instruction, found a deadlock: waiting are {', '.join(waits)}{full}")
