@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from inlaid_vta_fpga.checker.instructions import InstructionRules
+from inlaid_vta_fpga.checker.memories import MemoryRules
 from inlaid_vta_fpga.checker.tokens import check_tokens
 from inlaid_vta_fpga.checker.violations import Rule, Violation
 from inlaid_vta_fpga.isa.config import Config
@@ -35,5 +37,14 @@ def check(
     def report(number: int, rule: Rule, message: str) -> None:
         found.append(Violation(number, rule, message, sources[number] if number < len(sources) else ""))
 
-    check_tokens(instructions, report)
+    rules = InstructionRules(config, len(dram), acc_8bit, mul, report)
+    defined = [rules.check(number, instruction) for number, instruction in enumerate(instructions)]
+    order = check_tokens(instructions, report)
+    if order is not None:
+        memories = MemoryRules(config, dram, order, report)
+        for number in order.sequence:
+            if defined[number]:
+                memories.check(number, instructions[number])
+            else:
+                memories.skip(instructions[number])
     return sorted(found, key=lambda violation: violation.number)

@@ -20,7 +20,8 @@ TOKENS = 255
 """Tokens that a queue holds: its counter saturates there."""
 Queue = tuple[Module, Module]
 """Producer and consumer of tokens."""
-QUEUES: tuple[Queue, ...] = tuple((Module(a), Module(b)) for a, b in ((0, 1), (1, 0), (1, 2), (2, 1)))
+Queues = Sequence[Sequence[Queue]]
+"""Of each instruction by number."""
 Clock = tuple[int, int, int]
 """Instructions of each module that are complete."""
 
@@ -41,38 +42,30 @@ class Order:
 def check_tokens(instructions: Sequence[Instruction], report: Report) -> Order | None:
     """Check flags, balance, deadlock, overflow, and FINISH; None for a stream that does not run to its end."""
     _check_flags(instructions, report)
-    pops, pushes = [_pops(instruction) for instruction in instructions], [_pushes(instruction) for instruction in instructions]
+    pops = [_queues(instruction, "pop") for instruction in instructions]
+    pushes = [_queues(instruction, "push") for instruction in instructions]
     starved = False
-    for queue in QUEUES:
+    for queue in ((Module(own), Module(other)) for own, other in ((0, 1), (1, 0), (1, 2), (2, 1))):
         pushing = [number for number, queues in enumerate(pushes) if queue in queues]
         popping = [number for number, queues in enumerate(pops) if queue in queues]
-        counts = f"{len(pushing)} pushes and {len(popping)} pops"
-        if len(popping) > len(pushing):
-            starved = True
-            report(
-                popping[len(pushing)], Rule.TOKEN_BALANCE, f"expected a push for each pop of {_name(queue)}, found {counts}; push"
-            )
-        elif len(pushing) > len(popping):
-            report(
-                pushing[len(popping)], Rule.TOKEN_BALANCE, f"expected a pop for each push of {_name(queue)}, found {counts}; pop"
-            )
-    order = _run(instructions, pops, pushes, None if starved else report)
+        if len(pushing) != len(popping):
+            starved |= len(popping) > len(pushing)
+            number = max(pushing, popping, key=len)[min(len(pushing), len(popping))]
+            text = f"expected a pop for each push of {_name(queue)}, found {len(pushing)} pushes and {len(popping)} pops"
+            report(number, Rule.TOKEN_BALANCE, f"{text}; add the missing flag")
+    order = _run(instructions, pops, pushes, (lambda *_: None) if starved else report)
     if order is not None:
         _check_overflow(order, pops, pushes, report)
         _check_finish(instructions, order, report)
     return order
 
 
-def _pops(instruction: Instruction) -> list[Queue]:
+def _queues(instruction: Instruction, kind: str) -> list[Queue]:
+    """The queues that an instruction pops or pushes; flags for absent modules are ignored."""
     own, flags = instruction.module, instruction.flags
-    found = [(Module(own - 1), own)] if flags.pop_prev and own > Module.LOAD else []
-    return found + ([(Module(own + 1), own)] if flags.pop_next and own < Module.STORE else [])
-
-
-def _pushes(instruction: Instruction) -> list[Queue]:
-    own, flags = instruction.module, instruction.flags
-    found = [(own, Module(own - 1))] if flags.push_prev and own > Module.LOAD else []
-    return found + ([(own, Module(own + 1))] if flags.push_next and own < Module.STORE else [])
+    others = [(-1, flags.pop_prev), (1, flags.pop_next)] if kind == "pop" else [(-1, flags.push_prev), (1, flags.push_next)]
+    found = [Module(own + step) for step, given in others if given and own + step in (0, 1, 2)]
+    return [(other, own) if kind == "pop" else (own, other) for other in found]
 
 
 def _name(queue: Queue) -> str:
@@ -82,65 +75,60 @@ def _name(queue: Queue) -> str:
 def _check_flags(instructions: Sequence[Instruction], report: Report) -> None:
     for number, instruction in enumerate(instructions):
         own, flags = instruction.module, instruction.flags
-        absent = {
-            Module.LOAD: ("previous", flags.pop_prev, flags.push_prev),
-            Module.STORE: ("next", flags.pop_next, flags.push_next),
-        }
-        side, pop, push = absent.get(own, ("", False, False))
-        if pop or push:
-            report(number, Rule.FLAGS, f"expected no token for the {side} module of {own.name}, found {flags}; clear the flag")
+        if own is not Module.COMPUTE:
+            side, *given = (
+                ("prev", flags.pop_prev, flags.push_prev) if own is Module.LOAD else ("next", flags.pop_next, flags.push_next)
+            )
+            if any(given):
+                report(number, Rule.FLAGS, f"expected no flag pop_{side} or push_{side} in {own.name}, found {flags}; clear it")
     ends = [number for number, instruction in enumerate(instructions) if isinstance(instruction, Finish)]
-    last = len(instructions) - 1
-    for number in ends:
-        if number != last:
-            report(number, Rule.FINISH, f"expected FINISH as the last instruction, {last}, alone, found it before; remove it")
-    if not ends:
-        report(max(0, last), Rule.FINISH, "expected FINISH as the last instruction, found none; append it")
+    last = max(0, len(instructions) - 1)
+    for number in [number for number in ends if number != last] if ends else [last]:
+        report(
+            number, Rule.FINISH, f"expected one FINISH, as instruction {last}, found {ends or 'none'}; end the stream by one FINISH"
+        )
 
 
-def _run(
-    instructions: Sequence[Instruction], pops: Sequence[list[Queue]], pushes: Sequence[list[Queue]], report: Report | None
-) -> Order | None:
+def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, report: Report) -> Order | None:
     """Run the stream as far as it goes. Whether it ends does not depend on timing: modules share queues alone, each with one
     producer and one consumer (Kahn 1974)."""
-    tokens: dict[Queue, deque[Clock]] = {queue: deque() for queue in QUEUES}
+    tokens: dict[Queue, deque[Clock]] = {(own, other): deque() for own in Module for other in Module}
     commands: list[deque[int]] = [deque() for _ in Module]
     numbers: list[list[int]] = [[] for _ in Module]
     clocks: list[Clock] = [(0, 0, 0)] * len(instructions)
-    now = [[0, 0, 0] for _ in Module]
+    now: list[Clock] = [(0, 0, 0)] * len(Module)
     sequence: list[int] = []
     fetched = 0
-    progress = True
-    while progress:
-        progress = False
+    while True:
         while fetched < len(instructions) and len(commands[instructions[fetched].module]) < COMMANDS:
             commands[instructions[fetched].module].append(fetched)
-            fetched, progress = fetched + 1, True
-        for own, queue in enumerate(commands):
-            while queue and all(tokens[popped] for popped in pops[queue[0]]):
-                number, progress = queue.popleft(), True
-                clock = now[own]
-                for popped in pops[number]:
-                    clock[:] = map(max, clock, tokens[popped].popleft())
-                clocks[number] = (clock[0], clock[1], clock[2])
-                numbers[own].append(number)
-                sequence.append(number)
-                clock[own] += 1
-                for pushed in pushes[number]:
-                    tokens[pushed].append((clock[0], clock[1], clock[2]))
+            fetched += 1
+        ready = [queue[0] for queue in commands if queue and all(tokens[popped] for popped in pops[queue[0]])]
+        if not ready:
+            break
+        # The first of the stream, so that its own order is taken where it is one of execution.
+        number = min(ready)
+        own = instructions[number].module
+        commands[own].popleft()
+        taken = [now[own], *(tokens[popped].popleft() for popped in pops[number])]
+        load, compute, store = clocks[number] = (max(c[0] for c in taken), max(c[1] for c in taken), max(c[2] for c in taken))
+        now[own] = (load + (own == 0), compute + (own == 1), store + (own == 2))
+        for pushed in pushes[number]:
+            tokens[pushed].append(now[own])
+        numbers[own].append(number)
+        sequence.append(number)
     if len(sequence) == len(instructions):
         return Order(sequence, clocks, numbers)
-    for queue in commands if report else ():
-        for popped in [popped for popped in pops[queue[0]] if not tokens[popped]] if queue else ():
-            full = "" if fetched == len(instructions) else f"; fetch is blocked at instruction {fetched} by a full command queue"
-            text = f"expected a token of {_name(popped)}, found that its push never runs{full}; reorder the stream or its tokens"
-            assert report
-            report(queue[0], Rule.DEADLOCK, text)
+    blocked = "" if fetched == len(instructions) else f"; a full command queue blocks the fetch of instruction {fetched}"
+    for number in [queue[0] for queue in commands if queue]:
+        for popped in [popped for popped in pops[number] if not tokens[popped]]:
+            text = f"expected a token of {_name(popped)}, found that its push never runs{blocked}"
+            report(number, Rule.DEADLOCK, f"{text}; push it earlier in the stream")
     return None
 
 
-def _check_overflow(order: Order, pops: Sequence[list[Queue]], pushes: Sequence[list[Queue]], report: Report) -> None:
-    for queue in QUEUES:
+def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Report) -> None:
+    for queue in {queue for queues in pushes for queue in queues}:
         producer, consumer = queue
         taken = [0]
         for number in order.numbers[consumer]:
@@ -150,16 +138,17 @@ def _check_overflow(order: Order, pops: Sequence[list[Queue]], pushes: Sequence[
             # In the worst timing, the consumer has completed only what happens before the push.
             if (held := given - taken[order.clocks[number][consumer]]) > TOKENS:
                 report(
-                    number, Rule.TOKEN_OVERFLOW, f"expected at most {TOKENS} tokens in {_name(queue)}, found {held}; wait earlier"
+                    number,
+                    Rule.TOKEN_OVERFLOW,
+                    f"expected at most {TOKENS} tokens in {_name(queue)}, found {held}; pop more before",
                 )
                 break
 
 
 def _check_finish(instructions: Sequence[Instruction], order: Order, report: Report) -> None:
-    if not instructions or not isinstance(instructions[-1], Finish):
-        return
-    for module, complete in zip(Module, order.clocks[-1], strict=True):
-        late = order.numbers[module][complete:]
-        if late and module is not Module.COMPUTE:
-            text = f"expected {module.name} to be complete at FINISH, found instructions {late[0]} to {late[-1]} unordered"
-            report(late[-1], Rule.BEFORE_FINISH, f"{text}; push a token that FINISH or an instruction before it pops")
+    if instructions and isinstance(instructions[-1], Finish):
+        for module, complete in zip(Module, order.clocks[-1], strict=True):
+            late = order.numbers[module][complete:]
+            if late and module is not Module.COMPUTE:
+                text = f"expected {module.name} to be complete at FINISH, found instructions {late[0]} to {late[-1]} unordered"
+                report(late[-1], Rule.BEFORE_FINISH, f"{text}; push a token that FINISH or an instruction before it pops")
