@@ -25,9 +25,9 @@ Array = np.ndarray[Any, Any]
 def device_of(options: VtaOptions, config: Config) -> Device:
     """The device that the options name, for a configuration. Raises `TargetError` where it is not here."""
     if options.simulator == TIMING:
-        from inlaid_vta_fpga.simulators.timing import Timing
+        from inlaid_vta_fpga.simulators.timed import Timed
 
-        return Timing(config)
+        return Timed(config)
     if options.simulator == RTL:
         from inlaid_vta_fpga.simulators.rtl import Rtl
 

@@ -89,7 +89,7 @@ def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> 
             elif isinstance(stage, Product):
                 given += [place(stage.data)[0], constant(stage.weights)]
         source = ", ".join(layer.nodes) or layer.name
-        lowered_layers.append(stream.Layer(source, loops, (*given, *place(layer.output))))
+        lowered_layers.append(stream.Scheduled(source, loops, (*given, *place(layer.output))))
     slots = 1 if options.threads > 1 or options.serial else 2
     return Compiled(stream.lower_region(lowered_layers, config, dram.end, slots=slots, serial=options.serial), dram)
 
