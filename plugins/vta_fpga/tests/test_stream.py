@@ -99,3 +99,14 @@ def test_every_token_is_needed() -> None:
                 changed[number] = replace(item, flags=replace(item.flags, **{name: False}))
                 assert violations(region, replace(stream, instructions=tuple(changed))) != [], (number, name)
     assert any(item.flags != Flags() for item in stream.instructions)
+
+
+def test_the_last_stores_overlap_with_operations() -> None:
+    """The last tile's operations and stores come in chunks; results stay what they are."""
+    shape, tiling = Shape(2, 2, 8), Tiling(2, 8)
+    region = Region([(scheduled(shape, tiling), (0, 1, 2))])
+    stream = region.lower()
+    kinds = "".join(type(item).__name__[0] for item in stream.instructions)
+    assert kinds.endswith("AAASAAASAAASLF") or kinds.endswith("AAASSAAASSLF"), kinds
+    known = arrays(region, range(2))
+    np.testing.assert_array_equal(region.run(stream, known)[2], region.expected(known, [convolution(shape)])[2])

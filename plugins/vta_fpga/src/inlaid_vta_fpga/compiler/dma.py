@@ -79,22 +79,11 @@ class Transfer:
         parts = known.get(tuple(ranges))
         if parts is None:
             parts = known[tuple(ranges)] = list(self._parts(list(zip(ranges[::2], ranges[1::2], strict=True))))
-        size = self.config.element_bytes(self.memory)
-        unit = size // self.config.element_bytes(Memory.INP)
-        base = self.address // size + dram
+        base = self.address // self.config.element_bytes(self.memory) + dram
         (tile,) = tiles
-        load = self.memory is not Memory.OUT
         for part in parts:
-            y, x, stride = part.y_size, part.x_size, part.x_stride
-            place = tile.base + sram + part.sram, base + part.dram, y, x, stride
-            instruction: Load | Store = Load(self.memory, *place, *part.pads) if load else Store(*place)
-            on_chip = instruction.sram_size
-            rows, length = (1, y * x) if stride == x else (y, x)
-            accesses = (
-                Access(tile.memory, load, place[0], on_chip),
-                Access(None, not load, place[1] * unit, length * unit, rows, stride * unit),
-            )
-            yield Step(instruction, source, accesses)
+            place = tile.base + sram + part.sram, base + part.dram, part.y_size, part.x_size, part.x_stride
+            yield moved(self.config, Store(*place) if self.memory is Memory.OUT else Load(self.memory, *place, *part.pads), source)
 
     def _parts(self, ranges: Sequence[tuple[int, int]]) -> Iterator[_Part]:
         dims = [
@@ -137,6 +126,16 @@ class Transfer:
             f"{self.what}: expected {expected}, found {found}",
             remedy="tile in rows and columns that divide the image, with a halo within 15",
         )
+
+
+def moved(config: Config, item: Load | Store, source: str) -> Step:
+    """The step of a LOAD or STORE."""
+    load = isinstance(item, Load)
+    memory = item.memory if isinstance(item, Load) else Memory.OUT
+    unit = config.element_bytes(memory) // config.element_bytes(Memory.INP)
+    rows, length = (1, item.y_size * item.x_size) if item.x_stride == item.x_size else (item.y_size, item.x_size)
+    on_chip = Access(Memory.ACC if memory is Memory.OUT else memory, load, item.sram_base, item.sram_size)
+    return Step(item, source, (on_chip, Access(None, not load, item.dram_base * unit, length * unit, rows, item.x_stride * unit)))
 
 
 def merged(dims: list[_Dim]) -> list[_Dim]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inlaid_vta_fpga.compiler.drain import drained
 from inlaid_vta_fpga.compiler.expand import Scheduled, expand
 from inlaid_vta_fpga.compiler.sram import allocate
 from inlaid_vta_fpga.compiler.tasks import Step, Task
@@ -44,6 +45,6 @@ def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, s
     steps: list[Step] = []
     for task in tasks:
         steps += task.plan.steps(task.numbers, task.tiles, task.source)
-    steps, uops = resident(steps, uops_at, config)
+    steps, uops = resident(drained(steps, config), uops_at, config)
     instructions, sources = ordered(steps, config, uops_at, serial)
     return Stream(tuple(instructions), uops, uops_at, tuple(sources))
