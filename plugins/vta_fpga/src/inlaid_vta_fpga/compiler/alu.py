@@ -27,9 +27,9 @@ class Operation(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A value as operations on a first value: an element of an accumulator buffer, or a constant."""
+    """A value as operations on a first value: an element of an accumulator buffer, or None for 0."""
 
-    first: ir.Load | int
+    first: ir.Load | None
     operations: tuple[Operation, ...]
 
 
@@ -39,7 +39,7 @@ def chain_of(value: ir.Expr, what: str, own: ir.Buffer) -> Chain:
     if isinstance(value, ir.Load):
         return Chain(value, ())
     if isinstance(value, ir.Const) and isinstance(value.value, int):
-        return Chain(int(value.value), ())
+        return Chain(None, tuple(Operation(*item) for item in _immediates("add", int(value.value), what)))
     if not isinstance(value, ir.Binary):
         raise _error(what, f"{type(value).__name__} {value!r}")
     a, b, op = value.a, value.b, value.op

@@ -189,9 +189,8 @@ class _Walk:
             memories = (Memory.ACC,) * len(found)
             return Nest(self._config, kept, found, memories), (stmt.buffer, *(load.buffer for load in loads))
 
-        operations = list(chain.operations)
+        first, operations = chain
         alone, buffers = nest()
-        first = chain.first
         in_place = (
             isinstance(first, ir.Load)
             and self._whole(first.buffer) is own
@@ -204,8 +203,6 @@ class _Walk:
             if isinstance(first, ir.Load):
                 source, both = nest(first)
                 yield _Bound(Elementwise(source, AluOp.ADD, None), source, both)
-            elif first:
-                operations = [*chain_of(ir.const(0, "int32") + first, what, stmt.buffer).operations, *operations]
         for number, (op, operand) in enumerate(operations):
             if isinstance(operand, int):
                 yield _Bound(Elementwise(alone, op, operand), alone, buffers)
