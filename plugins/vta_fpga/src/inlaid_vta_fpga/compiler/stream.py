@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
+from inlaid_vta_fpga.compiler.dma import Transfer
 from inlaid_vta_fpga.compiler.expand import Scheduled, expand
 from inlaid_vta_fpga.compiler.sram import allocate
-from inlaid_vta_fpga.compiler.tasks import Step, Task
+from inlaid_vta_fpga.compiler.tasks import Step, Task, Tile
 from inlaid_vta_fpga.compiler.tokens import ordered
 from inlaid_vta_fpga.compiler.uops import resident
-from inlaid_vta_fpga.isa.config import Config
+from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.instructions import Instruction, Uops
 
 __all__ = ["Scheduled", "Stream", "lower_region"]
@@ -40,6 +42,7 @@ def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, s
             tile.first += len(tasks)
             tile.last += len(tasks)
         tasks += found
+    tasks = by_first_use(tasks)
     allocate(tasks, config, slots)
     steps: list[Step] = []
     for task in tasks:
@@ -47,3 +50,27 @@ def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, s
     steps, uops = resident(steps, uops_at, config)
     instructions, sources = ordered(steps, config, uops_at, serial)
     return Stream(tuple(instructions), uops, uops_at, tuple(sources))
+
+
+def by_first_use(tasks: Sequence[Task]) -> list[Task]:
+    """Tasks with adjacent loads in the order in which other tasks need them: all that the first of two virtual threads waits for comes
+    before what the second one does. Tiles' uses are counted anew."""
+    reader: dict[Tile, int] = {}
+    for number, task in enumerate(tasks):
+        if not _loads(task):
+            for tile in task.tiles:
+                reader.setdefault(tile, number)
+    found: list[Task] = []
+    for loads, run in groupby(tasks, _loads):
+        found += sorted(run, key=lambda task: reader.get(task.tiles[0], len(tasks))) if loads else run
+    for tile in reader:
+        tile.first = -1
+    for number, task in enumerate(found):
+        for tile in task.tiles:
+            tile.first = number if tile.first < 0 else tile.first
+            tile.last = number
+    return found
+
+
+def _loads(task: Task) -> bool:
+    return isinstance(task.plan, Transfer) and task.plan.memory is not Memory.OUT
