@@ -15,7 +15,7 @@ from math import prod
 from inlaid.errors import Unsupported
 from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
 from inlaid_vta_fpga.compiler.schedule import Tile
-from inlaid_vta_fpga.isa.config import Config, Memory
+from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 
 START = 8
 """Cycles that a GEMM or ALU instruction takes besides its micro-ops."""
@@ -119,6 +119,9 @@ def _cycles(e: Extents, tile: Tile, config: Config) -> float | None:
     slack = max(0, load - gemm)
     steady = max(tile.steps * gemm + after + max(0, tile.steps - 2) * slack, tile.steps * load + once, store)
     fill = max(0, load + once - tile.threads * accumulators * (1 + e.biases))
+    # Loop registers hold the two longest loops: the others' micro-ops are loaded before the first product.
+    loops = sorted((tile.channels, tile.rows, tile.columns, *e.kernel, 1 if e.elementwise else depth))
+    fill += prod(loops[:-2]) * tile.threads * UOP_BYTES / config.bus_bytes
     # One chunk: the next reset waits for the store of all of the tile.
     steady += store if tile.chunks == 1 else 0
     return fill + tiles * steady + tail
