@@ -98,9 +98,6 @@ class _Walk:
         if numbers is None:
             return
         tiles = tuple(self._tiles[buffer] for buffer in bound.buffers)
-        for tile in tiles:
-            tile.first = len(self.tasks) if tile.first < 0 else tile.first
-            tile.last = len(self.tasks)
         self.tasks.append(Task(bound.plan, numbers, tiles, self._layer.source))
 
     def _tile(self, buffer: ir.Buffer) -> Tile:

@@ -18,13 +18,15 @@ from inlaid_vta_fpga.compiler.kernels import Kernel, Source
 
 @dataclass(frozen=True)
 class Tile:
-    """Sizes that divide a layer's: output blocks, rows and columns of a tile, whose input blocks are read in `steps`. `axis` is that
-    of virtual threads, 1 for output blocks, 2 for rows, 3 for columns, of which `threads` run interleaved."""
+    """Sizes that divide a layer's: output blocks, rows and columns of a tile, whose input blocks are read in `steps`. What precedes
+    and follows the main product is done in `chunks` of output blocks, so that stores and compute overlap. `axis` is that of virtual
+    threads, 1 for output blocks, 2 for rows, 3 for columns, of which `threads` run interleaved."""
 
     channels: int
     rows: int
     columns: int
     steps: int = 1
+    chunks: int = 1
     axis: int = 1
     threads: int = 1
 
@@ -36,14 +38,14 @@ def scheduled(kernel: Kernel, tile: Tile, block: int) -> ir.LoopProgram:
     for name in kernel.chain:
         s.set_scope(name, ACC)
     inner, step, thread = _tiled(s, kernel, tile)
-    _epilogue(s, kernel, inner, tile.channels > 1 and not kernel.layer.wide)
+    _epilogue(s, kernel, inner, 1 if kernel.layer.wide else tile.chunks)
     position = kernel.chain.index(main)
     for name in reversed(kernel.chain[:position]):
         s.compute_at(name, inner)
     by_name = {gemm.block: gemm for gemm in kernel.gemms}
     for name in kernel.chain:
         if name in by_name:
-            _staged(s, by_name[name], inner, step if name == main else None, first=name == kernel.chain[0])
+            _staged(s, by_name[name], inner, step if name == main else None, name == kernel.chain[0], tile.chunks)
     if thread is not None:
         # A loop over one step is simplified away, and its mark with it.
         s.vthread(thread, step if tile.steps > 1 else thread)
@@ -74,39 +76,46 @@ def _tiled(s: Schedule, kernel: Kernel, tile: Tile) -> tuple[Var, Var, Var | Non
     return thread or outer[-1], step, thread
 
 
-def _epilogue(s: Schedule, kernel: Kernel, inner: Var, many: bool) -> None:
-    """What follows the main product, each with its store; block by block where a tile has `many` blocks of output channels, so that
-    stores run beside the ALU."""
+def _epilogue(s: Schedule, kernel: Kernel, inner: Var, chunks: int) -> None:
+    """What follows the main product, with the stores, chunk by chunk."""
     later = kernel.chain[kernel.chain.index(kernel.main) :]
     place = inner
     for number, name in enumerate(later):
         # A consumer is put right behind what it reads: the store of a stage, which comes second, before the next stage.
         for block in (*later[number + 1 : number + 2], *(store for store, of in kernel.stores if of == name)):
             s.reverse_compute_at(block, place)
-            if place is inner and many:
-                loops = s.loops(block)
-                place = loops[loops.index(inner) + 1]
+            if place is inner and chunks > 1:
+                place, _ = s.split(_after(s, block, inner), (chunks, None))
 
 
-def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool) -> None:
-    """A product's init, its operands' copies, and its intrinsic."""
-    loops = s.loops(gemm.block)
+def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool, chunks: int) -> None:
+    """A product's init, its operands' copies, and its intrinsic. The `first` stage of a tile begins with a reset, chunk by chunk,
+    which waits for the store of no more."""
     if gemm.parts > 1:
-        s.reorder(loops[-2], loops[-3], loops[-1])
-        loops = s.loops(gemm.block)
-    start = step if step is not None else loops[loops.index(inner) + 1]
+        o, part, lane = s.loops(gemm.block)[-3:]
+        s.reorder(part, o, lane)
+    place = inner if step is None else step
+    start = step or _after(s, gemm.block, inner)
+    if first and chunks > 1:
+        _, start = s.split(start, (chunks, None))
     init = s.decompose_reduction(gemm.block, start)
     if first:
         s.tensorize(s.loops(init)[-1], RESET)
     if gemm.staged:
         s.set_scope(gemm.data, INP)
-        s.compute_at(gemm.data, start if step is not None else inner)
+        s.compute_at(gemm.data, place)
     elif gemm.data != "ones":
-        s.compute_at(s.cache_read(gemm.block, gemm.data, INP), start if step is not None else inner)
+        s.compute_at(s.cache_read(gemm.block, gemm.data, INP), place)
     else:
         s.cache_read(gemm.block, gemm.data, INP)
-    s.compute_at(s.cache_read(gemm.block, gemm.weights, WGT), start if step is not None else inner)
+    s.compute_at(s.cache_read(gemm.block, gemm.weights, WGT), place)
     s.tensorize(s.loops(gemm.block)[-2], GEMM)
+
+
+def _after(s: Schedule, block: str, loop: Var) -> Var:
+    """The next loop around a block inside of a loop."""
+    loops = s.loops(block)
+    return loops[loops.index(loop) + 1]
 
 
 def accumulate_in_place(program: ir.LoopProgram, chain: tuple[str, ...]) -> ir.LoopProgram:

@@ -24,9 +24,11 @@ def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
     get one place each from the memory planner, over the whole of the region.
     """
     tiles: dict[Memory, dict[Tile, None]] = {}
-    for task in tasks:
+    for number, task in enumerate(tasks):
         for tile in task.tiles:
             tiles.setdefault(tile.memory, {})[tile] = None
+            tile.first = number if tile.first < 0 else tile.first
+            tile.last = number
     for memory, found in tiles.items():
         if not _by_turns(list(found), config.depth(memory), slots):
             _planned(list(found), memory, config.depth(memory))

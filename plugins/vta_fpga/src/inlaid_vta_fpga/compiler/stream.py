@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from inlaid_vta_fpga.compiler.drain import drained
 from inlaid_vta_fpga.compiler.expand import Scheduled, expand
+from inlaid_vta_fpga.compiler.order import by_first_use
 from inlaid_vta_fpga.compiler.sram import allocate
-from inlaid_vta_fpga.compiler.tasks import Step, Task
+from inlaid_vta_fpga.compiler.tasks import Step
 from inlaid_vta_fpga.compiler.tokens import ordered
 from inlaid_vta_fpga.compiler.uops import resident
 from inlaid_vta_fpga.isa.config import Config
@@ -34,13 +35,7 @@ def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, s
     take turns in; 1 leaves no room for loads to run ahead. `serial`: modules take turns, the baseline for latency hiding. Raises
     `ScheduleError` for what VTA has no instruction for, and for tiles that do not fit.
     """
-    tasks: list[Task] = []
-    for layer in layers:
-        found = expand(layer, config)
-        for tile in {tile for task in found for tile in task.tiles}:
-            tile.first += len(tasks)
-            tile.last += len(tasks)
-        tasks += found
+    tasks = by_first_use([task for layer in layers for task in expand(layer, config)])
     allocate(tasks, config, slots)
     steps: list[Step] = []
     for task in tasks:
@@ -48,3 +43,4 @@ def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, s
     steps, uops = resident(drained(steps, config), uops_at, config)
     instructions, sources = ordered(steps, config, uops_at, serial)
     return Stream(tuple(instructions), uops, uops_at, tuple(sources))
+

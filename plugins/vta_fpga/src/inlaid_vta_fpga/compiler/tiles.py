@@ -15,14 +15,14 @@ from math import prod
 from inlaid.errors import Unsupported
 from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
 from inlaid_vta_fpga.compiler.schedule import Tile
-from inlaid_vta_fpga.isa.config import Config, Memory
+from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 
 START = 8
 """Cycles that a GEMM or ALU instruction takes besides its micro-ops."""
-TRANSFER = 20
+TRANSFER = 16
 """Cycles that a LOAD or STORE takes besides its data: the latency of DRAM and the handshake."""
-ROW = 2
-"""Cycles that each further row of a LOAD or STORE takes besides its data."""
+ROW = 1
+"""Cycles that each row of a LOAD takes besides its data."""
 STORED = 3
 """Cycles that a STORE takes for an element."""
 
@@ -75,15 +75,12 @@ def _best(extents: Extents, config: Config, threads: int) -> tuple[float, Tile]:
     _, channels, rows, columns = extents.shape
     inputs = [1] if extents.elementwise else _divisors(extents.inputs)
     for c, i, j, steps in product(_divisors(channels), _divisors(rows), _divisors(columns), inputs):
-        for axis, tiles in ((1, channels // c), (2, rows // i), (3, columns // j)):
-            if threads > 1 and tiles % threads:
-                continue
-            tile = Tile(c, i, j, steps, axis, threads)
+        axis = next((n for n, tiles in enumerate((channels // c, rows // i, columns // j), 1) if tiles % threads == 0), 0)
+        for chunks in _divisors(c) if axis else ():
+            tile = Tile(c, i, j, steps, chunks, axis, threads)
             cost = _cycles(extents, tile, config)
             if cost is not None and (found is None or cost < found[0]):
                 found = cost, tile
-            if threads == 1:
-                break
     if found is None and threads > 1:
         return _best(extents, config, 1)
     if found is None:
@@ -113,10 +110,18 @@ def _cycles(e: Extents, tile: Tile, config: Config) -> float | None:
     rows = window // wide if wide < e.width else depth
     load = window * beats[Memory.INP] + weights * beats[Memory.WGT] + rows * ROW + 2 * TRANSFER
     gemm = accumulators * (1 if e.elementwise else depth * prod(e.kernel)) + START
-    once = biases * beats[Memory.WGT] + side * beats[Memory.INP] + TRANSFER * (2 + tile.channels * e.further)
-    chunks = tile.channels if e.stores == 1 else 1
-    after = accumulators * (1 + e.biases + e.further + e.alus) + START * (1 + e.biases + (e.further + e.alus) * chunks)
-    store = e.stores * accumulators * STORED + chunks * e.stores * TRANSFER
+    once = biases * beats[Memory.WGT] + side * beats[Memory.INP] + TRANSFER * (2 + tile.chunks * e.further)
+    after = accumulators * (1 + e.biases + e.further + e.alus) + START * (1 + e.biases + e.further + e.alus) * tile.chunks
+    store = e.stores * accumulators * STORED + tile.chunks * e.stores * TRANSFER
     tiles = prod(e.shape) / accumulators
-    tail = store / chunks + (e.alus * START if chunks > 1 else 0)
-    return load + once + tiles * max(tile.steps * gemm + after, tile.steps * load + once, store) + tail
+    tail = store / tile.chunks
+    # Loads run ahead by two steps while compute begins and ends tiles.
+    slack = max(0, load - gemm)
+    steady = max(tile.steps * gemm + after + max(0, tile.steps - 2) * slack, tile.steps * load + once, store)
+    fill = max(0, load + once - tile.threads * accumulators * (1 + e.biases))
+    # Loop registers hold the two longest loops: the others' micro-ops are loaded before the first product.
+    loops = sorted((tile.channels, tile.rows, tile.columns, *e.kernel, 1 if e.elementwise else depth))
+    fill += prod(loops[:-2]) * tile.threads * UOP_BYTES / config.bus_bytes
+    # One chunk: the next reset waits for the store of all of the tile.
+    steady += store if tile.chunks == 1 else 0
+    return fill + tiles * steady + tail
