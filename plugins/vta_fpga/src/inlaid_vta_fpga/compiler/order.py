@@ -20,7 +20,8 @@ def by_first_use(tasks: Sequence[Task]) -> list[Task]:
                 reader.setdefault(tile, number)
     found: list[Task] = []
     for loads, run in groupby(tasks, _loads):
-        found += sorted(run, key=lambda task: reader.get(task.tiles[0], len(tasks))) if loads else run
+        group = list(run)
+        found += sorted(group, key=lambda task: reader.get(task.tiles[0], len(tasks))) if loads else group
     return found
 
 
