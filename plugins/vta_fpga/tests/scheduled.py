@@ -19,6 +19,7 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.transform.vthread import lower_vthreads
+from inlaid_vta_fpga.compiler.schedule import accumulate_in_place
 from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region
 from inlaid_vta_fpga.isa.config import PAGE_BYTES, Config
 from inlaid_vta_fpga.isa.encoding import Encoding
@@ -119,7 +120,8 @@ def scheduled(shape: Shape, tiling: Tiling) -> ir.LoopProgram:
     s.tensorize(o, "vta.gemm")
     if thread is not None:
         s.vthread(thread, ci)
-    return lower_vthreads(compact_buffers(simplify_program(flatten_blocks(s.program))))
+    program = accumulate_in_place(s.program, ("conv", "clip"))
+    return lower_vthreads(compact_buffers(simplify_program(flatten_blocks(program))))
 
 
 class Region:

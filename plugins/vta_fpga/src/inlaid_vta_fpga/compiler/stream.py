@@ -43,4 +43,3 @@ def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, s
     steps, uops = resident(drained(steps, config), uops_at, config)
     instructions, sources = ordered(steps, config, uops_at, serial)
     return Stream(tuple(instructions), uops, uops_at, tuple(sources))
-

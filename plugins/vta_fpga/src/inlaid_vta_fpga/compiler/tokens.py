@@ -62,21 +62,12 @@ class _Shared:
                 if key not in self._read:
                     self._read[key] = np.full(len(self._written[access.memory]), -1, np.int32)
                 numbers = self._read[key]
-            for part in _parts(access):
+            for part in access.parts:
                 numbers[part] = number
 
 
-def _parts(access: Access) -> list[slice] | list[np.ndarray[tuple[int], np.dtype[np.intp]]]:
-    if access.indices is not None:
-        return [access.indices + access.start]
-    return [
-        slice(at, at + access.length)
-        for at in range(access.start, access.start + max(1, access.rows * access.stride), access.stride or 1)
-    ][: access.rows]
-
-
 def _last(numbers: _Numbers, access: Access) -> int:
-    return max(int(numbers[part].max()) for part in _parts(access))
+    return max(int(numbers[part].max()) for part in access.parts)
 
 
 class _Relays:
