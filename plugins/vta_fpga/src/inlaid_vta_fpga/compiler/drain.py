@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import ceil, sqrt
 
 from inlaid_vta_fpga.compiler.dma import MOST, moved
-from inlaid_vta_fpga.compiler.tasks import Access, Step
-from inlaid_vta_fpga.isa.config import Config, Memory
+from inlaid_vta_fpga.compiler.tasks import Step
+from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Alu, Store
 
 _START = 8
 """Cycles of an ALU instruction besides its micro-ops."""
 _STORED = 3
 """Cycles of a STORE for each element."""
+_Row = tuple[int, int, int]
+"""SRAM place, elements and DRAM place of what is stored contiguously."""
 
 
 def drained(steps: Sequence[Step], config: Config) -> list[Step]:
@@ -23,82 +26,53 @@ def drained(steps: Sequence[Step], config: Config) -> list[Step]:
     Nothing is computed beside the last stores of a stream. The number of chunks weighs the cycles that each further instruction
     takes against those of the last chunk's store.
     """
-    stores = _last(steps, len(steps), _is_store)
-    first = _last(steps, stores, _is_operation)
-    operations = [step for step in steps[first:stores] if _run(step) == _run(steps[stores - 1])]
-    run = _run(operations[0]) if len(operations) == stores - first > 0 else None
-    if run is None:
+    stores = first = len(steps)
+    while stores and isinstance(steps[stores - 1].instruction, Store):
+        stores -= 1
+    rows = [row for step in steps[stores:] for row in _rows(step.instruction)]
+    run = rows[0][0] if rows else 0, sum(length for _, length, _ in rows)
+    first = stores
+    while first and _run(steps[first - 1]) == run:
+        first -= 1
+    if first == stores or any(a[0] + a[1] != b[0] for a, b in pairwise(rows)):
         return list(steps)
-    rows = [row for step in steps[stores:] for row in _rows(step)]
-    start, length = run
-    expected = start
-    for row in rows:  # the stores cover the run from its beginning to its end, or nothing is cut
-        if row[0] != expected:
-            return list(steps)
-        expected += row[1]
-    if expected != start + length:
-        return list(steps)
-    count = max(1, round(sqrt(_STORED * length / (_START * len(operations)))))
-    return [*steps[:first], *_chunks(operations, rows, ceil(length / count), start, config)]
-
-
-def _last(steps: Sequence[Step], end: int, wanted: Callable[[Step], bool]) -> int:
-    """Where the run of wanted steps before `end` begins."""
-    while end and wanted(steps[end - 1]):
-        end -= 1
-    return end
-
-
-def _is_store(step: Step) -> bool:
-    return isinstance(step.instruction, Store)
-
-
-def _is_operation(step: Step) -> bool:
-    return _run(step) is not None
+    most = ceil(run[1] / max(1, round(sqrt(_STORED * run[1] / (_START * (stores - first))))))
+    rows = [(sram + at, min(most, length - at), dram + at) for sram, length, dram in rows for at in range(0, length, most)]
+    found = list(steps[:first])
+    while rows:
+        size, count = rows[0][1], 1
+        while count < len(rows) and size + rows[count][1] <= most:
+            size, count = size + rows[count][1], count + 1
+        start = rows[0][0]
+        for step in steps[first:stores]:
+            access = replace(step.accesses[0], start=start, length=size)
+            assert isinstance(step.instruction, Alu) and step.kernel is not None
+            found.append(Step(replace(step.instruction, iter_in=size), step.source, (access,), step.kernel + (start - run[0])))
+        found += _stored(rows[:count], steps[-1].source, config)
+        rows = rows[count:]
+    return found
 
 
 def _run(step: Step) -> tuple[int, int] | None:
     """The accumulators that an instruction with an immediate changes one after the other: the first, and how many."""
     item = step.instruction
-    if not isinstance(item, Alu) or item.imm is None or item.uop_end != 1 or item.iter_out != 1 or item.dst_factors[1] != 1:
-        return None
-    return step.accesses[0].start, step.accesses[0].length
+    if isinstance(item, Alu) and item.imm is not None and (item.uop_end, item.iter_out, item.dst_factors[1]) == (1, 1, 1):
+        return step.accesses[0].start, step.accesses[0].length
+    return None
 
 
-def _rows(step: Step) -> Iterator[tuple[int, int, int]]:
-    """SRAM place, elements and DRAM place of each row of a store."""
-    item = step.instruction
+def _rows(item: object) -> Iterator[_Row]:
     assert isinstance(item, Store)
     for row in range(item.y_size):
         yield item.sram_base + row * item.x_size, item.x_size, item.dram_base + row * item.x_stride
 
 
-def _chunks(
-    operations: Sequence[Step], rows: Sequence[tuple[int, int, int]], most: int, start: int, config: Config
-) -> Iterator[Step]:
-    pieces = [(sram + at, min(most, length - at), dram + at) for sram, length, dram in rows for at in range(0, length, most)]
-    while pieces:
-        size = taken = 0
-        while taken < len(pieces) and (not taken or size + pieces[taken][1] <= most):
-            size += pieces[taken][1]
-            taken += 1
-        chunk, pieces = pieces[:taken], pieces[taken:]
-        place = chunk[0][0]
-        for step in operations:
-            assert isinstance(step.instruction, Alu) and step.kernel is not None
-            access = Access(Memory.ACC, True, place, size)
-            changed = replace(step.instruction, iter_in=size)
-            yield Step(changed, step.source, (access,), step.kernel + (place - start))
-        yield from _stored(chunk, operations[0].source, config)
-
-
-def _stored(pieces: Sequence[tuple[int, int, int]], source: str, config: Config) -> Iterator[Step]:
-    """Stores of pieces, those of one length and distance in one instruction."""
-    while pieces:
-        sram, length, dram = pieces[0]
-        stride = pieces[1][2] - dram if len(pieces) > 1 else length
-        count = 1
-        while count < len(pieces) and 0 < stride <= MOST and pieces[count][1:] == (length, dram + count * stride):
+def _stored(rows: Sequence[_Row], source: str, config: Config) -> Iterator[Step]:
+    """Stores of rows, those of one length and distance in one instruction."""
+    while rows:
+        (sram, length, dram), count = rows[0], 1
+        stride = rows[1][2] - dram if len(rows) > 1 else length
+        while count < len(rows) and 0 < stride <= MOST and rows[count][1:] == (length, dram + count * stride):
             count += 1
         yield moved(config, Store(sram, dram, count, length, stride if count > 1 else length), source)
-        pieces = pieces[count:]
+        rows = rows[count:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,8 +12,6 @@ from inlaid.memory.planner import Lifetime, plan
 from inlaid.tensor import ir
 from inlaid_vta_fpga.compiler.tasks import Task, Tile
 from inlaid_vta_fpga.isa.config import Config, Memory
-
-_NEVER = np.iinfo(np.int64).max
 
 
 def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
@@ -72,11 +70,10 @@ def _planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
     arena = plan([Lifetime(size, first, last) for size, first, last in lives.values()], 1)
     found = arith.evaluate(arena.size, {})
     if found > depth:
-        largest: Mapping[str, int] = {buffer.name: size for buffer, (size, _, _) in lives.items()}
-        names = ", ".join(f"{name} of {size}" for name, size in sorted(largest.items(), key=lambda item: -item[1])[:4])
-        raise ScheduleError(
-            f"expected at most {depth} elements of {memory.name} in use at once, found {found}: {names}", remedy="use smaller tiles"
-        )
+        sizes = sorted(((size, buffer.name) for buffer, (size, _, _) in lives.items()), reverse=True)
+        names = ", ".join(f"{name} of {size}" for size, name in sizes[:4])
+        expected = f"expected at most {depth} elements of {memory.name} in use at once"
+        raise ScheduleError(f"{expected}, found {found}: {names}", remedy="use smaller tiles")
     bases = dict(zip(lives, (arith.evaluate(at, {}) for at in arena.offsets), strict=True))
     for tile in tiles:
         tile.base = bases[tile.buffer]
