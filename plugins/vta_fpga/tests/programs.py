@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import strategies as st
 
 from inlaid.errors import TargetError
@@ -57,3 +59,18 @@ def instructions(config):
 def uops(config):
     """Micro-ops whose fields fit."""
     return st.builds(Uop, *(st.integers(0, (1 << width) - 1) for _, _, width in Encoding(config).uop_fields))
+
+
+@st.composite
+def with_tokens(draw, code):
+    """A copy of a stream with random tokens from instructions to later ones of a neighbouring module: it runs in its own order."""
+    code = list(code)
+    for _ in range(draw(st.integers(0, 12 if len(code) > 1 else 0))):
+        first, last = sorted(draw(st.tuples(st.integers(0, len(code) - 1), st.integers(0, len(code) - 1))))
+        distance = code[last].module - code[first].module
+        if abs(distance) == 1:
+            push, pop = ("push_next", "pop_prev") if distance == 1 else ("push_prev", "pop_next")
+            if not getattr(code[first].flags, push) and not getattr(code[last].flags, pop):
+                for number, flag in (first, push), (last, pop):
+                    code[number] = dataclasses.replace(code[number], flags=dataclasses.replace(code[number].flags, **{flag: True}))
+    return code

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlaid.errors import ParseError
-from inlaid_vta_fpga.isa.assembler import Program, disassemble, parse_program, print_program
+from inlaid_vta_fpga.isa.assembler import Program, parse_program, print_program
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
-from inlaid_vta_fpga.isa.instructions import Finish, Flags, Load, Uop
+from inlaid_vta_fpga.isa.instructions import Flags, Load, Uop
 
 from .programs import configs, instructions, uops
 
@@ -53,19 +53,26 @@ def test_order_of_operands_number_formats_and_comments_are_free():
     assert parse_program(text, Config()).instructions == (expected,)
 
 
-def test_disassembly_has_the_micro_ops_that_the_stream_loads():
-    config = Config()
-    code = (
-        Load(Memory.UOP, 0, 0x400, 1, 2, 2),
-        Load(Memory.UOP, 2, 0x401, 1, 2, 2),
-        Load(Memory.UOP, 4, 0x410, 1, 1, 1),
-        Load(Memory.UOP, 0, 0x7FFF, 1, 9, 9),
-        Finish(),
-    )
-    program = Program(code, {0x400: (Uop(1, 2, 3), Uop(4), Uop(5, 6)), 0x410: (Uop(2047, 2047, 1023),)})
+def test_tables_are_written_to_memory():
+    program = parse_program(EXAMPLE, Config())
     dram = np.zeros(0x2000, np.uint8)
-    program.write_uops(dram, config)
-    assert disassemble(Encoding(config).encode_program(code), dram, config) == program
+    program.write_uops(dram, Config())
+    assert dram[0x1000:0x1008].view("<u4").tolist() == Encoding(Config()).encode_uops(program.uops[0x400]).tolist()
+    assert not dram[:0x1000].any() and not dram[0x1008:].any()
+
+
+WORDS = st.sampled_from(
+    [*EXAMPLE.split(), "0", "0x", "9" * 5000, "²3", "-1", ".uops", ".code", "#", "=", "sram=", "size=1x", "push_prev\u2028", "gemm"]
+)
+
+
+@given(st.lists(st.lists(WORDS, max_size=5).map(" ".join) | st.sampled_from(EXAMPLE.splitlines()), max_size=6).map("\n".join))
+def test_any_text_is_parsed_or_refused(text):
+    try:
+        program = parse_program(text, Config())
+    except ParseError:
+        return
+    assert parse_program(print_program(program), Config()) == program
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,7 @@ def test_disassembly_has_the_micro_ops_that_the_stream_loads():
         ("finish now", "found 'now'"),
         ("finish push_next=1", "found 'push_next=1'"),
         ("load.inp sram", "found 'sram'"),
-        ("load.inp sram=", "expected sram=N, found 'sram='"),
+        ("load.inp sram=", "expected sram=N, found sram="),
         ("load.inp size=3", "expected size=NxN"),
         ("load.inp size=3,4", "expected size="),
         ("load.inp sram=1_0", "expected sram=N"),
@@ -90,11 +97,11 @@ def test_disassembly_has_the_micro_ops_that_the_stream_loads():
         ("load.inp sram=65536", "expected sram_base of 16 bits, found 65536"),
         ("store sram=-1", "expected sram_base"),
         ("alu.add uops=0:1 imm=32768", "an immediate of 16 bits"),
-        (".data", "expected .uops or .code"),
-        (".uops", "expected .uops and a DRAM element index"),
-        (".uops -4", "expected .uops and a DRAM element index"),
-        (".uops 0x200", "expected one table at 0x200"),
-        (".uops 0x1ff\n1 2 3\n4 5 6", "line 6: expected tables apart, found one at 0x200 below 0x201"),
+        (".data", "expected .code or .uops N, found '.data'"),
+        (".uops", "expected .code or .uops N"),
+        (".uops -4", "expected DRAM elements of no other table, found -4"),
+        (".uops 0x200", "expected DRAM elements of no other table, found 0x200"),
+        (".uops 0x1ff\n1 2 3\n4 5 6", "line 6: expected an end before the table at 0x200"),
         (".uops 4\n1 2", "line 5: expected a micro-op"),
         (
             ".uops 4\nfinish",

@@ -206,6 +206,11 @@ def test_rules_of_store(code, expected):
         ("{in} push_next\n{result}\nload.acc sram=64 dram=0x103 size=1x1\nload.uop pop_next\n{end}", [6]),
         ("{in} push_next\n{result}\nload.acc sram=64 dram=0x104 size=1x1\nload.uop pop_next\n{end}", []),
         ("{in} push_next\n{result}\nload.acc sram=64 dram=0x103 size=1x1 pop_next\n{end}", []),
+        # A STORE to DRAM that an earlier LOAD of compute or of the load module reads.
+        ("{in} push_next\n{gemm} pop_prev push_next\nload.acc sram=64 dram=0x103 size=1x1\n{store}\n{free}\n{end}", [6]),
+        ("{in} push_next\nload.acc sram=64 dram=0x103 size=1x1\n{gemm} pop_prev push_next\n{store}\n{free}\n{end}", []),
+        ("{in} push_next\n{gemm} pop_prev push_next\nload.inp sram=64 dram=0x402 size=1x1 push_next\n{store}\n{both}\n{end}", [6]),
+        ("load.inp sram=64 dram=0x402 size=1x1\n{in} push_next\n{gemm} pop_prev push_next\n{store}\n{free}\n{end}", []),
         # Relayed by compute.
         ("{in} push_next\n{result}\nload.uop pop_next push_prev\n"
          "load.inp sram=64 dram=0x40f size=1x1 pop_next push_next\n{wait}", []),
@@ -218,6 +223,8 @@ def test_races(code, expected):
         gemm=f"gemm uops=0:1 {ROW}",
         result=f"gemm uops=0:1 {ROW} pop_prev push_next\nstore dram=0x400 size=1x16 pop_prev push_prev",
         wait="load.uop pop_prev\nfinish",
+        store="store dram=0x400 size=1x16 pop_prev push_prev",
+        free="load.uop pop_next",
         both="load.uop pop_prev pop_next",
         end="finish",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -16,7 +15,7 @@ from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Load, Module, Store, Uop
 
-from .programs import FLAGS, instructions
+from .programs import FLAGS, instructions, with_tokens
 
 SMALL = Config(log_block=1, log_uop_buff=4, log_inp_buff=4, log_wgt_buff=5, log_acc_buff=6)
 """Buffers of 8 elements, 4 micro-ops: accesses of random streams collide."""
@@ -57,7 +56,9 @@ def naive_compute(instruction, table):
 
 SMALL_INDEX = st.integers(0, 3)
 FACTORS = st.tuples(st.integers(0, 2), st.integers(0, 2))
-TABLES = st.lists(st.builds(Uop, SMALL_INDEX, SMALL_INDEX, SMALL_INDEX), min_size=4, max_size=4)
+TABLES = st.just([Uop(0, 1, 2), Uop(1, 0, 1), Uop(2, 3, 0), Uop(3, 2, 3)]) | st.lists(
+    st.builds(Uop, SMALL_INDEX, SMALL_INDEX, SMALL_INDEX), min_size=4, max_size=4
+)
 RANGE = st.sampled_from([(begin, end) for begin in range(4) for end in range(begin + 1, 5)])
 COUNT = st.integers(1, 4)
 COMPUTE = st.one_of(
@@ -70,11 +71,15 @@ COMPUTE = st.one_of(
 )  # fmt: skip
 
 
+FOOTPRINTS = Footprints(SMALL)
+"""One for all examples: it keeps those it has seen."""
+
+
 @given(COMPUTE, TABLES)
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_footprints_equal_those_of_every_micro_op(instruction, table):
     words = Encoding(SMALL).encode_uops(table)[instruction.uop_begin : instruction.uop_end]
-    found = Footprints(SMALL).of(instruction, words)
+    found = FOOTPRINTS.of(instruction, words)
     reads, writes, close, outside = naive_compute(instruction, table)
     assert (found.outside is not None) == outside
     if not outside:
@@ -103,15 +108,7 @@ def transfers(draw):
 def ordered_streams(draw):
     """Streams that run in their own order: tokens go from an instruction to a later one of a neighbouring module."""
     code = [Load(Memory.UOP, 0, TABLE, 1, 4, 4), *draw(st.lists(st.one_of(transfers(), COMPUTE), min_size=1, max_size=8)), Finish()]
-    for _ in range(draw(st.integers(0, 12))):
-        first, last = sorted(draw(st.tuples(st.integers(0, len(code) - 1), st.integers(0, len(code) - 1))))
-        distance = code[last].module - code[first].module
-        if abs(distance) == 1:
-            push, pop = ("push_next", "pop_prev") if distance == 1 else ("push_prev", "pop_next")
-            if not getattr(code[first].flags, push) and not getattr(code[last].flags, pop):
-                for number, flag in (first, push), (last, pop):
-                    code[number] = dataclasses.replace(code[number], flags=dataclasses.replace(code[number].flags, **{flag: True}))
-    return code
+    return draw(with_tokens(code))
 
 
 def naive_accesses(instruction, table):
@@ -144,7 +141,7 @@ def naive_rules(code, table):
         before = order.clocks[last][code[first].module] > positions[first]
         after = order.clocks[first][code[last].module] > positions[last]
         if conflict and not before and not after:
-            broken.add(Rule.RACE)
+            broken.add((last, Rule.RACE))
     state = {}
     for number, (instruction, (reads, writes)) in enumerate(zip(code, accesses, strict=True)):
         needed = {element for element in reads if element[0] != "dram"}
@@ -161,17 +158,14 @@ def naive_rules(code, table):
 
 
 @given(ordered_streams(), TABLES)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_memory_rules_equal_a_naive_walk(code, table):
     if any(isinstance(instruction, Gemm | Alu) and naive_compute(instruction, table)[3] for instruction in code):
         return
     dram = np.zeros(DATA + 0x100, np.uint8)
     dram[TABLE * 4 : TABLE * 4 + 16] = Encoding(SMALL).encode_uops(table).view(np.uint8)
-    found = {
-        violation.rule if violation.rule is Rule.RACE else (violation.number, violation.rule)
-        for violation in check(code, dram, SMALL)
-        if violation.rule is not Rule.BEFORE_FINISH
-    }
+    found = {(violation.number, violation.rule) for violation in check(code, dram, SMALL)}
+    found = {violation for violation in found if violation[1] is not Rule.BEFORE_FINISH}
     assert found == naive_rules(code, table)
 
 
@@ -189,7 +183,7 @@ GARBAGE = st.one_of(
 
 
 @given(st.lists(GARBAGE, max_size=20), st.binary(max_size=0x2000), st.sampled_from([SMALL, Config()]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_garbage_is_reported_not_raised(code, memory, config):
     dram = np.frombuffer(memory, np.uint8)
     for violation in check(code, dram, config, ["conv1"]):
@@ -199,21 +193,10 @@ def test_garbage_is_reported_not_raised(code, memory, config):
         assert str(violation).startswith(f"instruction {violation.number}: {violation.rule}: ")
 
 
-def test_largest_loops_are_checked_without_expanding_them():
-    """Loops of 16383 x 16383 over 8192 micro-ops, with factors of 0, and the densest loops of two operands in range."""
-    config = Config()
-    dram = np.zeros(0x10000, np.uint8)
-    code = [
-        Load(Memory.UOP, 0, 0x400, 1, 8192, 8192),
-        Gemm(0, 8192, 16383, 16383, reset=True),
-        Load(Memory.ACC, 0, 0x40, 1, 960, 960),
-        Load(Memory.ACC, 960, 0x40, 1, 960, 960),
-        Load(Memory.ACC, 1920, 0x40, 1, 128, 128),
-        Alu(AluOp.ADD, 0, 8192, 2048, 2048, (1, 0), (0, 1)),
-        Finish(),
-    ]
-    found = check(code, dram, config)
-    assert [(violation.number, violation.rule) for violation in found] == [(1, Rule.DISTANCE), (5, Rule.DISTANCE)]
+def test_loops_too_long_to_enumerate_are_reported():
+    code = [Gemm(0, 8192, 16383, 16383, reset=True), Alu(AluOp.ADD, 0, 4, 1024, 1025, (1, 0), (0, 1)), Finish()]
+    found = check(code, np.zeros(0x2000, np.uint8), Config())
+    assert [(violation.number, violation.rule) for violation in found] == [(0, Rule.LOOP_COUNT), (1, Rule.LOOP_COUNT)]
 
 
 def test_modules_of_garbage_flags():

@@ -15,6 +15,8 @@ from inlaid_vta_fpga.isa.assembler import parse_program
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Finish, Flags, Load, Memory, Module, Store
 
+from .programs import with_tokens
+
 LOAD, COMPUTE, STORE = (
     lambda **flags: Load(Memory.INP, flags=Flags(**flags)),
     lambda **flags: Load(Memory.UOP, flags=Flags(**flags)),
@@ -130,7 +132,10 @@ CODE = st.lists(
         name: st.booleans() for name in ("pop_prev", "pop_next", "push_prev", "push_next")})), max_size=7)  # fmt: skip
 
 
-@given(CODE, st.integers(1, 3))
+PLAIN = st.lists(st.sampled_from([LOAD(), COMPUTE(), STORE()]), max_size=7)
+
+
+@given(CODE | PLAIN.flatmap(with_tokens), st.integers(1, 3))
 def test_deadlock_and_balance_equal_exhaustive_execution(monkeypatch_module, code, commands):
     monkeypatch_module.setattr("inlaid_vta_fpga.checker.tokens.COMMANDS", commands)
     outcomes = completes(code, commands)
@@ -148,7 +153,7 @@ def monkeypatch_module():
         yield patch
 
 
-@given(CODE)
+@given(CODE | PLAIN.flatmap(with_tokens))
 def test_clocks_are_what_precedes_in_every_execution(code):
     """Enumerate small executions: an instruction's clock is the least number of complete instructions when it starts."""
     order = check_tokens(code, lambda *violation: None)

@@ -37,14 +37,14 @@ def check(
     def report(number: int, rule: Rule, message: str) -> None:
         found.append(Violation(number, rule, message, sources[number] if number < len(sources) else ""))
 
-    rules = InstructionRules(config, len(dram), acc_8bit, mul, report)
-    defined = [rules.check(number, instruction) for number, instruction in enumerate(instructions)]
+    rules = InstructionRules(config, len(dram), acc_8bit, mul)
+    for number, instruction in enumerate(instructions):
+        for rule, message in rules.broken(instruction):
+            report(number, rule, message)
+    undefined = {violation.number for violation in found}
     order = check_tokens(instructions, report)
     if order is not None:
         memories = MemoryRules(config, dram, order, report)
         for number in order.sequence:
-            if defined[number]:
-                memories.check(number, instructions[number])
-            else:
-                memories.skip(instructions[number])
+            (memories.skip if number in undefined else memories.check)(number, instructions[number])
     return sorted(found, key=lambda violation: violation.number)

@@ -72,7 +72,7 @@ class MemoryRules:
             case Load() | Store() | Finish():
                 pass
 
-    def skip(self, instruction: Instruction) -> None:
+    def skip(self, number: int, instruction: Instruction) -> None:
         """Take an instruction of unknown effects: what it may have written counts as initialised, to report no consequences."""
         match instruction:
             case Load(memory=Memory.UOP):
@@ -121,14 +121,14 @@ class MemoryRules:
     def _compute(self, number: int, compute: Gemm | Alu) -> None:
         uops = slice(compute.uop_begin, compute.uop_end)
         if not self._uops_known or not self._check_initialised(number, Memory.UOP, np.arange(uops.start, uops.stop)):
-            self.skip(compute)
+            self.skip(number, compute)
             return
         footprint = self._footprints.of(compute, self._uops[uops])
         if footprint.outside is not None:
             memory, index = footprint.outside
             text = f"expected {memory.name} indices below {self._config.depth(memory)}, found {index}; choose a smaller tile"
             self._report(number, Rule.SRAM_RANGE, text)
-            self.skip(compute)
+            self.skip(number, compute)
             return
         if footprint.close:
             text = f"expected {DISTANCE} micro-ops from the write of an accumulator to its next access, found fewer"
@@ -144,9 +144,7 @@ class MemoryRules:
     def _check_initialised(self, number: int, memory: Memory, indices: Indices) -> bool:
         initialised = self._initialised[memory][indices]
         if not initialised.all():
-            text = (
-                f"expected initialised elements, found {memory.name} {indices[initialised.argmin()]} never written; write it before"
-            )
+            text = f"expected initialised elements, found {memory.name} {indices[initialised.argmin()]} unwritten; write it before"
             self._report(number, Rule.INITIALISED, text)
             return False
         return True

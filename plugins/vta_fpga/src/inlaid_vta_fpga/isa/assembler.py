@@ -56,7 +56,7 @@ class Program:
             dram[base * UOP_BYTES : base * UOP_BYTES + len(words)] = words
 
 
-_NUMBER = r"-?(?:0[xX][0-9a-fA-F]+|[0-9]+)"
+_NUMBER = r"-?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,16})"
 _FLAGS = tuple(field.name for field in fields(Flags))
 
 
@@ -67,15 +67,14 @@ class _Operand:
     attributes: tuple[str, ...]
     separator: str = ""
 
-    def parse(self, text: str) -> dict[str, Any] | None:
-        """The attributes' values; None for malformed text."""
-        match = re.fullmatch(f"({_NUMBER})" + (f"{self.separator}({_NUMBER})" if self.separator else ""), text)
+    def parse(self, name: str, text: str) -> dict[str, Any]:
+        """The attributes' values. Raises `ParseError`."""
+        match = re.fullmatch(self.separator.join([f"({_NUMBER})"] * (2 if self.separator else 1)), text)
         if match is None:
-            return None
-        numbers = tuple(_integer(number) for number in match.groups())
-        if len(self.attributes) < len(numbers):
-            return {self.attributes[0]: numbers}
-        return dict(zip(self.attributes, numbers, strict=True))
+            form = self.separator.join("NN" if self.separator else "N")
+            raise ParseError(f"expected {name}={form}, found {name}={text}", remedy="write numbers as 12 or 0xc")
+        numbers = tuple(map(_integer, match.groups()))
+        return dict(zip(self.attributes, numbers if len(self.attributes) == len(numbers) else (numbers,), strict=True))
 
     def print(self, instruction: Instruction) -> str:
         """The value as text; "" for the default."""
@@ -150,46 +149,37 @@ def parse_program(text: str, config: Config) -> Program:
     encoding = Encoding(config)
     instructions: list[Instruction] = []
     uops: dict[int, list[Uop]] = {}
-    table: list[Uop] | None = None
+    base: int | None = None  # of the open table
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#")[0].split()
         try:
-            if not words:
-                continue
-            if words == [".code"]:
-                table = None
-            elif words[0] == ".uops":
-                table = uops.setdefault(_table_base(words, uops), [])
-            elif words[0].startswith("."):
-                raise ParseError(f"expected .uops or .code, found {words[0]}", remedy="write instructions in section .code")
-            elif table is None:
-                instructions.append(_parse_instruction(words))
-                encoding.encode(instructions[-1])
-            else:
-                table.append(_parse_uop(words))
-                encoding.encode_uops(table[-1:])
-                _check_apart(uops)
+            match words:
+                case []:
+                    continue
+                case [".code"]:
+                    base = None
+                case [".uops", start] if re.fullmatch(_NUMBER, start):
+                    base = _integer(start)
+                    if base < 0 or any(first <= base < first + max(1, len(table)) for first, table in uops.items()):
+                        raise ParseError(
+                            f"expected DRAM elements of no other table, found {start}", remedy="move or join the tables"
+                        )
+                    uops[base] = []
+                case [str(directive), *_] if directive.startswith("."):
+                    raise ParseError(f"expected .code or .uops N, found {' '.join(words)!r}", remedy="write .uops 0x400")
+                case _ if base is None:
+                    instructions.append(_parse_instruction(words))
+                    encoding.encode(instructions[-1])
+                case _:
+                    encoding.encode_uops([uop := _parse_uop(words)])
+                    if uops[base] and (end := base + len(uops[base])) in uops:
+                        raise ParseError(
+                            f"expected an end before the table at {end:#x}, found a micro-op", remedy="move or join the tables"
+                        )
+                    uops[base].append(uop)
         except (ParseError, EncodingError) as error:
             raise ParseError(f"line {number}: {error.message}", remedy=error.remedy) from error
     return Program(tuple(instructions), {base: tuple(found) for base, found in uops.items()})
-
-
-def disassemble(data: bytes, dram: npt.NDArray[np.uint8], config: Config) -> Program:
-    """The program of an encoded stream, with the micro-ops that it loads from physical memory (ranges beyond it are left out).
-    Raises `EncodingError` for bytes that are no instruction."""
-    encoding = Encoding(config)
-    instructions = tuple(encoding.decode_program(data))
-    wanted = np.zeros(dram.nbytes // UOP_BYTES + 1, np.int8)
-    for load in instructions:
-        if isinstance(load, Load) and load.memory is Memory.UOP:
-            wanted[load.dram_base : min(load.dram_base + load.x_size, len(wanted) - 1)] = 1
-    borders = np.flatnonzero(np.diff(wanted, prepend=0)).tolist()
-    words = dram[: len(dram) // UOP_BYTES * UOP_BYTES].view("<u4")
-    uops: dict[int, tuple[Uop, ...]] = {}
-    for begin, end in zip(borders[::2], borders[1::2], strict=True):
-        columns = (column.tolist() for column in encoding.decode_uops(words[begin:end]))
-        uops[begin] = tuple(Uop(*row) for row in zip(*columns, strict=True))
-    return Program(instructions, uops)
 
 
 def _integer(text: str) -> int:
@@ -199,30 +189,22 @@ def _integer(text: str) -> int:
 def _parse_instruction(words: Sequence[str]) -> Instruction:
     mnemonic, *rest = words
     if mnemonic not in _MNEMONICS:
-        raise ParseError(
-            f"expected a mnemonic, found {mnemonic!r}{suggestion(mnemonic, _MNEMONICS)}",
-            remedy=f"use one of {', '.join(_MNEMONICS)}",
-        )
-    kind, values = _MNEMONICS[mnemonic]
-    values = dict(values)
-    allowed = _OPERANDS_OF[kind]
+        text = f"expected a mnemonic, found {mnemonic!r}{suggestion(mnemonic, _MNEMONICS)}"
+        raise ParseError(text, remedy=f"use one of {', '.join(_MNEMONICS)}")
+    kind, fixed = _MNEMONICS[mnemonic]
+    values = dict(fixed)
     seen: set[str] = set()
     for word in rest:
         name, equals, value = word.partition("=")
-        known = name in allowed if equals else name in _FLAGS
-        if not known:
-            choices = [*(f"{operand}=" for operand in allowed), *_FLAGS]
-            raise ParseError(f"expected an operand or a flag of {mnemonic}, found {word!r}", remedy=f"use {', '.join(choices)}")
+        if name not in (_OPERANDS_OF[kind] if equals else _FLAGS):
+            choices = ", ".join((*(f"{operand}=" for operand in _OPERANDS_OF[kind]), *_FLAGS))
+            raise ParseError(f"expected an operand or a flag of {mnemonic}, found {word!r}", remedy=f"use {choices}")
         if name in seen:
             raise ParseError(f"expected {name} at most once, found it twice", remedy="remove one of the two")
         seen.add(name)
         if equals:
-            found = _OPERANDS[name].parse(value)
-            if found is None:
-                form = _OPERANDS[name].separator.join("NN" if _OPERANDS[name].separator else "N")
-                raise ParseError(f"expected {name}={form}, found {word!r}", remedy="write numbers as 12 or 0xc")
-            values |= found
-    if "uops" in allowed and "uops" not in seen:
+            values |= _OPERANDS[name].parse(name, value)
+    if "uops" in _OPERANDS_OF[kind] and "uops" not in seen:
         raise ParseError(f"expected uops=N:N, found {mnemonic} without", remedy="give the range of micro-ops")
     construct: Callable[..., Instruction] = kind
     return construct(**values, flags=Flags(*(name in seen for name in _FLAGS)))
@@ -234,20 +216,3 @@ def _parse_uop(words: Sequence[str]) -> Uop:
             f"expected a micro-op as three numbers, dst src wgt, found {' '.join(words)!r}", remedy="start instructions with .code"
         )
     return Uop(*map(_integer, words))
-
-
-def _table_base(words: Sequence[str], uops: Mapping[int, object]) -> int:
-    if len(words) != 2 or not re.fullmatch(_NUMBER, words[1]) or words[1].startswith("-"):
-        raise ParseError(f"expected .uops and a DRAM element index, found {' '.join(words)!r}", remedy="write .uops 0x400")
-    base = _integer(words[1])
-    if base in uops:
-        raise ParseError(f"expected one table at {base:#x}, found two", remedy="join the tables")
-    return base
-
-
-def _check_apart(uops: Mapping[int, Sequence[Uop]]) -> None:
-    end = 0
-    for base in sorted(uops):
-        if base < end:
-            raise ParseError(f"expected tables apart, found one at {base:#x} below {end:#x}", remedy="move or join the tables")
-        end = base + len(uops[base])
