@@ -22,8 +22,8 @@ from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT
 from .image import Image, serial
 from .made_streams import SMALL, Made, hostile, legal
 
-LOAD_OVERHEAD = 1 + 1 + 16 + 3 + 1
-"""Accept, request, latency of an idle port, response, done."""
+LOAD_OVERHEAD = 1 + 1 + 16 + 2 + 1 + 1
+"""Accept, request, latency of an idle port, response, notice of the last write, done."""
 
 
 def timeline(instructions: Sequence[Instruction], config: Config | None = None) -> Timeline:
@@ -77,8 +77,8 @@ def test_an_instruction_takes_its_cycles(instruction: Instruction, expected: int
         (Load(Memory.INP, 0, 256, 4, 8, 100), 64, 0),
         # Two zero rows delay the first request by two cycles.
         (Load(Memory.INP, 0, 256, 1, 8, 8, y_pad_0=2), 16, 2),
-        # 3 * 8 + 2 zero elements fill cycles without beats: 2 late cycles, request, latency, response leave 22.
-        (Load(Memory.INP, 0, 256, 1, 8, 8, 2, 1, 1, 1), 16, 2 + 3 * 10 + 2 - 22),
+        # 3 * 10 + 2 zero elements fill cycles without beats: 2 late cycles, request, latency and response are 21.
+        (Load(Memory.INP, 0, 256, 1, 8, 8, 2, 1, 1, 1), 16, 2 + 3 * 10 + 2 - 21),
     ],
 )
 def test_a_load_takes_latency_and_beats(load: Load, beats: int, extra: int) -> None:
@@ -101,8 +101,8 @@ def test_bursts_end_at_aligned_blocks() -> None:
 def test_fetch_reads_batches_and_dispatches_one_instruction_per_cycle() -> None:
     """First batch: request, latency, 2 beats an instruction, response; then dispatch; then the next batch."""
     found = timeline([Load(Memory.UOP)] * 199)
-    first = 1 + 16 + 256 + 2
-    assert found.fetches == ((0, first + 128, 128), (first + 128, first + 128 + 1 + 16 + 144 + 2 + 72, 72))
+    first = 1 + 1 + 16 + 256 + 2
+    assert found.fetches == ((1, first + 128, 128), (first + 128, first + 128 + 1 + 16 + 144 + 2 + 72, 72))
     assert [span(found, number).start for number in (0, 1, 2)] == [first + 2, first + 4, first + 6]
     assert found.fetched == 200 * 16
     assert found.read_beats == 400

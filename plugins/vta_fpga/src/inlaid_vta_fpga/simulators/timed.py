@@ -78,7 +78,7 @@ class _Run:
 
     def timeline(self) -> Timeline:
         """Run to FINISH."""
-        self._fetch()
+        self.clock.at(self.timing.launch, self._fetch)
         while not self.finished:
             if not self.clock.step():
                 raise self._deadlock()
@@ -100,11 +100,11 @@ class _Run:
         self.fetches.append((now, now, count))
         self.fetched += count
         lengths = bursts(self.address + first, count * INSTRUCTION_BYTES, self.config)
-        # The response to fetch ends in a buffer: it takes no cycle of a write to SRAM.
-        arrival = self.timing.response - 1
         self.clock.at(
             now + self.timing.request,
-            lambda: self.port.read(Client.FETCH, lengths, lambda: self.clock.at(self.clock.now + arrival, self._dispatch)),
+            lambda: self.port.read(
+                Client.FETCH, lengths, lambda: self.clock.at(self.clock.now + self.timing.response, self._dispatch)
+            ),
         )
 
     def _dispatch(self) -> None:
@@ -155,8 +155,7 @@ class _Run:
                 zeros = instruction.sram_size - instruction.y_size * instruction.x_size
                 written = clock.now + timing.response
                 idle = written - started - timing.start - beats
-                written += max(0, zeros - idle)
-                end = written + timing.done
+                end = written + max(0, zeros - idle) + timing.written + timing.done
                 port = max(0, end - started - least - zeros)
                 clock.at(end, lambda: self._complete(module, Span(number, module.module, started, end, port)))
 

@@ -19,6 +19,8 @@ class Timing:
 
     hertz: float = 100e6
     """Clock rate; that of pynq."""
+    launch: int = 1
+    """From the launch to the first request of fetch."""
     start: int = 1
     """A module accepts an instruction."""
     done: int = 1
@@ -33,8 +35,10 @@ class Timing:
     """A module's first read command on its way to DRAM."""
     latency: int = 16
     """The first burst after an idle cycle of the read port."""
-    response: int = 3
-    """From the last beat at the port to the end of its write to SRAM."""
+    response: int = 2
+    """A beat on its way from DRAM to its client."""
+    written: int = 1
+    """From the last write to SRAM to the module's notice."""
     outstanding: int = 16
     """Bursts that the read port has accepted at most."""
     store_burst: int = 5
