@@ -31,8 +31,11 @@ class Made:
 
 
 @st.composite
-def legal(draw: st.DrawFn, config: Config = SMALL, most: int = 6) -> Made:
-    """A stream that is legal but for hazards and stale OUT elements, in program order."""
+def legal(draw: st.DrawFn, config: Config = SMALL, most: int = 6, uops: int = 0, portable: bool = False) -> Made:
+    """A stream that is legal but for hazards and stale OUT elements, in program order.
+
+    most: instructions of the body. uops: micro-ops, 0 for a full UOP memory. portable: without MUL and ACC_8BIT.
+    """
     image = Image(config)
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     extremes = draw(st.booleans())
@@ -42,10 +45,10 @@ def legal(draw: st.DrawFn, config: Config = SMALL, most: int = 6) -> Made:
         data = random.choice(np.array([127, 128], np.uint8), size) if extremes else random.integers(0, 256, size, np.uint8)
         bases[memory] = image.base(memory, data)
     halves = [int(random.integers(1, 1 << config.index_bits(memory) - 1, endpoint=True)) for memory in _INDEXED]
-    uops = [Uop(*(int(random.integers(0, half)) for half in halves)) for _ in range(config.depth(Memory.UOP))]
-    bases[Memory.UOP] = image.uops(*uops)
+    uops = uops or config.depth(Memory.UOP)
+    bases[Memory.UOP] = image.uops(*(Uop(*(int(random.integers(0, half)) for half in halves)) for _ in range(uops)))
     for memory in (Memory.UOP, Memory.INP, Memory.WGT, Memory.ACC):
-        depth = config.depth(memory)
+        depth = uops if memory is Memory.UOP else config.depth(memory)
         prologue.append(Load(memory, 0, bases[memory], 1, depth, depth))
     output = image.base(Memory.OUT, np.zeros(OUTPUT * config.element_bytes(Memory.OUT), np.uint8))
     kinds = st.sampled_from(("load", "store", "gemm", "alu"))
@@ -53,13 +56,13 @@ def legal(draw: st.DrawFn, config: Config = SMALL, most: int = 6) -> Made:
     for kind in draw(st.lists(kinds, min_size=1, max_size=most)):
         match kind:
             case "load":
-                body.append(draw(_loads(config, bases)))
+                body.append(draw(_loads(config, bases, portable)))
             case "store":
                 body.append(draw(_stores(config, output)))
             case "gemm":
-                body.append(draw(_gemms(config, halves)))
+                body.append(draw(_gemms(config, halves, uops)))
             case "alu":
-                body.append(draw(_alus(config, halves)))
+                body.append(draw(_alus(config, halves, uops, portable)))
     return Made(image, list(prologue), body, output)
 
 
@@ -67,8 +70,8 @@ _INDEXED = (Memory.ACC, Memory.INP, Memory.WGT)
 
 
 @st.composite
-def _loads(draw: st.DrawFn, config: Config, bases: dict[Memory, int]) -> Load:
-    memory = draw(st.sampled_from((Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT)))
+def _loads(draw: st.DrawFn, config: Config, bases: dict[Memory, int], portable: bool) -> Load:
+    memory = draw(st.sampled_from((Memory.INP, Memory.WGT, Memory.ACC, *(() if portable else (Memory.ACC_8BIT,)))))
     depth = config.depth(memory)
     y0, y1, x0, x1 = (draw(st.integers(0, 1)) for _ in range(4))
     x = draw(st.integers(0, max(1, depth // 4 - 2)))
@@ -99,22 +102,22 @@ def _factors(draw: st.DrawFn, room: int, out: int, inner: int) -> tuple[int, int
 
 
 @st.composite
-def _gemms(draw: st.DrawFn, config: Config, halves: list[int]) -> Gemm:
-    begin = draw(st.integers(0, config.depth(Memory.UOP) - 1))
-    end = draw(st.integers(begin + 1, config.depth(Memory.UOP)))
+def _gemms(draw: st.DrawFn, config: Config, halves: list[int], uops: int) -> Gemm:
+    begin = draw(st.integers(0, uops - 1))
+    end = draw(st.integers(begin + 1, uops))
     loops = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     dst, src, wgt = (draw(_factors(config.depth(memory) - half, *loops)) for memory, half in zip(_INDEXED, halves, strict=True))
     return Gemm(begin, end, *loops, dst, src, wgt, draw(st.integers(0, 5)) == 0)
 
 
 @st.composite
-def _alus(draw: st.DrawFn, config: Config, halves: list[int]) -> Alu:
-    begin = draw(st.integers(0, config.depth(Memory.UOP) - 1))
-    end = draw(st.integers(begin + 1, config.depth(Memory.UOP)))
+def _alus(draw: st.DrawFn, config: Config, halves: list[int], uops: int, portable: bool) -> Alu:
+    begin = draw(st.integers(0, uops - 1))
+    end = draw(st.integers(begin + 1, uops))
     loops = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     dst = draw(_factors(config.depth(Memory.ACC) - halves[0], *loops))
     src = draw(_factors(config.depth(Memory.ACC) - halves[1], *loops)) if halves[1] <= config.depth(Memory.ACC) else (0, 0)
-    op = draw(st.sampled_from(AluOp))
+    op = draw(st.sampled_from([op for op in AluOp if not portable or op is not AluOp.MUL]))
     imm = draw(st.integers(-16, 15) if op is AluOp.SHR else st.one_of(st.none(), st.integers(-0x8000, 0x7FFF)))
     return Alu(op, begin, end, *loops, dst, src, imm)
 

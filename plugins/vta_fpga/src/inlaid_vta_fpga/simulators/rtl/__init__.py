@@ -1,0 +1,1 @@
+"""The RTL core: SystemVerilog of the default configuration, and its simulation."""
