@@ -7,10 +7,6 @@ from dataclasses import replace
 from inlaid.plugins import Artifact, Border, Borders, Codegen, CompileContext, KernelInfo, Region
 from inlaid.types import Layout, TensorType
 from inlaid_vta_fpga.compiler.region import lowered
-from inlaid_vta_fpga.image import Header, Image
-from inlaid_vta_fpga.isa.config import PAGE_BYTES
-from inlaid_vta_fpga.isa.encoding import Encoding
-from inlaid_vta_fpga.isa.instructions import Gemm
 from inlaid_vta_fpga.options import FORMAT, FORMAT_VERSION, VtaOptions
 
 
@@ -31,27 +27,8 @@ class VtaCodegen(Codegen):
         return region.stored_as(self.form)
 
     def compile(self, unit: Region, context: CompileContext) -> Artifact:
-        """The artifact of a region: its stream, micro-ops and map of DRAM. Raises `Unsupported` and `ScheduleError`."""
+        """The artifact of a region. Raises `Unsupported`, and `ScheduleError` for what has no instruction."""
         program = context.steps(unit, self.form)
-        compiled = lowered(program, self._options)
-        instructions, dram = compiled.stream.instructions, compiled.dram
-        stream = Encoding(self._options.config).encode_program(instructions)
-        uops = compiled.stream.uops.astype("<u4").tobytes()
-        dram.end = max(dram.end, compiled.stream.uops_at)
-        dram.take(len(uops))
-        at = dram.take(len(stream))
-        header = Header(
-            self._options.config,
-            dram.end,
-            at,
-            len(instructions),
-            compiled.stream.uops_at,
-            len(compiled.stream.uops),
-            tuple(dram.inputs.get(number, PAGE_BYTES) for number in range(len(program.signature.inputs))),
-            tuple(dram.outputs[number] for number in range(len(program.signature.outputs))),
-            tuple(dram.constants.get(name, 0) for name in program.constants),
-        )
-        products = sum((i.uop_end - i.uop_begin) * i.iter_out * i.iter_in for i in instructions if isinstance(i, Gemm) and not i.reset)
+        image = lowered(program, self._options)
         nodes = tuple(dict.fromkeys(node for step in program.steps for node in step.nodes))
-        info = KernelInfo(unit.symbol, nodes, 2 * products * self._options.config.block**2)
-        return replace(program.artifact(FORMAT, FORMAT_VERSION, Image(header, stream, uops).to_bytes()), kernels=(info,))
+        return replace(program.artifact(FORMAT, FORMAT_VERSION, image.to_bytes()), kernels=(KernelInfo(unit.symbol, nodes),))

@@ -29,9 +29,9 @@ def device_of(options: VtaOptions, config: Config) -> Device:
 
         return Timed(config)
     if options.simulator == RTL:
-        from inlaid_vta_fpga.simulators.rtl import Rtl
+        from inlaid_vta_fpga.simulators.rtl.device import RtlDevice
 
-        return Rtl(config)
+        return RtlDevice(config)
     if options.simulator == PYNQ:
         from inlaid_vta_fpga.pynq import Pynq
 
@@ -82,7 +82,8 @@ class VtaKernel:
         self._constants: dict[int, Array] = {}
         try:
             for address, tensor in zip(header.inputs, signature.inputs, strict=True):
-                image.check_place(address, _elements(tensor))
+                if address:
+                    image.check_place(address, _elements(tensor))
             for addresses, tensor in zip(header.outputs, signature.outputs, strict=True):
                 if tensor.dtype is None or len(addresses) != tensor.dtype.bytes:
                     raise ValueError(f"expected an address for each byte of {tensor.dtype}, found {len(addresses)}")
@@ -112,8 +113,8 @@ class VtaKernel:
         if dram is None:
             dram = self._image.dram(self._constants)
         for address, array in zip(header.inputs, inputs, strict=True):
-            flat = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-            dram[address : address + len(flat)] = flat
+            if address:
+                dram[address : address + array.size] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         with self._lock:
             report = self.report = self._device.run(dram, header.stream, header.count)
         for addresses, array in zip(header.outputs, outputs, strict=True):

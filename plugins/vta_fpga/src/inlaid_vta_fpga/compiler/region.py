@@ -2,97 +2,101 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from inlaid.errors import CompileError
 from inlaid.lowering.steps import StepProgram
-from inlaid_vta_fpga.compiler import stream
+from inlaid_vta_fpga.checker import check
 from inlaid_vta_fpga.compiler.kernels import PLANES, kernel
 from inlaid_vta_fpga.compiler.legalise import Bias, Layer, Product, constant_vector, layers
 from inlaid_vta_fpga.compiler.schedule import scheduled
+from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region
 from inlaid_vta_fpga.compiler.tiles import tile_of
+from inlaid_vta_fpga.image import Header, Image
 from inlaid_vta_fpga.isa.config import PAGE_BYTES
+from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.options import VtaOptions
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass
-class DramMap:
-    """Byte addresses, each on a page of its own. `inputs` and `outputs` by number; an output of int32 has an address for each byte
-    plane. `constants` in the order that they are kept in."""
+def lowered(program: StepProgram, options: VtaOptions) -> Image:
+    """The code of a region of steps. Constants are added to the program. Raises `Unsupported` for a step without a layer or a tile."""
+    outputs = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.storage == "output")
+    return assembled(program, layers(program.steps, outputs, options.config.block), options)
 
-    end: int = PAGE_BYTES
-    inputs: dict[int, int] = field(default_factory=dict)
-    outputs: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    constants: dict[str, int] = field(default_factory=dict)
+
+def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> Image:
+    """The code of layers over the buffers of a program, checked."""
+    dram, config = _Dram(program), options.config
+    made = []
+    for number, layer in enumerate(found):
+        products = [stage for stage in layer.stages if isinstance(stage, Product)]
+        shapes = [_sizes(program.buffers[stage.data].shape) for stage in products]
+        main = max(range(len(products)), key=lambda n: products[n].weights.size)
+        tile = tile_of(layer, shapes[main], config, options.threads)
+        loops = scheduled(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
+        given = [dram.constant(constant_vector(config.block))]
+        for stage in layer.stages:
+            if isinstance(stage, Bias):
+                given.append(dram.constant(stage.blocks))
+            elif isinstance(stage, Product):
+                given += [dram.buffer(stage.data)[0], dram.constant(stage.weights)]
+        made.append(Scheduled(", ".join(layer.nodes) or layer.name, loops, (*given, *dram.buffer(layer.output))))
+    return dram.image(lower_region(made, config, dram.end, slots=options.threads, serial=options.serial), options)
+
+
+class _Dram:
+    """The map of DRAM: byte addresses of what the program has, each on a page of its own."""
+
+    def __init__(self, program: StepProgram) -> None:
+        self.end = PAGE_BYTES
+        self._program = program
+        self._buffers: dict[int, tuple[int, ...]] = {}
 
     def take(self, size: int) -> int:
         """The address of the next pages of `size` bytes."""
         start = self.end
-        self.end += -(-size // PAGE_BYTES) * PAGE_BYTES
+        self.end += -(-max(size, 1) // PAGE_BYTES) * PAGE_BYTES
         return start
 
+    def constant(self, array: Array) -> int:
+        """The address of an array that the region keeps."""
+        return self.buffer(self._program.constant(array))[0]
 
-@dataclass(frozen=True)
-class Compiled:
-    """A region's stream and its map of DRAM."""
+    def buffer(self, number: int) -> tuple[int, ...]:
+        """The address of a buffer of bytes; of int32, those of its byte planes."""
+        if number not in self._buffers:
+            buffer = self._program.buffers[number]
+            size = prod(_sizes(buffer.shape))
+            self._buffers[number] = tuple(self.take(size) for _ in range(PLANES if buffer.dtype.name == "int32" else 1))
+        return self._buffers[number]
 
-    stream: stream.Stream
-    dram: DramMap
-
-
-def lowered(program: StepProgram, options: VtaOptions) -> Compiled:
-    """The stream of a region of steps. Constants are added to the program."""
-    config = options.config
-    outputs = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.storage == "output")
-    return assembled(program, layers(program.steps, outputs, config.block), options)
-
-
-def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> Compiled:
-    """The stream of layers over the buffers of a program."""
-    config, dram = options.config, DramMap()
-    addresses: dict[int, tuple[int, ...]] = {}
-
-    def constant(array: Array) -> int:
-        buffer = program.buffers[program.constant(array)]
-        if buffer.name not in dram.constants:
-            dram.constants[buffer.name] = dram.take(array.nbytes)
-        return dram.constants[buffer.name]
-
-    def place(number: int) -> tuple[int, ...]:
-        if number not in addresses:
-            buffer = program.buffers[number]
-            size = prod(int(dim) for dim in buffer.shape)  # type: ignore[arg-type]
-            count = PLANES if buffer.dtype.name == "int32" else 1
-            addresses[number] = tuple(dram.take(size) for _ in range(count))
-            if buffer.storage == "input":
-                dram.inputs[buffer.index] = addresses[number][0]
-            elif buffer.storage == "output":
-                dram.outputs[buffer.index] = addresses[number]
-        return addresses[number]
-
-    lowered_layers = []
-    for number, layer in enumerate(found):
-        products = [stage for stage in layer.stages if isinstance(stage, Product)]
-        shapes = [_shape(program, stage.data) for stage in products]
-        main = max(range(len(products)), key=lambda n: products[n].weights.size)
-        tile = tile_of(layer, shapes[main], config, options.threads)
-        loops = scheduled(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
-        given = [constant(constant_vector(config.block))]
-        for stage in layer.stages:
-            if isinstance(stage, Bias):
-                given.append(constant(stage.blocks))
-            elif isinstance(stage, Product):
-                given += [place(stage.data)[0], constant(stage.weights)]
-        source = ", ".join(layer.nodes) or layer.name
-        lowered_layers.append(stream.Scheduled(source, loops, (*given, *place(layer.output))))
-    slots = 1 if options.threads > 1 or options.serial else 2
-    return Compiled(stream.lower_region(lowered_layers, config, dram.end, slots=slots, serial=options.serial), dram)
+    def image(self, stream: Stream, options: VtaOptions) -> Image:
+        """The code of a stream, which the checker accepts. Raises `CompileError` where it does not."""
+        places: dict[str, dict[int, tuple[int, ...]]] = {"input": {}, "output": {}, "constant": {}, "arena": {}}
+        for number, buffer in enumerate(self._program.buffers):
+            places[buffer.storage][buffer.index] = self._buffers.get(number, (0,))
+        uops = stream.uops.astype("<u4").tobytes()
+        self.end = max(self.end, stream.uops_at)
+        self.take(len(uops))
+        dram = np.zeros(self.end, np.uint8)
+        dram[stream.uops_at : stream.uops_at + len(uops)] = np.frombuffer(uops, np.uint8)
+        violations = check(stream.instructions, dram, options.config, stream.sources)
+        if violations:
+            raise CompileError(f"the stream of region {self._program.name} breaks {len(violations)} rules, first: {violations[0]}")
+        code = Encoding(options.config).encode_program(stream.instructions)
+        at = self.take(len(code))
+        inputs, outputs, constants = (
+            tuple(places[storage][index] for index in range(len(places[storage]))) for storage in ("input", "output", "constant")
+        )
+        counts = len(stream.instructions), stream.uops_at, len(stream.uops)
+        first = tuple(addresses[0] for addresses in inputs), outputs, tuple(addresses[0] for addresses in constants)
+        return Image(Header(options.config, self.end, at, *counts, *first), code, uops)
 
 
-def _shape(program: StepProgram, number: int) -> tuple[int, ...]:
-    return tuple(int(dim) for dim in program.buffers[number].shape)  # type: ignore[arg-type]
+def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(int(dim) for dim in shape)
