@@ -46,7 +46,7 @@ def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> 
             elif isinstance(stage, Product):
                 given += [dram.buffer(stage.data)[0], dram.constant(stage.weights)]
         made.append(Scheduled(", ".join(layer.nodes) or layer.name, loops, (*given, *dram.buffer(layer.output))))
-    return dram.image(lower_region(made, config, dram.end, slots=options.threads, serial=options.serial), options)
+    return dram.image(lower_region(made, config, dram.end, slots=options.slots, serial=options.serial), options)
 
 
 class _Dram:
