@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from inlaid.tensor import ir
 from inlaid_vta_fpga.checker import Violation, check
 from inlaid_vta_fpga.compiler.stream import Stream
+from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Load, Module
 
 from .scheduled import Array, Region, Shape, Tiling, convolution, scheduled, shape_of
@@ -56,6 +57,28 @@ def test_convolutions_equal_the_interpreter(case: tuple[Shape, Tiling], slots: i
     given_ = arrays(region, range(2))
     wanted = region.expected(given_, [convolution(shape)])
     np.testing.assert_array_equal(region.run(stream, given_)[2], wanted[2])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(log_uop_buff=7),
+        Config(log_inp_buff=11, log_wgt_buff=14, log_acc_buff=13),
+        Config(log_block=3, log_uop_buff=8, log_inp_buff=13, log_wgt_buff=12, log_acc_buff=15),
+        Config(log_block=5),
+    ],
+)
+def test_other_cores(config: Config) -> None:
+    """Small buffers, where micro-ops are evicted and tiles have one place, and other blocks."""
+    shape = Shape(2, 4, 6, lanes=config.block)
+    region = Region([(scheduled(shape, Tiling(2, 3)), (0, 1, 2)), (scheduled(shape, Tiling(1, 2, 1, 2)), (0, 1, 3))], config)
+    stream = region.lower()
+    assert violations(region, stream) == []
+    given_ = arrays(region, range(2))
+    wanted = region.expected(given_, [convolution(shape)] * 2)
+    found = region.run(stream, given_)
+    for number in (2, 3):
+        np.testing.assert_array_equal(found[number], wanted[number])
 
 
 def two_layers() -> tuple[Region, list[ir.LoopProgram]]:

@@ -9,8 +9,6 @@ from math import prod
 from typing import NamedTuple
 
 MOST_ITERATIONS = (1 << 14) - 1
-MOST_UOPS = 1024
-"""Micro-ops of one kernel: half of the micro-op memory that every core has."""
 _DISTANCE = 2
 """Pipeline: an accumulator must not be written again within so many micro-ops."""
 
@@ -33,9 +31,12 @@ class Folded:
     starts: tuple[tuple[int, ...], ...]
 
 
-def fold(dims: Sequence[Dim], limits: tuple[int, ...]) -> Folded:
-    """The instructions for a nest whose iterations may run in any order: those with the fewest micro-ops, of as few instructions as
-    possible. `limits` are the largest steps that the registers hold. No destination repeats within the pipeline's distance."""
+def fold(dims: Sequence[Dim], limits: tuple[int, ...], most: int) -> Folded:
+    """The instructions for a nest whose iterations may run in any order: as few as possible, with the fewest micro-ops.
+
+    limits: the largest steps that the registers hold. most: micro-ops of an instruction. No destination repeats within the
+    pipeline's distance.
+    """
     unit = Dim(1, (0,) * len(limits))
     dims = _merged([dim for dim in dims if dim.extent > 1])
     for peeled in sorted(range(1 << len(dims)), key=lambda mask: prod(dim.extent for n, dim in enumerate(dims) if mask >> n & 1)):
@@ -46,7 +47,7 @@ def fold(dims: Sequence[Dim], limits: tuple[int, ...]) -> Folded:
         pairs = sorted(permutations(range(len(fitting)), 2), key=lambda pair: -fitting[pair[0]].extent * fitting[pair[1]].extent)
         for a, b in pairs:
             rest = [dim for dim in inside if dim is not fitting[a] and dim is not fitting[b]]
-            if prod(dim.extent for dim in rest) > MOST_UOPS:
+            if prod(dim.extent for dim in rest) > most:
                 break
             for order in _orders(rest):
                 offsets = tuple(_offsets(order, len(limits)))

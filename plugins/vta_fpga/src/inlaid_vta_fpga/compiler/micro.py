@@ -19,6 +19,11 @@ OPERANDS = (Memory.ACC, Memory.INP, Memory.WGT)
 """Destination, source and weights: what the fields of a micro-op index. The ALU's source is an accumulator."""
 
 
+def resident_uops(config: Config) -> int:
+    """Micro-ops that a memory holds. The Chisel core has 2048 at most, whatever the configuration."""
+    return min(2048, config.depth(Memory.UOP))
+
+
 class Operation:
     """A nest of micro-ops over elements of tiles, the destination first; implements `Plan`.
 
@@ -43,7 +48,7 @@ class Operation:
         bits = [config.index_bits(memory) for memory in OPERANDS]
         self._lows = (0, bits[0], bits[0] + bits[1])
         dims = [Dim(extent, tuple(place.inner[n] for place in places)) for n, (_, extent) in enumerate(loops)]
-        self._folded = folded = fold(dims, tuple(depth - 1 for depth in self._depths))
+        self._folded = folded = fold(dims, tuple(depth - 1 for depth in self._depths), max(1, resident_uops(config) // 2))
         out, inner = folded.out, folded.inner
         columns = np.array(folded.offsets, np.int64).T
         self._relative = self._word(columns)

@@ -7,13 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inlaid_vta_fpga.compiler.fold import MOST_UOPS
+from inlaid_vta_fpga.compiler.micro import resident_uops
 from inlaid_vta_fpga.compiler.tasks import Step
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, Gemm, Load, Uops
-
-MOST_RESIDENT = 2048
-"""Micro-op addresses that every core has: the Chisel core has no more."""
 
 
 @dataclass(eq=False)
@@ -31,8 +28,8 @@ def resident(steps: Sequence[Step], address: int, config: Config) -> tuple[list[
     Equal kernels share their micro-ops. Kernels of one source that are met for the first time make up a page, which one LOAD
     brings; pages take turns in the memory as in a ring.
     """
-    room = min(MOST_RESIDENT, config.depth(Memory.UOP))
-    where, words = _pages(steps, min(MOST_UOPS, room))
+    room = resident_uops(config)
+    where, words = _pages(steps, max(1, room // 2))
     found: list[Step] = []
     live: list[_Page] = []
     end = 0
