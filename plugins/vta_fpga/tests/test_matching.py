@@ -187,3 +187,27 @@ def test_far_padding_is_refused() -> None:
     copy = "select(index(bool, ((16 <= r) and (r < 18))), x[(r + -16), c, l], int8(0))"
     with pytest.raises(ScheduleError, match="at most 15 elements of padding a side"):
         lowered(moved("x", "2, 3", 18, 3, copy))
+
+
+def test_loads_do_not_overflow_token_queues() -> None:
+    """600 loads could run ahead of 600 products, each with a token: counters hold 255."""
+    program = parse("""
+program rows(x: int8[600, 16], i: int8[16, 16]) -> (y: int8[600, 16]):
+  alloc t: int8[600, 16] in "vta.inp"
+  alloc w: int8[16, 16] in "vta.wgt"
+  alloc a: int32[600, 16] in "vta.acc":
+    for o in 16:
+      for k in 16:
+        w[o, k] = i[o, k]
+    for r in 600:
+      for l in 16:
+        a[r, l] = int32(0)
+    for q in 600:
+      for m in 16:
+        t[q, m] = x[q, m]
+      intrinsic "vta.gemm" on read t[q +: 1, 0 +: 16], read w[0 +: 16, 0 +: 16], update a[q +: 1, 0 +: 16]
+    for s in 600:
+      for n in 16:
+        y[s, n] = cast(int8, a[s, n])
+""")
+    checked(program)
