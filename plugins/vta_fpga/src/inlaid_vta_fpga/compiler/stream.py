@@ -53,8 +53,8 @@ def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, s
 
 
 def by_first_use(tasks: Sequence[Task]) -> list[Task]:
-    """Tasks with adjacent loads in the order in which other tasks need them: all that the first of two virtual threads waits for comes
-    before what the second one does. Tiles' uses are counted anew."""
+    """Tasks with adjacent loads in the order in which other tasks need them: all that the first of two virtual threads waits for
+    comes before what the second one does. Tiles' uses are counted anew."""
     reader: dict[Tile, int] = {}
     for number, task in enumerate(tasks):
         if not _loads(task):
@@ -62,7 +62,8 @@ def by_first_use(tasks: Sequence[Task]) -> list[Task]:
                 reader.setdefault(tile, number)
     found: list[Task] = []
     for loads, run in groupby(tasks, _loads):
-        found += sorted(run, key=lambda task: reader.get(task.tiles[0], len(tasks))) if loads else run
+        group = list(run)
+        found += sorted(group, key=lambda task: reader.get(task.tiles[0], len(tasks))) if loads else group
     for tile in reader:
         tile.first = -1
     for number, task in enumerate(found):
