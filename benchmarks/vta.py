@@ -3,8 +3,8 @@
     python benchmarks/vta.py                              # print the tables
     python benchmarks/vta.py --write docs/benchmarks-vta.md
 
-Layers C2 to C11 are those of Moreau et al., "VTA: An Open Hardware-Software Stack for Deep Learning" (2018), with bias, shift and clip;
-each runs alone, from data and weights in DRAM to results in DRAM.
+Layers C2 to C11 are those of Moreau et al., "VTA: An Open Hardware-Software Stack for Deep Learning" (2018), with bias, shift and
+clip; each runs alone, from data and weights in DRAM to results in DRAM.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import resnet18
 
 import inlaid
+import resnet18
 from inlaid.artifact import Signature
 from inlaid.lowering.steps import StepProgram
 from inlaid.tensor.region import RegionBuffer
@@ -135,11 +135,11 @@ def main() -> None:
     lines = [
         "# Benchmarks: VTA",
         "",
-        "Written by `make bench-vta`. Cycles are those of the timing simulator for the default configuration (Pynq: 16 by 16 blocks, a",
-        "DRAM port of 8 bytes a cycle), whose constants the RTL core of the plugin confirms; no board has run this.",
-        "Serial: modules take turns. One thread: tokens order the modules, each buffer has one place in SRAM. Two threads: two virtual",
-        "threads with buffers of their own, so that loads of one run beside products of the other. Two places, the default: one thread,",
-        "whose tiles take turns in two places, so that loads run ahead of products.",
+        "Written by `make bench-vta`. Cycles are those of the timing simulator for the default configuration (Pynq: 16 by 16",
+        "blocks, a DRAM port of 8 bytes a cycle), whose constants the plugin's RTL core confirms; no board has run this.",
+        "Serial: modules take turns. One thread: tokens order the modules, and each buffer has one place in SRAM. Two threads: two",
+        "virtual threads with buffers of their own, so that loads of one run beside products of the other. Two places, the default:",
+        "one thread, whose tiles take turns in two places, so that loads run ahead of products.",
         "",
         *table(),
         *([] if options.layers else ["", *network()]),

@@ -56,7 +56,8 @@ def reference(layer: Layer, data: list[Array]) -> list[Array]:
                 x = x.transpose(1, 0, 2)[None, :, None] if layer.matrix else x
                 tall, wide = stage.weights.shape[2:4]
                 (down, right), (top, left) = stage.strides, stage.before
-                field = np.zeros((*x.shape[:2], rows * down + tall + x.shape[2], columns * right + wide + x.shape[3], BLOCK), np.int64)
+                space = rows * down + tall + x.shape[2], columns * right + wide + x.shape[3]
+                field = np.zeros((*x.shape[:2], *space, BLOCK), np.int64)
                 field[:, :, top : top + x.shape[2], left : left + x.shape[3]] = x
                 for i in range(tall):
                     for j in range(wide):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import inlaid
+from inlaid import ops
 from inlaid.errors import TargetError, Unsupported
 from inlaid.graph.ir import Module, constant, function, var
-from inlaid import ops
 from inlaid.types import TensorType
 from inlaid_vta_fpga.image import Header, Image
 from inlaid_vta_fpga.isa.config import PAGE_BYTES, Config
@@ -45,7 +45,7 @@ def test_addresses_are_checked(changes: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("options", [{"simulator": "none"}, {"threads": 3}, {"log_batch": 1}, {"log_inp_buff": 2}], ids=str)
 def test_options_are_checked(options: dict[str, object]) -> None:
-    with pytest.raises(TargetError, match="expected|must be"):
+    with pytest.raises(TargetError, match=r"expected|must be"):
         VtaOptions(**options)  # type: ignore[arg-type]
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import resnet18
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inlaid
+import resnet18
 from inlaid import ops
 from inlaid.cli import main
 from inlaid.graph.interp import evaluate

@@ -21,8 +21,8 @@ LARGEST = 1 << 30
 
 @dataclass(frozen=True)
 class Header:
-    """Byte addresses in DRAM, each of a page: of the stream of `count` instructions, of `uop_count` micro-ops, of inputs, outputs and
-    constants in the order of the artifact. An output of int32 has four, of its byte planes, the lowest first. 0: what no
+    """Byte addresses in DRAM, each of a page: of the stream of `count` instructions, of `uop_count` micro-ops, of inputs, outputs
+    and constants in the order of the artifact. An output of int32 has four, of its byte planes, the lowest first. 0: what no
     instruction reads. `size`: of DRAM."""
 
     config: Config

@@ -18,10 +18,10 @@ CLOCK_HZ = 100e6
 @dataclass(frozen=True)
 class VtaOptions:
     """simulator: what runs a stream: `functional`, which has no clock; `timing`, which counts cycles; `rtl`, the Verilated core; or
-    `pynq`, a board. log_batch, log_block: log2 of the rows and of the channels of a block. log_uop_buff, log_inp_buff, log_wgt_buff,
-    log_acc_buff: log2 of the bytes of the buffers. threads: virtual threads, 1 or 2. slots: places in SRAM that the tiles of a buffer
-    take turns in, 1 or 2; with one place and one thread loads do not run ahead. serial: forbid that modules run at the same time.
-    These baselines are for measurements. Raises `TargetError` for any other value and for an illegal configuration.
+    `pynq`, a board. log_batch, log_block: log2 of the rows and of the channels of a block. log_uop_buff, log_inp_buff,
+    log_wgt_buff, log_acc_buff: log2 of the bytes of the buffers. threads: virtual threads, 1 or 2. slots: places in SRAM that the
+    tiles of a buffer take turns in, 1 or 2; with one thread and one place loads do not run ahead. serial: forbid that modules run at
+    the same time. These are for measurements. Raises `TargetError` for any other value and for an illegal configuration.
     """
 
     simulator: str = FUNCTIONAL
@@ -42,9 +42,7 @@ class VtaOptions:
             if getattr(self, name) not in (1, 2):
                 raise TargetError(f"option {name} of target vta_fpga must be 1 or 2, got {getattr(self, name)}")
         if self.log_batch != 0:
-            raise TargetError(
-                f"option log_batch of target vta_fpga must be 0, got {self.log_batch}: blocks of one row are compiled"
-            )
+            raise TargetError(f"option log_batch of target vta_fpga must be 0 (blocks of one row), got {self.log_batch}")
         self.config  # noqa: B018 (raises for an illegal configuration)
 
     @property

@@ -16,7 +16,7 @@ from inlaid.plugins import Artifact, DeviceStatus, KernelTime, Loaded, TensorSpe
 from inlaid.runtime.host import HostRuntime
 from inlaid_vta_fpga.image import Image
 from inlaid_vta_fpga.isa.config import Config
-from inlaid_vta_fpga.options import CLOCK_HZ, FORMAT, FORMAT_VERSION, FUNCTIONAL, PYNQ, RTL, TIMING, VtaOptions
+from inlaid_vta_fpga.options import CLOCK_HZ, FORMAT, FORMAT_VERSION, PYNQ, RTL, TIMING, VtaOptions
 from inlaid_vta_fpga.simulators.device import Device, Report
 
 Array = np.ndarray[Any, Any]
@@ -67,7 +67,8 @@ class VtaRuntime(HostRuntime):
 
 
 class VtaKernel:
-    """A region over buffers of its caller's, copied to and from a DRAM of its own for each call. `report`: counters of the last run."""
+    """A region over buffers of its caller's, copied to and from a DRAM of its own for each call. `report`: counters of the last
+    run."""
 
     report: Report | None = None
 
@@ -125,7 +126,7 @@ class VtaKernel:
 
 
 def _elements(tensor: TensorSpec) -> int:
-    return prod(int(dim) for dim in tensor.shape)  # type: ignore[arg-type]
+    return prod(dim for dim in tensor.shape if isinstance(dim, int))
 
 
 def _read(dram: Array, addresses: tuple[int, ...], array: Array) -> None:

@@ -13,7 +13,6 @@ from inlaid import arith
 from inlaid.tensor import ir, te
 from inlaid.tensor.analysis.footprint import reads
 from inlaid.tensor.lower import lower
-from inlaid.tensor.transform.paths import replace_allocs
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
 from inlaid_vta_fpga.isa.instructions import AluOp
@@ -103,9 +102,9 @@ class _Writer:
     def _product(self, number: int, stage: Product) -> None:
         shape = self.shapes.pop(0)
         data, weights = self._input(shape, f"data{number}"), self._input(stage.weights.shape, f"weights{number}")
-        _, inputs, rows, columns = (int(size) for size in stage.weights.shape[:4])  # type: ignore[misc]
+        _, inputs, rows, columns, *_ = stage.weights.shape
         down, right = stage.strides
-        window, staged = self._window(number, stage, data)
+        window, staged = self._window(number, stage, data, shape)
         axes = ci, ky, kx, k = tuple(
             te.reduce_axis(extent, axis) for extent, axis in ((inputs, "ci"), (rows, "ky"), (columns, "kx"), (self.block, "k"))
         )
@@ -119,12 +118,12 @@ class _Writer:
 
         self._gemm(Source(f"product{number}", staged or data.buffer.name, weights.buffer.name, bool(staged)), element)
 
-    def _window(self, number: int, stage: Product, data: te.Tensor):  # type: ignore[no-untyped-def]
+    def _window(self, number: int, stage: Product, data: te.Tensor, shape: tuple[int, ...]) -> tuple[Callable[..., ir.Expr], str]:
         """The data that a product reads, by n, input block, row, column and lane; and the name of the stage that pads it or selects
         the rows that it reads, "" for none."""
         if self.layer.matrix:
             return (lambda n, c, i, j, k: data[j, c, k]), ""
-        count, inputs, height, width, block = (int(size) for size in data.shape)  # type: ignore[misc]
+        count, inputs, height, width, block = shape
         rows, columns = stage.weights.shape[2:4]
         (down, right), (top, left) = stage.strides, stage.before
         _, _, out_rows, out_columns = self.layer.shape

@@ -1,9 +1,9 @@
 """Steps of a region as layers: what VTA does to a tile of accumulators, stage after stage.
 
-A layer begins with its bias, which passes through GEMM: a constant vector (1, 127, 127, ...) times a block of weights for each block
-of output channels. Zero points and the half that rounds are part of it. Products follow, then ALU operations with immediates. A sum of
-two tensors is the products of their elements and scaled identity blocks; where an operand is the result of a layer that nothing else
-reads, the sum continues that layer's accumulators.
+A layer begins with its bias, which passes through GEMM: a constant vector (1, 127, 127, ...) times a block of weights for each
+block of output channels. Zero points and the half that rounds are part of it. Products follow, then ALU operations with immediates.
+A sum of two tensors is the products of their elements and scaled identity blocks; where an operand is the result of a layer that
+nothing else reads, the sum continues that layer's accumulators.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from inlaid.lowering.steps import Step
 from inlaid.ops.composites import Layer as Numbers
 from inlaid.ops.composites import Output, decode_binary, decode_layer, window
 from inlaid.ops.requantisation import Factor
-from inlaid.types import TensorType
+from inlaid.types import TensorType, Type
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 Array = np.ndarray[Any, Any]
@@ -44,9 +44,9 @@ class Bias:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """acc += data @ weights.T under a window. `data` is a buffer's number. weights: int8 [output blocks, input blocks, rows, columns,
-    block, block]. `before` is the padding with 0 above and to the left. `elementwise`: each output block reads the input block of its
-    number, of weights [1, 1, 1, 1, block, block]."""
+    """acc += data @ weights.T under a window. `data` is a buffer's number. weights: int8 [output blocks, input blocks, rows,
+    columns, block, block]. `before` is the padding with 0 above and to the left. `elementwise`: each output block reads the input
+    block of its number, of weights [1, 1, 1, 1, block, block]."""
 
     data: int
     weights: Array
@@ -68,8 +68,8 @@ Stage = Bias | Product | Alu
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Stages over accumulators of blocks (n, channels, rows, columns) in `shape`; a matrix has n = rows = 1 and its rows as columns.
-    The result is the buffer `output`: int8, or with `wide` int32 as four byte planes."""
+    """Stages over accumulators of blocks (n, channels, rows, columns) in `shape`; a matrix has n = rows = 1 and its rows as
+    columns. The result is the buffer `output`: int8, or with `wide` int32 as four byte planes."""
 
     name: str
     nodes: tuple[str, ...]
@@ -160,16 +160,15 @@ def bound(weights: Array, bias: Array) -> int:
 
 
 def _product(step: Step, block: int) -> Layer:
-    root = step.parts[""].type
-    assert isinstance(root, TensorType)
-    sizes = tuple(int(dim) for dim in root.shape)  # type: ignore[arg-type]
+    sizes = sizes_of(step.parts[""].type)
     matrix = step.name.startswith("dense")
     weights = step.array("w")
     weights = weights.T[..., None, None] if matrix else weights
     wide = "_sums" in step.name
+    after: tuple[Alu, ...] = ()
     if wide:
         bias = step.array("bias") if "bias" in step else np.zeros(1, np.int32)
-        bias, after = np.resize(bias.reshape(-1).astype(np.int64), len(weights)), ()
+        bias = np.resize(bias.reshape(-1).astype(np.int64), len(weights))
     else:
         bias, after = _requantised(decode_layer(step.parts), weights)
     packed = pack_weights(weights, block)
@@ -189,6 +188,12 @@ def pack_weights(weights: Array, block: int) -> Array:
     padded = np.pad(weights, ((0, outputs), (0, inputs), (0, 0), (0, 0)))
     cut = padded.reshape(-1, block, padded.shape[1] // block, block, *weights.shape[2:])
     return np.ascontiguousarray(cut.transpose(0, 2, 4, 5, 1, 3))
+
+
+def sizes_of(type_: Type) -> tuple[int, ...]:
+    """The static sizes of a tensor."""
+    assert isinstance(type_, TensorType)
+    return tuple(int(dim) for dim in type_.shape)  # type: ignore[arg-type]
 
 
 def _requantised(numbers: Numbers, weights: Array) -> tuple[Array, tuple[Alu, ...]]:
@@ -222,9 +227,7 @@ def _sum(step: Step, block: int) -> Layer:
     both = decode_binary(step.parts)
     shift = places(both.factor)
     assert shift is not None
-    root = step.parts[""].type
-    assert isinstance(root, TensorType)
-    sizes = tuple(int(dim) for dim in root.shape)  # type: ignore[arg-type]
+    sizes = sizes_of(step.parts[""].type)
     blocks = -(-sizes[1] // block)
     shape = (1, blocks, 1, sizes[0]) if len(sizes) == 2 else (sizes[0], blocks, sizes[2], sizes[3])
     products = [
@@ -245,7 +248,8 @@ def _added(step: Step) -> int:
 
 
 def _continued(layer: Layer, step: Step, block: int) -> Layer | None:
-    """A layer of int8 results with the sum of it and another tensor computed in its accumulators; None where that is not possible."""
+    """A layer of int8 results with the sum of it and another tensor computed in its accumulators; None where that is not
+    possible."""
     both = decode_binary(step.parts)
     shift = places(both.factor)
     assert shift is not None

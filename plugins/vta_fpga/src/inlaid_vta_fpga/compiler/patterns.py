@@ -8,6 +8,7 @@ stays outside of the composite ("conv_outside").
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from inlaid.ops import composites
 from inlaid.ops.composites import Window, decode_binary, decode_layer, window
 from inlaid.plugins import Accept, OpRule, Reject, Verdict
 from inlaid.types import TensorType
-from inlaid_vta_fpga.compiler.legalise import LARGEST_LEFT, LIMIT, bound, places
+from inlaid_vta_fpga.compiler.legalise import LARGEST_LEFT, LIMIT, bound, places, sizes_of
 from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 
 LARGEST_PAD = 15
@@ -81,10 +82,8 @@ def _convolution(found: Match, block: int) -> Verdict:
     reason = _geometry(geometry) or _scaled(found, 0)
     if reason is not None:
         return Reject(reason)
-    shape = _tensor(found).shape
-    outputs, inputs = -(-int(shape[1]) // block), -(-channels // block)
-    taps = geometry.kernel[0] * geometry.kernel[1]
-    return Accept(int(shape[0]) * int(shape[2]) * int(shape[3]) * outputs * (inputs * taps + 5) / CLOCK_HZ)
+    inputs, taps = -(-channels // block), geometry.kernel[0] * geometry.kernel[1]
+    return Accept(_elements(found, block) * (inputs * taps + 5) / CLOCK_HZ)
 
 
 def _geometry(geometry: Window) -> str | None:
@@ -117,9 +116,8 @@ def _product(found: Match, block: int) -> Verdict:
     reason = _operands(found, 2) or _scaled(found, 1)
     if reason is not None:
         return Reject(reason)
-    rows, columns = (int(dim) for dim in _tensor(found).shape)
     depth = int(found.constant("w").shape[0])
-    return Accept(rows * -(-columns // block) * (-(-depth // block) + 5) / CLOCK_HZ)
+    return Accept(_elements(found, block) * (-(-depth // block) + 5) / CLOCK_HZ)
 
 
 def _sum(found: Match, block: int) -> Verdict:
@@ -141,7 +139,10 @@ def _sum(found: Match, block: int) -> Verdict:
             return Reject(f"an operand is shifted to the left by at most {LARGEST_LEFT} places, found {side.left}")
         if side.factor.scale.tolist() != [1.0]:
             return Reject(f"operands are scaled by powers of two, found a factor of {side.factor.scale.tolist()}")
-    elements = int(a.shape[0]) * -(-int(a.shape[1]) // block)
-    for dim in a.shape[2:]:
-        elements *= int(dim)
-    return Accept(elements * 7 / CLOCK_HZ)
+    return Accept(_elements(found, block) * 7 / CLOCK_HZ)
+
+
+def _elements(found: Match, block: int) -> int:
+    """Accumulators of a result."""
+    count, channels, *space = sizes_of(found.root.type)
+    return count * -(-channels // block) * prod(space)

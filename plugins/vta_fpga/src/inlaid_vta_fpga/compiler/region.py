@@ -24,7 +24,8 @@ Array = np.ndarray[Any, Any]
 
 
 def lowered(program: StepProgram, options: VtaOptions) -> Image:
-    """The code of a region of steps. Constants are added to the program. Raises `Unsupported` for a step without a layer or a tile."""
+    """The code of a region of steps. Constants are added to the program. Raises `Unsupported` for a step without a layer or a
+    tile."""
     outputs = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.storage == "output")
     return assembled(program, layers(program.steps, outputs, options.config.block), options)
 

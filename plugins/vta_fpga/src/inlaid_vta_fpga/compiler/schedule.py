@@ -54,7 +54,8 @@ def scheduled(kernel: Kernel, tile: Tile, block: int) -> ir.LoopProgram:
 
 
 def _tiled(s: Schedule, kernel: Kernel, tile: Tile) -> tuple[Var, Var, Var | None]:
-    """Cut the main product's loops. Returns the innermost loop over tiles, that over steps of input blocks, and that over threads."""
+    """Cut the main product's loops. Returns the innermost loop over tiles, that over steps of input blocks, and that over
+    threads."""
     n, c, i, j, o, *reduced = s.loops(kernel.main)
     sizes = (tile.channels, tile.rows, tile.columns)
     outer, inner, thread = [], [], None
@@ -119,8 +120,8 @@ def _after(s: Schedule, block: str, loop: Var) -> Var:
 
 
 def accumulate_in_place(program: ir.LoopProgram, chain: tuple[str, ...]) -> ir.LoopProgram:
-    """One buffer for the stages of a chain, each of which reads the elements of the one before that it writes, and nothing else does
-    from then on. Blocks that would copy an element to itself go."""
+    """One buffer for the stages of a chain, each of which reads the elements of the one before that it writes, and nothing else
+    does from then on. Blocks that would copy an element to itself go."""
     buffers = {stmt.buffer.name: stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
     own = buffers[chain[0]]
     others = {buffers[name]: own for name in chain[1:]}

@@ -1,8 +1,8 @@
 """Tiles of a layer by a model of cycles: no search on hardware or simulator.
 
-Rates are those of VTA's pipelined RTL (apache/tvm-vta): a GEMM micro-op, a reset or an ALU operation with an immediate takes a cycle,
-the DRAM port moves a bus word a cycle, and an instruction costs some cycles to start and to drain. Loads run beside compute: a tile
-takes as long as the slower of the two, and a layer begins with the loads of its first step and ends with its last store.
+Rates are those of VTA's pipelined RTL (apache/tvm-vta): a GEMM micro-op, a reset or an ALU operation with an immediate takes a
+cycle, the DRAM port moves a bus word a cycle, and an instruction costs some cycles to start and to drain. Loads run beside compute:
+a tile takes as long as the slower of the two, and a layer begins with the loads of its first step and ends with its last store.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Extents:
 
 
 def tile_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -> Tile:
-    """The tile of a layer with the fewest predicted cycles. `data`: the shape of the main product's data in DRAM. Raises `Unsupported`
-    where none fits the buffers."""
+    """The tile of a layer with the fewest predicted cycles. `data`: the shape of the main product's data in DRAM. Raises
+    `Unsupported` where none fits the buffers."""
     return _best(_extents(layer, data), config, threads)[1]
 
 
