@@ -20,8 +20,8 @@ class VtaOptions:
     """simulator: what runs a stream: `functional`, which has no clock; `timing`, which counts cycles; `rtl`, the Verilated core; or
     `pynq`, a board. log_batch, log_block: log2 of the rows and of the channels of a block. log_uop_buff, log_inp_buff,
     log_wgt_buff, log_acc_buff: log2 of the bytes of the buffers. threads: virtual threads, 1 or 2. slots: places in SRAM that the
-    tiles of a buffer take turns in, 1 or 2; with one thread and one place loads do not run ahead. serial: forbid that modules run at
-    the same time. These are for measurements. Raises `TargetError` for any other value and for an illegal configuration.
+    tiles of a buffer take turns in, 1 or 2; with one thread and one place loads do not run ahead. serial: forbid that modules run
+    at the same time. These are for measurements. Raises `TargetError` for any other value and for an illegal configuration.
     """
 
     simulator: str = FUNCTIONAL
