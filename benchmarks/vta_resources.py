@@ -24,15 +24,14 @@ from inlaid_vta_fpga.simulators.rtl.build import SOURCES, TOP, sources
 PACKAGE = "vta_types"
 KINDS = {
     "DSP48E1": re.compile(r"DSP48E1"),
-    "LUT": re.compile(r"LUT[1-6]|INV"),
-    "LUT as RAM": re.compile(r"RAM(\d+)(X1)?[A-Z]+(_1)?|SRL.*"),
+    "LUT": re.compile(r"LUT[1-6]|INV|RAM\d+(X1)?[A-Z](_1)?|SRL.*"),
     "FF": re.compile(r"FD[RSCP]E(_1)?"),
     "BRAM36": re.compile(r"RAMB(36|18)E1"),
     "CARRY4": re.compile(r"CARRY4"),
 }
 """Columns, and the cells of each."""
 LUTS_OF_RAM = {"RAM32M": 4, "RAM64M": 4, "RAM64X1D": 2, "RAM32X1D": 2, "RAM128X1D": 4}
-"""LUTs of a cell, where not one."""
+"""LUTs of a cell of RAM, where not one."""
 XC7Z020 = {"DSP48E1": 220, "LUT": 53200, "FF": 106400, "BRAM36": 140}
 """The FPGA of the Pynq board (Xilinx DS190)."""
 
@@ -99,7 +98,7 @@ def rows(module: str, label: str, count: int, modules: Mapping[str, Cells], dept
     """Lines of a Markdown table: a module with all that it contains, then its parts."""
     found = resources(module, modules)
     cells = " | ".join(f"{found[kind] / 2:,g}" for kind in KINDS)
-    yield f"| {'&nbsp;' * 4 * depth}{label} | {count} | {cells} |"
+    yield f"| {'&ensp;' * depth}{label} | {count} | {cells} |"
     parts: dict[str, list[str]] = {}
     for name, cell in modules[module].items():
         if cell in modules:
@@ -113,7 +112,6 @@ def table(modules: Mapping[str, Cells]) -> str:
     """Markdown: the table, and the share of an xc7z020."""
     lines = [f"| module | instances | {' | '.join(KINDS)} |", f"|---|---|{'---|' * len(KINDS)}", *rows(TOP, TOP, 1, modules)]
     total = resources(TOP, modules)
-    total["LUT"] += total["LUT as RAM"]
     shares = (f"{kind} {total[kind] / 2:,g} of {most:,} ({50 * total[kind] / most:.0f} %)" for kind, most in XC7Z020.items())
     return "\n".join([*lines, "", f"Of an xc7z020: {', '.join(shares)}."])
 
