@@ -19,6 +19,8 @@ from inlaid.cli import main
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, Module, constant, function, var
 from inlaid.types import TensorType
+from inlaid_vta_fpga.options import VtaOptions
+from inlaid_vta_fpga.runtime import probe
 
 SPLIT = ["vta_fpga", "x86"]
 MODELS = Path(__file__).parents[4] / "shared" / "models"
@@ -91,6 +93,13 @@ def test_residual_networks_stay_in_one_region(residual_network: inlaid.Quantized
 @pytest.mark.parametrize("options", ["simulator=timing", "threads=1", "threads=1,serial=true", "log_inp_buff=13,log_acc_buff=15"])
 def test_options_give_the_same_results(residual_network: inlaid.QuantizedModule, options: str) -> None:
     check(residual_network, [f"vta_fpga:{options}", "x86"], 1)
+
+
+def test_the_rtl_core_gives_the_same_results(residual_network: inlaid.QuantizedModule) -> None:
+    status = probe(VtaOptions(simulator="rtl"))
+    if not status.available:
+        pytest.skip(status.detail)
+    check(residual_network, ["vta_fpga:simulator=rtl", "x86"], 1)
 
 
 def layer(
