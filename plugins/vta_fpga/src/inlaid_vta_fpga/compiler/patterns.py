@@ -63,6 +63,8 @@ def _operands(found: Match, rank: int) -> str | None:
     for type_ in (_tensor(found), *(_tensor(found, name) for name in "xab" if name in found)):
         if not all(isinstance(dim, int) and dim > 0 for dim in type_.shape):
             return f"expected static sizes above 0, found {type_!r}"
+    if any(isinstance(found[name], Constant) for name in "xab" if name in found):
+        return "expected computed operands, found a constant"
     if "y" in found and _tensor(found).dtype.name != "int8":
         return f"STORE writes int8, found a result of {_tensor(found).dtype}"
     return None
@@ -127,8 +129,6 @@ def _sum(found: Match, block: int) -> Verdict:
     reason = _operands(found, a.rank)
     if reason is not None:
         return Reject(reason)
-    if any(isinstance(found[name], Constant) for name in "ab"):
-        return Reject("expected two computed operands, found a constant")
     both = decode_binary(found.captures)
     if both.step is not None:
         return Reject("operands are added in float32")

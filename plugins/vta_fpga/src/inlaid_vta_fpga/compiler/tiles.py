@@ -51,11 +51,6 @@ def tile_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -
     return _best(_extents(layer, data), config, threads)[1]
 
 
-def cycles_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -> float:
-    """The predicted cycles of a layer with its best tile."""
-    return _best(_extents(layer, data), config, threads)[0]
-
-
 def _extents(layer: Layer, data: tuple[int, ...]) -> Extents:
     products = [stage for stage in layer.stages if isinstance(stage, Product)]
     main = max(products, key=lambda stage: stage.weights.size)
