@@ -180,10 +180,10 @@ def test_streams_are_bounded_and_end_with_finish() -> None:
     """Work beyond the limit, a missing or early FINISH, undecodable bytes, and a stream outside of DRAM are faults."""
     image = Image()
     stream, _ = _convolution(image)
-    with pytest.raises(KernelFault, match="at most 600 micro-op executions and elements"):
-        image.run(Functional(limit=600), stream)
-    with pytest.raises(KernelFault, match="at most 1 instructions"):
-        image.run(Functional(limit=100), stream)
+    with pytest.raises(KernelFault, match="at most 2400 micro-op executions and elements"):
+        image.run(Functional(limit=2400), stream)
+    with pytest.raises(KernelFault, match="at most 3 instructions"):
+        image.run(Functional(limit=1000), stream)
     encoding = Encoding(Config())
     for data, message in (
         (encoding.encode_program(stream), "FINISH as the last instruction"),
@@ -193,7 +193,7 @@ def test_streams_are_bounded_and_end_with_finish() -> None:
         place = image.program(data)
         with pytest.raises(KernelFault, match=message):
             Functional().run(image.dram, *place)
-    for address, count in ((0, 1), (4097, 1), (len(image.dram), 1), (4096, 0), (4096, 10**6)):
+    for address, count in ((0, 1), (4097, 1), (len(image.dram), 1), (4096, 0), (4096, 10**5)):
         with pytest.raises(KernelFault, match="aligned instructions"):
             Functional().run(image.dram, address, count)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import time
+import subprocess
 from contextlib import suppress
 from dataclasses import replace
 from importlib import resources
@@ -18,7 +18,7 @@ from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Store, Uop
 from inlaid_vta_fpga.simulators.rtl import build
-from inlaid_vta_fpga.simulators.rtl.device import RtlDevice
+from inlaid_vta_fpga.simulators.rtl.device import Rtl
 
 from .image import Image
 from .made_streams import hostile
@@ -130,10 +130,8 @@ def test_hostile_streams_end(case: tuple[np.ndarray, bytes]) -> None:
     core = open_core(20_000)
     dram, data = case
     dram[4096 : 4096 + len(data)] = np.frombuffer(data, np.uint8)
-    before = time.monotonic()
     with suppress(KernelFault):
         core.run(dram, 4096, len(data) // 16)
-    assert time.monotonic() - before < 60
 
 
 def test_hostile_words_end() -> None:
@@ -150,6 +148,16 @@ def test_the_sources_are_in_the_package() -> None:
     names = {found.name for found in resources.files("inlaid_vta_fpga.simulators.rtl").iterdir()}
     assert {path.name for path in build.sources()} | {"harness.cpp"} <= names
     assert {"vta.sv", "vta_types.sv", "fetch.sv", "load.sv", "compute.sv", "gemm.sv", "alu.sv", "store.sv"} <= names
+
+
+def test_the_sources_are_free_of_lint() -> None:
+    """Verilator's warnings, but those for unused bits of structures and for names of files."""
+    open_core()
+    verilator = build.find_tools().verilator
+    flags = ("--lint-only", "-Wall", "-Wno-DECLFILENAME", "-Wno-UNUSEDSIGNAL", "--top-module", build.TOP)
+    command = [verilator.program, *flags, *map(str, build.sources())]
+    done = subprocess.run(command, env=verilator.environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,4 +185,4 @@ def test_the_library_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_configuration_is_refused() -> None:
     """The core is written for the default."""
     with pytest.raises(TargetError, match="default configuration"):
-        RtlDevice(Config(log_wgt_buff=17))
+        Rtl(Config(log_wgt_buff=17))

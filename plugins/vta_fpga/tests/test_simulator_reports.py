@@ -14,7 +14,6 @@ from inlaid_vta_fpga.isa.config import PAGE_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Store
 from inlaid_vta_fpga.simulators.page import timeline_page
 from inlaid_vta_fpga.simulators.roofline import Achieved, Limits, picture
-from inlaid_vta_fpga.simulators.stream import Stream
 from inlaid_vta_fpga.simulators.sweep import Resources, configurations, sweep, table
 from inlaid_vta_fpga.simulators.timed import Timed
 from inlaid_vta_fpga.simulators.timing import Timeline, Timing
@@ -36,8 +35,8 @@ def _layer(tiles: int, block: int = 16) -> list[Instruction]:
     return [*stream, *[Load(Memory.UOP, flags=Flags(pop_next=True))] * min(2, tiles)]
 
 
-def _timed(instructions: Sequence[Instruction]) -> tuple[Timeline, Stream]:
-    stream = Stream.of([*instructions, Finish()])
+def _timed(instructions: Sequence[Instruction]) -> tuple[Timeline, list[Instruction]]:
+    stream = [*instructions, Finish()]
     return Timed().time(stream, PAGE_BYTES), stream
 
 
@@ -48,7 +47,7 @@ def test_a_chrome_trace_has_a_lane_for_each_module() -> None:
     lanes = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
     assert sorted(lanes.values()) == ["compute", "fetch", "load", "store"]
     spans = {event["args"]["number"]: event for event in events if "number" in event["args"]}
-    assert len(spans) == len(stream.instructions)
+    assert len(spans) == len(stream)
     assert [spans[number]["name"] for number in (0, 4, 5, 7)] == ["conv1", "conv1", "LOAD INP", "GEMM"]
     assert lanes[spans[4]["tid"]] == "store"
     assert spans[2]["dur"] == pytest.approx((9 * 4 * 8 + 8) / 100)

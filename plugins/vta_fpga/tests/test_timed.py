@@ -15,7 +15,6 @@ from inlaid_vta_fpga.isa.config import PAGE_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Module, Store
 from inlaid_vta_fpga.simulators.functional import Functional
 from inlaid_vta_fpga.simulators.port import bursts
-from inlaid_vta_fpga.simulators.stream import Stream
 from inlaid_vta_fpga.simulators.timed import Timed
 from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT, Span, Timeline
 
@@ -28,7 +27,7 @@ LOAD_OVERHEAD = 1 + 1 + 16 + 2 + 1 + 1
 
 def timeline(instructions: Sequence[Instruction], config: Config | None = None) -> Timeline:
     """The timeline of a stream, FINISH appended, without data."""
-    return Timed(config).time(Stream.of([*instructions, Finish()]), PAGE_BYTES)
+    return Timed(config).time([*instructions, Finish()], PAGE_BYTES)
 
 
 def span(of: Timeline, number: int) -> Span:
@@ -77,6 +76,8 @@ def test_an_instruction_takes_its_cycles(instruction: Instruction, expected: int
         (Load(Memory.INP, 0, 256, 4, 8, 100), 64, 0),
         # Two zero rows delay the first request by two cycles.
         (Load(Memory.INP, 0, 256, 1, 8, 8, y_pad_0=2), 16, 2),
+        # 34 cycles without beats (15 late ones, request, latency, response) hide zero elements; rows without zeros take one.
+        (Load(Memory.INP, 0, 256, 2, 4, 56, y_pad_0=15), 16, 15 + 15 * 4 - (15 + 19) + 2),
         # 3 * 10 + 2 zero elements fill cycles without beats: 2 late cycles, request, latency and response are 21.
         (Load(Memory.INP, 0, 256, 1, 8, 8, 2, 1, 1, 1), 16, 2 + 3 * 10 + 2 - 21),
     ],
@@ -142,12 +143,12 @@ def test_the_port_serves_one_burst_at_a_time_and_uop_before_inp() -> None:
     """Two clients share the beats: together they take the sum, without a second latency."""
     inp, uop = Load(Memory.INP, 0, 256, 30, 64, 128, flags=Flags(push_next=True)), Load(Memory.UOP, 0, 1024, 1, 512, 512)
     wait = Load(Memory.UOP, flags=Flags(pop_prev=True))
-    both, lone = timeline([inp, uop, wait]), timeline([inp, wait])
+    both, late, lone = timeline([inp, uop, wait]), timeline([inp, *[Load(Memory.UOP)] * 12, uop, wait]), timeline([inp, wait])
     first, second = span(both, 0), span(lone, 0)
     assert first.end - first.start == second.end - second.start + 256
-    # 16 bursts of the load were accepted before: the micro-ops wait for these, not for all 30.
-    taken = span(both, 1).end - span(both, 0).start
-    assert taken == 16 * 128 + 256 + LOAD_OVERHEAD
+    # One burst is accepted per cycle. The micro-ops wait for those accepted before: one a cycle later, 16 when these are all.
+    assert span(both, 1).end - first.start == 128 + 256 + LOAD_OVERHEAD
+    assert span(late, 13).end - span(late, 0).start == 16 * 128 + 256 + LOAD_OVERHEAD
 
 
 def test_wider_buses_and_shorter_bursts_change_the_cycles() -> None:

@@ -13,7 +13,7 @@ from inlaid_vta_fpga.simulators.elementwise import apply, batches
 from inlaid_vta_fpga.simulators.loops import Indices, check_range, expand, micro_ops, pieces
 from inlaid_vta_fpga.simulators.products import Plans, accumulate
 
-STEP = 1 << 6
+STEP = 1 << 8
 """Work of an instruction, and of each batch of dependent ALU micro-ops, beside its micro-ops and elements."""
 BATCH_LANES = 1 << 20
 """Lanes that one batch of micro-ops gathers at most: 4 MiB of float32."""

@@ -9,8 +9,9 @@ from importlib.resources import files
 from math import ceil, log10
 
 from inlaid_vta_fpga.isa.config import Config
+from inlaid_vta_fpga.isa.instructions import Instruction
 from inlaid_vta_fpga.simulators import roofline
-from inlaid_vta_fpga.simulators.stream import Stream, TokenQueue
+from inlaid_vta_fpga.simulators.commands import TokenQueue
 from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT, Timeline, Timing
 from inlaid_vta_fpga.simulators.trace import FETCH, NO_OP, RESET, kind
 
@@ -60,7 +61,7 @@ def timeline_page(
     runs: Mapping[str, Mapping[str, Timeline]],
     title: str,
     timeline: Timeline,
-    stream: Stream,
+    instructions: Sequence[Instruction],
     config: Config,
     timing: Timing | None = None,
     sources: Sequence[str] = (),
@@ -68,14 +69,14 @@ def timeline_page(
     """HTML without external resources.
 
     runs: timelines by series and name, such as layers without and with latency hiding: each is a point under the roofline.
-    timeline, stream: the run that is drawn over time; sources[number] names the source operator of an instruction. All at one
-    configuration.
+    timeline, instructions: the run that is drawn over time; sources[number] names the source operator of an instruction. All at
+    one configuration.
     """
     from jinja2 import Environment
 
     timing = timing or Timing()
     cycles = max(1, timeline.cycles or 0)
-    pieces = list(_pieces(timeline, stream, sources))
+    pieces = list(_pieces(timeline, instructions, sources))
     window = _window(timeline)
     names = [*(module.name.lower() for module in timeline.activity), FETCH]
     found = {piece.kind for piece in pieces}
@@ -104,9 +105,9 @@ def timeline_page(
     )
 
 
-def _pieces(timeline: Timeline, stream: Stream, sources: Sequence[str]) -> Iterable[_Piece]:
+def _pieces(timeline: Timeline, instructions: Sequence[Instruction], sources: Sequence[str]) -> Iterable[_Piece]:
     for span in timeline.spans:
-        exact = kind(stream.instructions[span.number])
+        exact = kind(instructions[span.number])
         coarse = {"ALU": ALU, "FINISH": NO_OP}.get(exact.split()[0], exact.replace("ACC_8BIT", "ACC"))
         source = f", {sources[span.number]}" if span.number < len(sources) and sources[span.number] else ""
         label = f"{span.number}: {exact}{source}, {span.start:,} to {span.end:,} ({span.end - span.start:,} cycles)"

@@ -67,9 +67,10 @@ def bursts(start: int, size: int, config: Config) -> list[int]:
 class ReadPort:
     """The read channel: one burst at a time, one beat per cycle, in the order in which bursts were accepted.
 
-    Bursts are accepted by priority of their client while fewer than `outstanding` are under way. The first burst after an idle
-    cycle waits for `latency` cycles. `beats` counts the beats so far. Source: VME and VTAMemDPIToAXI of apache/tvm-vta,
-    hardware/chisel.
+    Bursts are accepted, one per cycle, by priority of their client while fewer than `outstanding` are under way. The first burst
+    after an idle cycle waits for `latency` cycles. `beats` counts the beats so far.
+
+    Source: VME and VTAMemDPIToAXI of apache/tvm-vta, hardware/chisel (2022-01).
     """
 
     def __init__(self, clock: Clock, latency: int, outstanding: int) -> None:
@@ -79,6 +80,10 @@ class ReadPort:
         self._left = dict.fromkeys(Client, 0)
         self._done: dict[Client, Event] = {}
         self._busy = False
+        self._accept_at = 0
+        """When the next burst may be accepted."""
+        self._accepting = False
+        """Whether `_accept_next` is scheduled."""
         self.beats = 0
 
     def read(self, client: Client, lengths: list[int], done: Event) -> None:
@@ -92,9 +97,20 @@ class ReadPort:
             self._clock.at(self._clock.now + self._latency, self._serve)
 
     def _accept(self) -> None:
-        for client, waiting in self._waiting.items():
-            while waiting and len(self._accepted) < self._outstanding:
-                self._accepted.append((client, waiting.popleft()))
+        """Accept a burst, unless one was accepted in this cycle, and go on in the next."""
+        if self._accept_at <= self._clock.now and len(self._accepted) < self._outstanding:
+            for client, waiting in self._waiting.items():
+                if waiting:
+                    self._accepted.append((client, waiting.popleft()))
+                    self._accept_at = self._clock.now + 1
+                    break
+        if not self._accepting and len(self._accepted) < self._outstanding and any(self._waiting.values()):
+            self._accepting = True
+            self._clock.at(self._accept_at, self._accept_next)
+
+    def _accept_next(self) -> None:
+        self._accepting = False
+        self._accept()
 
     def _serve(self) -> None:
         """Transfer the oldest burst."""

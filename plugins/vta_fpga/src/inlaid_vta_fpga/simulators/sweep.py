@@ -10,7 +10,6 @@ from math import prod
 from inlaid.errors import InlaidError, TargetError
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, PAGE_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Instruction
-from inlaid_vta_fpga.simulators.stream import Stream
 from inlaid_vta_fpga.simulators.timed import Timed
 from inlaid_vta_fpga.simulators.timing import Timeline, Timing
 
@@ -94,7 +93,7 @@ def sweep(
     for config in configs:
         resources = Resources.of(config, timing)
         try:
-            timeline = Timed(config, timing).time(Stream.of(stream_for(config)), PAGE_BYTES)
+            timeline = Timed(config, timing).time(stream_for(config), PAGE_BYTES)
         except InlaidError as error:
             points.append(Point(config, resources, None, str(error)))
         else:

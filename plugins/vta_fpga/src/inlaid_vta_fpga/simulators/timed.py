@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, Finish, Gemm, Instruction, Load, Module, Store
+from inlaid_vta_fpga.simulators.commands import Commands, TokenQueue
 from inlaid_vta_fpga.simulators.device import Dram, fault
 from inlaid_vta_fpga.simulators.functional import LIMIT, Functional
 from inlaid_vta_fpga.simulators.loops import micro_ops
 from inlaid_vta_fpga.simulators.port import CLIENTS, Client, Clock, ReadPort, bursts
-from inlaid_vta_fpga.simulators.stream import Stream, TokenQueue
 from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT, Span, Timeline, Timing
 
 
@@ -31,13 +31,16 @@ class Timed:
     def run(self, dram: Dram, instructions: int, count: int) -> Timeline:
         """Run a stream; see `Device.run`. Raises `KernelFault` also for a deadlock of full command queues and for an overflow of a
         token queue."""
-        stream = self._functional.read(dram, instructions, count)
-        self._functional.execute(dram, stream)
-        return self.time(stream, instructions)
+        commands = self._functional.read(dram, instructions, count)
+        self._functional.execute(dram, commands)
+        return self.time(commands.instructions, instructions)
 
-    def time(self, stream: Stream, address: int) -> Timeline:
-        """The timeline of a legal stream at byte address `address`, without data: what a compiler needs to compare schedules."""
-        return _Run(stream, address, self.config, self.timing).timeline()
+    def time(self, instructions: Sequence[Instruction], address: int) -> Timeline:
+        """The timeline of a legal stream at byte address `address`, without data: what a compiler needs to compare schedules.
+
+        Raises `KernelFault` for a deadlock, an overflow of a token queue, and a missing FINISH.
+        """
+        return _Run(Commands.of(instructions), address, self.config, self.timing).timeline()
 
 
 class _Module:
@@ -63,11 +66,11 @@ class _Module:
 class _Run:
     """One run of a stream: modules, token queues, fetch and port, driven by a clock."""
 
-    def __init__(self, stream: Stream, address: int, config: Config, timing: Timing) -> None:
-        self.stream, self.address, self.config, self.timing = stream, address, config, timing
+    def __init__(self, commands: Commands, address: int, config: Config, timing: Timing) -> None:
+        self.commands, self.address, self.config, self.timing = commands, address, config, timing
         self.clock = Clock()
         self.port = ReadPort(self.clock, timing.latency, timing.outstanding)
-        self.modules = {module: _Module(module, numbers) for module, numbers in stream.commands.items()}
+        self.modules = {module: _Module(module, numbers) for module, numbers in commands.queues.items()}
         self.tokens = dict.fromkeys(TokenQueue, 0)
         self.spans: list[Span] = []
         self.fetches: list[tuple[int, int, int]] = []
@@ -84,16 +87,16 @@ class _Run:
                 raise self._deadlock()
         for module in self.modules.values():
             module.turn_to(FINISHED, self.clock.now)
-        counters = self.stream.report(self.config)
+        counters = self.commands.report(self.config)
         return Timeline(
             self.clock.now, counters.gemm_uops, counters.reset_uops, counters.alu_uops, counters.loaded, counters.stored,
             tuple(self.spans), tuple(self.fetches), {module: dict(state.activity) for module, state in self.modules.items()},
-            len(self.stream.instructions) * INSTRUCTION_BYTES, self.port.beats,
+            len(self.commands.instructions) * INSTRUCTION_BYTES, self.port.beats,
         )  # fmt: skip
 
     def _fetch(self) -> None:
         """Request the next batch of instructions."""
-        count = min(self.timing.batch, len(self.stream.instructions) - self.dispatched)
+        count = min(self.timing.batch, len(self.commands.instructions) - self.dispatched)
         if not count:
             return
         now, first = self.clock.now, self.dispatched * INSTRUCTION_BYTES
@@ -109,7 +112,7 @@ class _Run:
 
     def _dispatch(self) -> None:
         """Move an instruction into a command queue, or wait until that has room."""
-        module = self.modules[self.stream.instructions[self.dispatched].module]
+        module = self.modules[self.commands.instructions[self.dispatched].module]
         self.blocked = module if module.held == self.timing.commands else None
         if self.blocked:
             return
@@ -133,15 +136,15 @@ class _Run:
             module.turn_to(INSTRUCTIONS if module.next < len(module.numbers) else FINISHED, self.clock.now)
             return
         number = module.numbers[module.next]
-        missing = [queue for queue in self.stream.pops[number] if not self.tokens[queue]]
+        missing = [queue for queue in self.commands.pops[number] if not self.tokens[queue]]
         if missing:
             module.turn_to(missing[0].value, self.clock.now)
             return
-        for queue in self.stream.pops[number]:
+        for queue in self.commands.pops[number]:
             self.tokens[queue] -= 1
         module.running = True
         module.turn_to(BUSY, self.clock.now)
-        self._start(module, number, self.stream.instructions[number])
+        self._start(module, number, self.commands.instructions[number])
 
     def _start(self, module: _Module, number: int, instruction: Instruction) -> None:
         clock, timing, started = self.clock, self.timing, self.clock.now
@@ -151,11 +154,10 @@ class _Run:
             least = timing.start + timing.done + beats
 
             def loaded() -> None:
-                # Zero elements are written in cycles without an arriving beat.
+                running = started + timing.start
+                last = running + _writes(instruction, clock.now + timing.response - running, beats)
+                end = last + timing.written + timing.done
                 zeros = instruction.sram_size - instruction.y_size * instruction.x_size
-                written = clock.now + timing.response
-                idle = written - started - timing.start - beats
-                end = written + max(0, zeros - idle) + timing.written + timing.done
                 port = max(0, end - started - least - zeros)
                 clock.at(end, lambda: self._complete(module, Span(number, module.module, started, end, port)))
 
@@ -195,13 +197,13 @@ class _Run:
         module.running = False
         module.next += 1
         module.held -= 1
-        if isinstance(self.stream.instructions[span.number], Finish):
+        if isinstance(self.commands.instructions[span.number], Finish):
             self.finished = True
             return
         if self.blocked is module:
             self.blocked = None
             self.clock.at(now, self._dispatch)
-        for queue in self.stream.pushes[span.number]:
+        for queue in self.commands.pushes[span.number]:
             self.tokens[queue] += 1
             if self.tokens[queue] > self.timing.tokens:
                 raise fault(span.number, f"expected at most {self.timing.tokens} tokens from {queue.value}, found more")
@@ -218,3 +220,21 @@ class _Run:
         first = min(state.numbers[state.next] for state in self.modules.values() if state.next < len(state.numbers))
         full = f"; fetch for the full command queue of {self.blocked.module.name}" if self.blocked else ""
         return fault(first, f"expected a runnable instruction, found a deadlock: waiting are {', '.join(waits)}{full}")
+
+
+def _writes(load: Load, arrived: int, beats: int) -> int:
+    """Cycles until a load has written its last element, beats and zeros.
+
+    arrived: cycles until the last beat has arrived, of which `beats` write one each; the others may write a zero element each. They
+    are taken to be before the first beat. A row without zeros takes the writer of zeros a cycle.
+    """
+    idle = arrived - beats
+
+    def zeros(start: int, count: int) -> int:
+        early = min(count, max(0, idle - start))
+        return start + count if early == count else max(start, arrived) + count - early
+
+    now = zeros(0, load.y_pad_0 * load.row)
+    sides = load.y_size * (load.x_pad_0 + load.x_pad_1)
+    now = zeros(now, sides) if sides else now + load.y_size
+    return max(arrived, zeros(now, load.y_pad_1 * load.row))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 
 from inlaid_vta_fpga.isa.instructions import Alu, Finish, Gemm, Instruction, Load, Store
-from inlaid_vta_fpga.simulators.stream import Stream
 from inlaid_vta_fpga.simulators.timing import Timeline, Timing
 
 FETCH = "fetch"
@@ -31,7 +30,7 @@ def kind(instruction: Instruction) -> str:
             return "FINISH"
 
 
-def chrome_trace(timeline: Timeline, stream: Stream, timing: Timing, sources: Sequence[str] = ()) -> str:
+def chrome_trace(timeline: Timeline, instructions: Sequence[Instruction], timing: Timing, sources: Sequence[str] = ()) -> str:
     """JSON in Chrome's trace event format, for chrome://tracing and Perfetto; times in microseconds at the clock of `timing`.
 
     An instruction has the name of its source operator (`sources[number]`), or of its kind where that is not known. Its arguments
@@ -48,7 +47,7 @@ def chrome_trace(timeline: Timeline, stream: Stream, timing: Timing, sources: Se
         events.append({"name": name, "ph": "X", "pid": 1, "tid": lanes[lane], **times, "args": arguments})
 
     for span in timeline.spans:
-        what = kind(stream.instructions[span.number])
+        what = kind(instructions[span.number])
         source = sources[span.number] if span.number < len(sources) else ""
         arguments = {"number": span.number, "kind": what, "cycles": span.end - span.start, "port": span.port}
         add(source or what, span.module.name.lower(), span.start, span.end, arguments)

@@ -23,10 +23,7 @@ _PACKAGE = "vta_types.sv"
 """Read first: the modules import it."""
 _HARNESS = "harness.cpp"
 _COMPILERS = ("c++", "g++", "clang++")
-_VERILATOR_FLAGS = (
-    "--cc", "--top-module", TOP, "-O3", "-Wall", "-Wno-DECLFILENAME", "-Wno-UNUSEDSIGNAL",
-    "--x-assign", "fast", "--x-initial", "unique",
-)  # fmt: skip
+_VERILATOR_FLAGS = ("--cc", "--top-module", TOP, "-O3", "-Wno-fatal", "--x-assign", "fast", "--x-initial", "unique")
 _COMPILER_FLAGS = ("-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,-z,noexecstack", "-w")
 _RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
 """Sources of Verilator's run-time library that a model without tracing needs."""

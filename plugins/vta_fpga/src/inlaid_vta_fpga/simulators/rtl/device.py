@@ -11,9 +11,9 @@ from inlaid.errors import KernelFault, TargetError
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Instruction, Module
+from inlaid_vta_fpga.simulators.commands import Commands
 from inlaid_vta_fpga.simulators.device import Dram, Report, fault, stream_bytes
 from inlaid_vta_fpga.simulators.rtl import build
-from inlaid_vta_fpga.simulators.stream import Stream
 
 CYCLES = 100_000_000
 """Default limit of a run."""
@@ -59,7 +59,7 @@ _RULES = {
 """Mirrors `rule_t` of vta_types.sv."""
 
 
-class RtlDevice:
+class Rtl:
     """The verilated core as a `Device`: see `inlaid_vta_fpga.simulators.device`.
 
     limit: cycles after which a run is stopped with a `KernelFault`. Beyond the faults of every device, the core reports what it
@@ -91,7 +91,7 @@ class RtlDevice:
             raise self._fault(status, progress, code)
         if progress.dispatched < count:
             raise fault(None, f"expected FINISH as instruction {count - 1}, found it before {progress.dispatched}")
-        report = Stream.of(self._decode(code, progress)).report(self._config)
+        report = Commands.of(self._decode(code, progress)).report(self._config)
         return replace(report, cycles=progress.cycles, gemm_uops=progress.gemm, reset_uops=progress.reset, alu_uops=progress.alu)
 
     def _decode(self, code: bytes, progress: _Progress) -> list[Instruction]:

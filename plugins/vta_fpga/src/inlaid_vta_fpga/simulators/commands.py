@@ -1,4 +1,4 @@
-"""A decoded instruction stream, split into the command queues of its modules, and the token queues between them."""
+"""A stream, split into the command queues of its modules, and the token queues between them."""
 
 from __future__ import annotations
 
@@ -41,39 +41,39 @@ Queues = tuple[TokenQueue, ...]
 
 
 @dataclass(frozen=True)
-class Stream:
+class Commands:
     """A stream whose flags name existing queues and whose last instruction is its only FINISH.
 
-    pops, pushes: token queues of each instruction. commands: the numbers of each module's instructions, in order.
+    pops, pushes: token queues of each instruction. queues: the numbers of each module's instructions, in order.
     """
 
     instructions: Sequence[Instruction]
     pops: Sequence[Queues]
     pushes: Sequence[Queues]
-    commands: dict[Module, list[int]]
+    queues: dict[Module, list[int]]
 
     @staticmethod
-    def read(dram: Dram, instructions: int, count: int, encoding: Encoding) -> Stream:
+    def read(dram: Dram, instructions: int, count: int, encoding: Encoding) -> Commands:
         """Decode `count` instructions at byte address `instructions`. Raises `KernelFault` for an illegal stream."""
         try:
             decoded = encoding.decode_program(stream_bytes(dram, instructions, count))
         except EncodingError as error:
             raise KernelFault(f"VTA {error}", plugin="vta_fpga") from error
-        return Stream.of(decoded)
+        return Commands.of(decoded)
 
     @staticmethod
-    def of(instructions: Sequence[Instruction]) -> Stream:
+    def of(instructions: Sequence[Instruction]) -> Commands:
         """Split a stream into queues. Raises `KernelFault` for tokens without a neighbour, and for no or an early FINISH."""
-        commands: dict[Module, list[int]] = {module: [] for module in Module}
+        queues: dict[Module, list[int]] = {module: [] for module in Module}
         pops, pushes = [], []
         for number, instruction in enumerate(instructions):
             module, flags = instruction.module, instruction.flags
             pops.append(_queues(number, _POPS[module], flags.pop_prev, flags.pop_next))
             pushes.append(_queues(number, _PUSHES[module], flags.push_prev, flags.push_next))
-            commands[module].append(number)
+            queues[module].append(number)
             if isinstance(instruction, Finish) != (number == len(instructions) - 1):
                 raise fault(number, f"expected FINISH as the last instruction and nowhere else, found {instruction}")
-        return Stream(instructions, pops, pushes, commands)
+        return Commands(instructions, pops, pushes, queues)
 
     def report(self, config: Config) -> Report:
         """The counters of a run, without cycles: each instruction runs once."""
