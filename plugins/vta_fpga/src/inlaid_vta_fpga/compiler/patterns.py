@@ -12,10 +12,11 @@ from math import prod
 
 import numpy as np
 
-from inlaid.graph.ir import Constant
+from inlaid.graph.ir import Call, Constant, Expr
 from inlaid.graph.pattern import Match
 from inlaid.ops import composites
 from inlaid.ops.composites import Window, decode_binary, decode_layer, window
+from inlaid.ops.shape import pad
 from inlaid.plugins import Accept, OpRule, Reject, Verdict
 from inlaid.types import TensorType
 from inlaid_vta_fpga.compiler.legalise import LARGEST_LEFT, LIMIT, bound, places, sizes_of
@@ -30,7 +31,8 @@ LEAST_CHANNELS = 8
 
 def rules(options: VtaOptions) -> tuple[OpRule, ...]:
     """The rules, the most specific first."""
-    conv, padded, matmul = composites.conv(), composites.padded_conv(), composites.matmul()
+    padded, matmul = composites.padded_conv(), composites.matmul()
+    conv = composites.conv().where(lambda expr: not _pads_with_zeros(expr), "LOAD pads with 0, as part of the convolution")
     block = options.config.block
 
     def rule(pattern: object, name: str, check: Callable[[Match, int], Verdict]) -> OpRule:
@@ -46,6 +48,13 @@ def rules(options: VtaOptions) -> tuple[OpRule, ...]:
         rule(composites.biased(conv, 1), "conv_sums_outside", _convolution),
         rule(composites.biased(matmul, -1), "dense_sums", _product),
     )
+
+
+def _pads_with_zeros(conv: Expr) -> bool:
+    """Whether a convolution reads a `pad` with 0, which is part of another composite."""
+    assert isinstance(conv, Call)
+    data = conv.args[0]
+    return isinstance(data, Call) and data.callee is pad and isinstance(data.args[1], Constant) and not data.args[1].data.any()
 
 
 def _tensor(found: Match, name: str = "") -> TensorType:
