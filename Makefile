@@ -29,7 +29,7 @@ AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PREL
 # Where `make conformance` writes.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu peers clean
+.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta peers clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -113,6 +113,9 @@ bench-real: $(DEVELOPING) ## values and times of exported models beside ONNX Run
 
 bench-gpu: $(DEVELOPING) ## time the cuda target beside PyTorch and Triton on an NVIDIA GPU, 8 minutes a group; GROUP=gemm; writes docs/benchmarks-gpu.md
 	$(BIN)/python benchmarks/gpu.py $(if $(GROUP),--group $(GROUP)) --write docs/benchmarks-gpu.md
+
+bench-vta: $(DEVELOPING) ## cycles of ResNet-18 on the Versatile Tensor Accelerator's timing simulator; writes docs/benchmarks-vta.md
+	$(BIN)/python benchmarks/vta.py --write docs/benchmarks-vta.md
 
 peers: $(DEVELOPING) ## install the engines that `make bench` compares with besides ONNX Runtime (several GB)
 	$(PIP) install "pip>=25.1"

@@ -144,9 +144,14 @@ def decode_binary(parts: Parts) -> Binary:
     if stored is not None:
         step = np.float32(stored.scale)
         return Binary(name, a, b, 0, Factor(*fixed_points([1 / float(step)]), HALF_EVEN), _output(parts), step)
-    found = factor(parts["scaled"])
+    found = factor(parts["scaled"]) if "scaled" in parts else _one()
     assert found is not None
     return Binary(name, a, b, int(_bias(parts, np.dtype(np.int32)).item()), found, _output(parts), None)
+
+
+def _one() -> Factor:
+    """The factor that changes nothing."""
+    return Factor(np.full(1, 1 << 30, np.int32), np.ones(1, np.int32), ONCE)
 
 
 def _operand(parts: Parts, name: str) -> Operand:
@@ -158,8 +163,7 @@ def _operand(parts: Parts, name: str) -> Operand:
         assert found is not None
         scale = Factor(*fixed_points(found.scale.reshape(-1).tolist()), HALF_EVEN)
         return Operand(int(found.zero_point), 0, scale, data.dtype)
-    one = Factor(np.full(1, 1 << 30, np.int32), np.ones(1, np.int32), ONCE)
-    scaled = factor(parts.get(f"scaled_{name}")) or one
+    scaled = factor(parts.get(f"scaled_{name}")) or _one()
     return Operand(int(_constant(parts, f"zero_{name}", 0)), int(_constant(parts, f"left_{name}", 0)), scaled, data.dtype)
 
 
@@ -167,7 +171,7 @@ def _bias(parts: Parts, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """What is added to sums before they are scaled, 1-d. Before a shift to the right it has the half that rounds to nearest, which
     is the rounding's and no bias."""
     added = [_constant(parts, name, 0).astype(dtype).reshape(-1) for name in ("bias", "halves")]
-    shifted = parts["scaled"]
+    shifted = parts.get("scaled")
     if isinstance(shifted, Call) and shifted.callee is shift_right:
         (places,) = (arg.data.reshape(-1).astype(dtype) for arg in shifted.args[1:] if isinstance(arg, Constant))
         added.append(-((np.ones(1, dtype) << places) >> 1))
@@ -239,16 +243,44 @@ def quantised_conv() -> Pattern:
     """An integer convolution of "x", whose space a constant "pad" may surround in place of padding of its own, by constant weights
     "w": "conv", plus a constant "bias", one for each output channel, requantised, all alike or by output channel: "y", which
     "least" and "greatest" may bound."""
-    x, w = wildcard().named("x"), is_const().named("w")
-    padded = is_op("pad")(x, _scalar()).where(_of_space, "it pads more than space, or less").named("pad")
-    once = is_op("conv")(padded, w).where(_pads_nothing, "it pads what is padded")
-    return _stored((once | is_op("conv")(x, w)).named("conv"), 1)
+    return requantised(padded_conv() | conv(), 1)
+
+
+def conv() -> Pattern:
+    """A convolution "conv" of "x" by constant weights "w"."""
+    return is_op("conv")(wildcard().named("x"), is_const().named("w")).named("conv")
+
+
+def padded_conv() -> Pattern:
+    """A convolution "conv" without padding of a constant "pad" of the space of "x", by constant weights "w"."""
+    padded = is_op("pad")(wildcard().named("x"), _scalar()).where(_of_space, "it pads more than space, or less").named("pad")
+    return is_op("conv")(padded, is_const().named("w")).where(_pads_nothing, "it pads what is padded").named("conv")
+
+
+def biased(product: Pattern, axis: int) -> Pattern:
+    """A product in int32, plus a constant "bias" where there is one: one number for each index along an axis, or one for all."""
+
+    def added(total: Pattern) -> Pattern:
+        whole = is_op("add")(total, is_const().named("bias"))
+        return whole.where(lambda expr: _by_channel(expr, axis), "the bias is not one number for each output channel")
+
+    return product.optional(added)
+
+
+def requantised(product: Pattern, axis: int) -> Pattern:
+    """A product, `biased`, requantised, all alike or by the index along an axis: "y", which "least" and "greatest" may bound."""
+    return _requantised(biased(product, axis), lambda expr: _by_channel(expr, axis))
 
 
 def quantised_matmul() -> Pattern:
     """An integer product of "x" and a constant matrix "w": "matmul", plus a constant "bias", one for each column, requantised, all
     alike or by column: "y", which "least" and "greatest" may bound."""
-    return _stored(is_op("matmul")(wildcard().named("x"), is_const().has_rank(2).named("w")).named("matmul"), -1)
+    return requantised(matmul(), -1)
+
+
+def matmul() -> Pattern:
+    """A product "matmul" of "x" and a constant matrix "w"."""
+    return is_op("matmul")(wildcard().named("x"), is_const().has_rank(2).named("w")).named("matmul")
 
 
 def quantised_mean() -> Pattern:
@@ -269,20 +301,19 @@ def quantised_binary(*operators: str) -> Pattern:
     return stored | _requantised(total, _one_in_all)
 
 
+def exact_binary(*operators: str) -> Pattern:
+    """One of several operators between "a" and "b" in integers, "operator", whose result has their scale: it is limited and stored
+    as "y" without a requantisation."""
+    total = is_op(*operators)(_raised("a"), _raised("b")).has_dtype("int32").named("operator")
+    return _bounded(_narrowed(total))
+
+
 def _raised(name: str) -> Pattern:
     """A stored operand in int32, less its zero point, shifted to the left and scaled."""
     wide = is_op("cast")(wildcard().has_dtype(*STORED).named(name)).has_dtype("int32")
     centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named(f"zero_{name}")))
     raised = centred.optional(lambda it: is_op("shift_left")(it, _places().has_rank(0).named(f"left_{name}")))
     return raised.optional(lambda it: is_op("multiply_fixed")(it, _scalar(), _scalar()).named(f"scaled_{name}"))
-
-
-def _stored(product: Pattern, axis: int) -> Pattern:
-    def biased(total: Pattern) -> Pattern:
-        whole = is_op("add")(total, is_const().named("bias"))
-        return whole.where(lambda expr: _by_channel(expr, axis), "the bias is not one number for each output channel")
-
-    return _requantised(product.optional(biased), lambda expr: _by_channel(expr, axis))
 
 
 def _requantised(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
@@ -295,9 +326,13 @@ def _requantised(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
     shifted = is_op("shift_right")(halved, _places()).where(spread, reason)
     shifted = shifted.where(_leaves_room, "what is added to sums leaves int32 no room to round them")
     integer = (fixed | shifted).named("scaled").optional(lambda it: is_op("add")(it, _scalar().named("point")))
+    return _bounded(real.named("scaled").named("y") | _narrowed(integer))
+
+
+def _narrowed(integer: Pattern) -> Pattern:
+    """Integers of 32 bits, clipped and stored as "y"."""
     clamp = is_op("clip")(integer).where(_is_bounded, "its bounds are not integers of 8 bits", CLAMPED).named("clamp")
-    narrow = is_op("cast")(clamp).has_dtype(*STORED).where(_keeps, "the bounds are beyond its type").named("y")
-    return _bounded(real.named("scaled").named("y") | narrow)
+    return is_op("cast")(clamp).has_dtype(*STORED).where(_keeps, "the bounds are beyond its type").named("y")
 
 
 def _bounded(stored: Pattern) -> Pattern:

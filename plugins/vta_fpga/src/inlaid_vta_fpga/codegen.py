@@ -1,0 +1,34 @@
+"""Regions to artifacts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlaid.plugins import Artifact, Border, Borders, Codegen, CompileContext, KernelInfo, Region
+from inlaid.types import Layout, TensorType
+from inlaid_vta_fpga.compiler.region import lowered
+from inlaid_vta_fpga.options import FORMAT, FORMAT_VERSION, VtaOptions
+
+
+class VtaCodegen(Codegen):
+    """Lowers regions of quantised layers to instruction streams."""
+
+    def __init__(self, options: VtaOptions) -> None:
+        self._options = options
+
+    def form(self, type_: TensorType) -> Border:
+        """Channels in blocks: N C H W as N C/16 H W 16, N C as N C/16 16; row-major order for anything else."""
+        if type_.dtype.name not in ("int8", "int32") or type_.rank not in (2, 4):
+            return Border()
+        return Border(Layout(((1, self._options.config.block),)))
+
+    def borders(self, region: Region) -> Borders | None:
+        """Inputs and results in blocks of channels."""
+        return region.stored_as(self.form)
+
+    def compile(self, unit: Region, context: CompileContext) -> Artifact:
+        """The artifact of a region. Raises `Unsupported`, and `ScheduleError` for what has no instruction."""
+        program = context.steps(unit, self.form)
+        image = lowered(program, self._options)
+        nodes = tuple(dict.fromkeys(node for step in program.steps for node in step.nodes))
+        return replace(program.artifact(FORMAT, FORMAT_VERSION, image.to_bytes()), kernels=(KernelInfo(unit.symbol, nodes),))

@@ -1,0 +1,1 @@
+"""The compiler of VTA: regions to loop programs, loop programs to one instruction stream."""

@@ -1,0 +1,104 @@
+"""Affine forms of indices over a nest of loops: analysed once per statement, evaluated once per task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+
+Env = Mapping[arith.Expr, int]
+"""Values of the loops around a nest."""
+Loops = tuple[tuple[arith.Var, int], ...]
+"""The loops of a nest, outermost first, with their extents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """constant + sum of factor * term of `outer` + sum of `inner` * loop of the nest. The terms of `outer` are loops around the
+    nest, or expressions of them."""
+
+    constant: int
+    outer: tuple[tuple[arith.Expr, int], ...]
+    inner: tuple[int, ...]
+
+    def at(self, env: Env) -> int:
+        """The value where all loops of the nest are at 0."""
+        found = self.constant
+        for term, factor in self.outer:
+            value = env.get(term)
+            found += factor * (arith.evaluate(term, env) if value is None else value)
+        return found
+
+    def over(self, lanes: int, kept: Sequence[int], what: str) -> Affine:
+        """The number of an element of `lanes` scalars, over some loops of the nest, from that of a scalar."""
+        inner = [self.inner[number] for number in kept]
+        if any(factor % lanes for factor in (self.constant, *(factor for _, factor in self.outer), *inner)):
+            raise ScheduleError(f"{what}: expected steps of {lanes} scalars, found {self}", remedy="keep blocks of channels whole")
+        outer = tuple((term, factor // lanes) for term, factor in self.outer)
+        return Affine(self.constant // lanes, outer, tuple(factor // lanes for factor in inner))
+
+
+def affine(expr: arith.Expr, loops: Loops, what: str) -> Affine:
+    """The affine form of an integer expression. Raises `ScheduleError`, which says `what` it is, where it is not affine."""
+    form = arith.linear(expr)
+    variables = {var for var, _ in loops}
+    outer = tuple((term, factor) for term, factor in form.terms.items() if term not in variables)
+    if any(not variables.isdisjoint(arith.free_vars(term)) or arith.reads_data(term) for term, _ in outer):
+        raise ScheduleError(
+            f"{what}: expected an index affine in loops, found {expr!r}", remedy="split loops instead of fusing them"
+        )
+    return Affine(form.constant, outer, tuple(form.terms.get(var, 0) for var, _ in loops))
+
+
+def scalar(buffer: ir.Buffer, indices: Sequence[arith.Expr], loops: Loops, what: str) -> Affine:
+    """The row-major number of a scalar of a buffer."""
+    flat: arith.Expr = arith.ZERO
+    for index, dim in zip(indices, buffer.shape, strict=True):
+        flat = flat * dim + index
+    return affine(flat, loops, f"{what}, buffer {buffer}")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The condition 0 <= value of a nest, which one loop of it varies at most: `loop` is its number, -1 for none."""
+
+    value: Affine
+    loop: int
+
+    def narrow(self, env: Env, ranges: list[tuple[int, int]]) -> bool:
+        """Narrow the ranges of loops to where the condition holds. False: it never does."""
+        start = self.value.at(env)
+        if self.loop < 0:
+            return start >= 0
+        factor = self.value.inner[self.loop]
+        low, high = ranges[self.loop]
+        ranges[self.loop] = low, high = (
+            (max(low, -(start // factor)), high) if factor > 0 else (low, min(high, start // -factor + 1))
+        )
+        return low < high
+
+
+def guards(condition: arith.Expr, loops: Loops, what: str) -> Iterator[Guard]:
+    """The guards that a conjunction of comparisons consists of. Raises `ScheduleError` for any other condition."""
+    if isinstance(condition, arith.And):
+        for part in condition.operands:
+            yield from guards(part, loops, what)
+        return
+    if condition == arith.ONE:
+        return
+    if isinstance(condition, arith.Compare) and condition.op != "!=":
+        a, b = condition.operands
+        for side in {"<": (b - a - 1,), "<=": (b - a,), "==": (b - a, a - b)}[condition.op]:
+            value = affine(side, loops, what)
+            varied = [number for number, factor in enumerate(value.inner) if factor]
+            if len(varied) > 1:
+                break
+            yield Guard(value, varied[0] if varied else -1)
+        else:
+            return
+    raise ScheduleError(
+        f"{what}: expected comparisons with one loop each, found {condition!r}", remedy="guard whole rows and columns"
+    )

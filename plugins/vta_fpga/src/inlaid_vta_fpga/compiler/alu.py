@@ -1,0 +1,74 @@
+"""Values stored to accumulators as chains of ALU operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+from inlaid_vta_fpga.isa.instructions import AluOp
+
+_OPS = {"min": AluOp.MIN, "max": AluOp.MAX, "add": AluOp.ADD}
+_SMALLEST, _LARGEST = -(1 << 15), (1 << 15) - 1
+_RIGHT, _LEFT = 15, 16
+"""Portable shifts of one instruction: 15 to the right, 16 to the left."""
+
+
+class Chain(NamedTuple):
+    """A value as operations on an element of a buffer, or on 0 where `first` is None. The other operand of each operation is an
+    immediate or an element."""
+
+    first: ir.Load | None
+    operations: tuple[tuple[AluOp, int | ir.Load], ...] = ()
+
+
+def chain_of(value: ir.Expr, what: str, own: ir.Buffer) -> Chain:
+    """A value as a chain of operations; where both operands are elements, the one of `own` comes first. Raises `ScheduleError`
+    where the ALU has no such operation."""
+    if isinstance(value, ir.Load):
+        return Chain(value)
+    if isinstance(value, ir.Const):
+        return Chain(None, tuple(_immediates("add", int(value.value), what)))
+    if not isinstance(value, ir.Binary):
+        raise _error(what, type(value).__name__)
+    a, b = value.a, value.b
+    if value.op in (*_OPS, "mul") and (isinstance(a, ir.Const) or (_is_of(b, own) and not _is_of(a, own))):
+        a, b = b, a
+    first, operations = chain_of(a, what, own)
+    if isinstance(b, ir.Load) and value.op in _OPS:
+        return Chain(first, (*operations, (_OPS[value.op], b)))
+    if not isinstance(b, ir.Const):
+        raise _error(what, f"{value.op} with {type(b).__name__}")
+    return Chain(first, (*operations, *_immediates(value.op, int(b.value), what)))
+
+
+def _is_of(value: ir.Expr, buffer: ir.Buffer) -> bool:
+    return isinstance(value, ir.Load) and value.buffer is buffer
+
+
+def _immediates(op: str, value: int, what: str) -> Iterator[tuple[AluOp, int]]:
+    """Operations with immediates of 16 bits and portable shifts."""
+    if op == "mul" and value > 0 and value & (value - 1) == 0:
+        op, value = "shl", value.bit_length() - 1
+    if op == "sub":
+        op, value = "add", -value
+    if op == "add":
+        while value:
+            part = max(_SMALLEST, min(value, _LARGEST))
+            yield AluOp.ADD, part
+            value -= part
+    elif op in ("shr", "shl") and 0 <= value < 32:
+        while value:
+            part = min(value, _RIGHT if op == "shr" else _LEFT)
+            yield AluOp.SHR, part if op == "shr" else -part
+            value -= part
+    elif op in ("min", "max") and _SMALLEST <= value <= _LARGEST:
+        yield _OPS[op], value
+    elif (op, value) not in (("min", (1 << 31) - 1), ("max", -(1 << 31))):
+        raise _error(what, f"{op} with {value}")
+
+
+def _error(what: str, found: str) -> ScheduleError:
+    expected = "add, sub, min, max or shift of accumulators with one another or 16-bit immediates"
+    return ScheduleError(f"{what}: expected {expected}, found {found}", remedy="keep the operator on another target")

@@ -1,0 +1,195 @@
+"""Scheduled loop programs expanded to tasks in program order.
+
+A nest of loops around one statement is one task: a copy, a product, an operation of the ALU. The loops around nests are expanded,
+and so are allocations: each iteration has tiles of its own, so that the order of tasks is bound by data alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from inlaid import arith
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+from inlaid_vta_fpga.compiler.affine import Affine, Loops, guards, scalar
+from inlaid_vta_fpga.compiler.alu import chain_of
+from inlaid_vta_fpga.compiler.dma import Transfer
+from inlaid_vta_fpga.compiler.micro import OPERANDS, Operation
+from inlaid_vta_fpga.compiler.tasks import SCOPES, Plan, Task, Tile
+from inlaid_vta_fpga.isa.config import Config, Memory
+from inlaid_vta_fpga.isa.instructions import AluOp
+
+_Element = tuple[ir.Buffer, Sequence[arith.Expr]]
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A scheduled loop program without blocks and virtual threads. `addresses` are the byte addresses in DRAM of `program.params`;
+    `source` names the operators that it computes."""
+
+    source: str
+    program: ir.LoopProgram
+    addresses: tuple[int, ...]
+
+
+def expand(layer: Scheduled, config: Config) -> list[Task]:
+    """The tasks of a layer. Raises `ScheduleError` for what VTA has no instruction for, which names the statement's buffer."""
+    walk = _Walk(layer, config)
+    walk.stmt(layer.program.body)
+    return walk.tasks
+
+
+class _Walk:
+    def __init__(self, layer: Scheduled, config: Config) -> None:
+        self.tasks: list[Task] = []
+        self._source, self._config = layer.source, config
+        self._address = dict(zip(layer.program.params, layer.addresses, strict=True))
+        self._env: dict[arith.Expr, int] = {}
+        self._tiles: dict[ir.Buffer, Tile] = {}
+        self._plans: dict[ir.Stmt, list[Plan] | None] = {}
+
+    def stmt(self, stmt: ir.Stmt) -> None:
+        """Expand a statement under the current values of loops."""
+        if stmt not in self._plans:
+            nest = _nest(stmt)
+            self._plans[stmt] = None if nest is None else list(self._match(*nest))
+        plans = self._plans[stmt]
+        if plans is not None:
+            for plan in plans:
+                numbers = plan.bind(self._env)
+                if numbers is not None:
+                    self.tasks.append(Task(plan, numbers, tuple(map(self._tiles.__getitem__, plan.buffers)), self._source))
+            return
+        match stmt:
+            case ir.Seq(stmts=stmts):
+                for part in stmts:
+                    self.stmt(part)
+            case ir.For(var=var, extent=extent, body=body) if stmt.kind is not ir.ForKind.VTHREAD:
+                for value in range(arith.evaluate(extent, self._env)):
+                    self._env[var] = value
+                    self.stmt(body)
+            case ir.If(condition=ir.Index(index=condition), then=then, otherwise=otherwise):
+                self.stmt(then if arith.evaluate(condition, self._env) else otherwise or ir.Seq(()))
+            case ir.Alloc(buffer=buffer, body=body):
+                if buffer.scope not in SCOPES:
+                    raise self._error(f"one of scopes {', '.join(SCOPES)}", f"buffer {buffer} in {buffer.scope!r}")
+                memory = SCOPES[buffer.scope]
+                scalars = prod(arith.evaluate(dim, self._env) for dim in buffer.shape)
+                self._tiles[buffer] = Tile(buffer, memory, -(-scalars // self._lanes(memory)))
+                self.stmt(body)
+            case _:
+                raise self._error("loops, allocations, branches, stores and intrinsics", type(stmt).__name__)
+
+    def _match(self, loops: Loops, conditions: tuple[arith.Expr, ...], stmt: ir.Store | ir.Intrinsic) -> Iterator[Plan]:
+        """The plans of a statement."""
+        if isinstance(stmt, ir.Intrinsic):
+            yield self._product(loops, conditions, stmt)
+            return
+        target: _Element = stmt.buffer, stmt.indices
+        match stmt.value:
+            case ir.Cast(a=ir.Load(buffer=ir.Buffer(scope="vta.acc") as tile) as load) if stmt.buffer in self._address:
+                yield self._transfer(Memory.OUT, loops, (tile, load.indices), target, conditions)
+            case ir.Load(buffer=source, indices=indices) if source in self._address and stmt.buffer.scope in SCOPES:
+                yield self._transfer(SCOPES[stmt.buffer.scope], loops, target, (source, indices), conditions)
+            case ir.Select(condition=ir.Index(index=inside), then=ir.Load() as load, otherwise=ir.Const(value=0)) if (
+                load.buffer in self._address and stmt.buffer.scope in SCOPES
+            ):
+                copied = load.buffer, load.indices
+                yield self._transfer(SCOPES[stmt.buffer.scope], loops, target, copied, (*conditions, inside))
+            case _ if stmt.buffer.scope == "vta.acc" and not conditions:
+                yield from self._operations(loops, stmt)
+            case _:
+                expected = "a copy between DRAM and SRAM, or operations on whole tiles of vta.acc"
+                raise self._error(expected, f"a store to {stmt.buffer} in {stmt.buffer.scope!r}")
+
+    def _transfer(self, memory: Memory, loops: Loops, chip: _Element, dram: _Element, conditions: Sequence[arith.Expr]) -> Plan:
+        what = f"{self._source}: copy of {dram[0]}"
+        size, address = self._config.element_bytes(memory), self._address[dram[0]]
+        if dram[0].dtype.bytes * self._lanes(memory) != size or address % size:
+            raise self._error(f"elements of {size} bytes, aligned", f"buffer {dram[0]} of {dram[0].dtype} at {address}")
+        kept, (sram, place) = self._elements(memory, loops, [chip, dram], what)
+        known = tuple(guard for condition in conditions for guard in guards(condition, kept, what))
+        return Transfer(what, self._config, memory, kept, sram, place, address // size, known, (chip[0],))
+
+    def _product(self, loops: Loops, conditions: tuple[arith.Expr, ...], stmt: ir.Intrinsic) -> Plan:
+        regions = {SCOPES.get(region.buffer.scope): region for region in stmt.regions}
+        if conditions or set(regions) not in ({Memory.ACC}, set(OPERANDS)) or len(regions) != len(stmt.regions):
+            raise self._error("whole tiles of vta.acc, vta.inp and vta.wgt", f"intrinsic {stmt.name} on {stmt.regions}")
+        places, buffers = [], []
+        for memory in OPERANDS[: len(regions)]:
+            region = regions[memory]
+            flat = scalar(region.buffer, [first for first, _ in region.ranges], loops, f"{self._source}: {stmt.name}")
+            places.append(flat.over(self._lanes(memory), range(len(loops)), f"{self._source}: {stmt.name}"))
+            buffers.append(region.buffer)
+        return Operation(self._config, loops, places, buffers)
+
+    def _operations(self, loops: Loops, stmt: ir.Store) -> Iterator[Plan]:
+        """In place on the buffer that is stored to; what begins with another one begins with a reset and a sum."""
+        what = f"{self._source}: store to {stmt.buffer}"
+        first, operations = chain_of(stmt.value, what, stmt.buffer)
+
+        def operation(op: AluOp | None, operand: int | ir.Load | None = None) -> Plan:
+            loads = [operand] if isinstance(operand, ir.Load) else []
+            elements = [(stmt.buffer, stmt.indices), *((load.buffer, load.indices) for load in loads)]
+            kept, places = self._elements(Memory.ACC, loops, elements, what)
+            buffers = [buffer for buffer, _ in elements]
+            return Operation(self._config, kept, places, buffers, op, operand if isinstance(operand, int) else None)
+
+        own = [
+            load
+            for load in (first, *(operand for _, operand in operations))
+            if isinstance(load, ir.Load) and load.buffer is stmt.buffer
+        ]
+        place = scalar(stmt.buffer, stmt.indices, loops, what)
+        in_place = first is not None and first.buffer is stmt.buffer
+        if len(own) != int(in_place) or any(scalar(load.buffer, load.indices, loops, what) != place for load in own):
+            raise self._error("each element computed from itself and other buffers", f"a store to {stmt.buffer} that reads others")
+        if (not in_place or len(operations) > 1) and any(
+            extent > 1 and not step for (_, extent), step in zip(loops, place.inner, strict=True)
+        ):
+            raise self._error("one store to each element", f"a store to {stmt.buffer} in loops that do not move it")
+        if not in_place:
+            yield operation(None)
+            if first is not None:
+                yield operation(AluOp.ADD, first)
+        for op, operand in operations:
+            yield operation(op, operand)
+
+    def _elements(self, memory: Memory, loops: Loops, elements: Sequence[_Element], what: str) -> tuple[Loops, list[Affine]]:
+        """Numbers of elements over the loops that are not their lanes."""
+        places = [scalar(*element, loops, what) for element in elements]
+        size, lanes, taken = 1, self._lanes(memory), set()
+        while size < lanes:
+            found = [n for n, (_, extent) in enumerate(loops) if extent > 1 and all(place.inner[n] == size for place in places)]
+            if not found:
+                raise self._error(f"{lanes} contiguous scalars innermost", f"steps {[place.inner for place in places]} in {what}")
+            taken.add(found[0])
+            size *= loops[found[0]][1]
+        kept = [number for number in range(len(loops)) if number not in taken]
+        return tuple(loops[number] for number in kept), [place.over(size, kept, what) for place in places]
+
+    def _lanes(self, memory: Memory) -> int:
+        return prod(self._config.shape(memory))
+
+    def _error(self, expected: str, found: str) -> ScheduleError:
+        return ScheduleError(f"{self._source}: expected {expected}, found {found}", remedy="change the layer's schedule")
+
+
+def _nest(stmt: ir.Stmt) -> tuple[Loops, tuple[arith.Expr, ...], ir.Store | ir.Intrinsic] | None:
+    """The loops and conditions around one statement, and the statement; None for what is no such nest."""
+    loops: list[tuple[arith.Var, int]] = []
+    conditions: list[arith.Expr] = []
+    while True:
+        match stmt:
+            case ir.For(var=var, extent=arith.Const(value=extent), body=body) if stmt.kind is not ir.ForKind.VTHREAD:
+                loops.append((var, extent))
+                stmt = body
+            case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None):
+                conditions.append(condition)
+                stmt = then
+            case ir.Store() | ir.Intrinsic():
+                return tuple(loops), tuple(conditions), stmt
+            case _:
+                return None

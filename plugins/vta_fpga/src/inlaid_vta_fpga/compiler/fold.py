@@ -1,0 +1,93 @@
+"""Folding a nest of loops over micro-ops into the two loop registers of an instruction and a list of micro-ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+from math import prod
+from typing import NamedTuple
+
+MOST_ITERATIONS = (1 << 14) - 1
+_DISTANCE = 2
+"""Pipeline: an accumulator must not be written again within so many micro-ops."""
+
+
+class Dim(NamedTuple):
+    """A loop: its extent, and the step of each index of a micro-op, the destination's first."""
+
+    extent: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Loop registers and micro-ops: `out` and `inner` are the loops of the registers, `offsets` the indices of each micro-op.
+    `starts`: indices of each instruction, where one is not enough."""
+
+    out: Dim
+    inner: Dim
+    offsets: tuple[tuple[int, ...], ...]
+    starts: tuple[tuple[int, ...], ...]
+
+
+def fold(dims: Sequence[Dim], limits: tuple[int, ...], most: int) -> Folded:
+    """The instructions for a nest whose iterations may run in any order: as few as possible, with the fewest micro-ops.
+
+    limits: the largest steps that the registers hold. most: micro-ops of an instruction. No destination repeats within the
+    pipeline's distance.
+    """
+    unit = Dim(1, (0,) * len(limits))
+    dims = _merged([dim for dim in dims if dim.extent > 1])
+    for peeled in sorted(range(1 << len(dims)), key=lambda mask: prod(dim.extent for n, dim in enumerate(dims) if mask >> n & 1)):
+        outside = [dim for n, dim in enumerate(dims) if peeled >> n & 1]
+        inside = [dim for n, dim in enumerate(dims) if not peeled >> n & 1]
+        starts = tuple(_offsets(outside, len(limits)))
+        fitting = [unit, unit, *(dim for dim in inside if _fits(dim, limits))]
+        pairs = sorted(permutations(range(len(fitting)), 2), key=lambda pair: -fitting[pair[0]].extent * fitting[pair[1]].extent)
+        for a, b in pairs:
+            rest = [dim for dim in inside if dim is not fitting[a] and dim is not fitting[b]]
+            if prod(dim.extent for dim in rest) > most:
+                break
+            for order in _orders(rest):
+                offsets = tuple(_offsets(order, len(limits)))
+                if _spaced([offset[0] for offset in offsets], fitting[a], fitting[b]):
+                    return Folded(fitting[a], fitting[b], offsets, starts)
+    raise AssertionError("instructions of one micro-op each are always possible")
+
+
+def _merged(dims: list[Dim]) -> list[Dim]:
+    """Dimensions whose steps are proportional to their extents, as one."""
+    for outer, inner in permutations(range(len(dims)), 2):
+        a, b = dims[outer], dims[inner]
+        if a.steps == tuple(step * b.extent for step in b.steps) and a.extent * b.extent <= MOST_ITERATIONS:
+            rest = [dim for number, dim in enumerate(dims) if number not in (outer, inner)]
+            return _merged([*rest, Dim(a.extent * b.extent, b.steps)])
+    return dims
+
+
+def _fits(dim: Dim, limits: tuple[int, ...]) -> bool:
+    return dim.extent <= MOST_ITERATIONS and all(0 <= step <= most for step, most in zip(dim.steps, limits, strict=True))
+
+
+def _offsets(dims: Sequence[Dim], width: int) -> Iterator[tuple[int, ...]]:
+    """The indices of all iterations, the last dimension innermost."""
+    for steps in product(*(range(dim.extent) for dim in dims)):
+        yield tuple(sum(dim.steps[n] * step for dim, step in zip(dims, steps, strict=True)) for n in range(width))
+
+
+def _orders(dims: list[Dim]) -> Iterator[Sequence[Dim]]:
+    """Orders to try: first what moves the destination innermost, the longest last."""
+    best = sorted(dims, key=lambda dim: (dim.steps[0] != 0, dim.extent))
+    yield best
+    if len(dims) <= 4:
+        yield from permutations(best)
+
+
+def _spaced(offsets: Sequence[int], out: Dim, inner: Dim) -> bool:
+    """Whether no destination repeats within the distance, also from one iteration of the registers to the next. Iterations in the
+    middle are alike: the first and the last ones stand for them."""
+    ends = sorted({n for n in (0, 1, inner.extent - 2, inner.extent - 1) if 0 <= n < inner.extent})
+    starts = [i * out.steps[0] + j * inner.steps[0] for i in range(min(out.extent, 3)) for j in ends]
+    found = [start + offset for start in starts for offset in offsets]
+    return all(found[n] != found[n - back] for back in range(1, _DISTANCE + 1) for n in range(back, len(found)))

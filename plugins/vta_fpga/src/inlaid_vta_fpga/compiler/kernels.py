@@ -1,0 +1,200 @@
+"""Layers as tensor expressions over blocked DRAM buffers: one loop program for each layer, one block for each stage.
+
+DRAM holds activations as int8 [n, channels / block, rows, columns, block], matrices as [rows, channels / block, block], weights and
+biases as `compiler.legalise` packs them. Each stage has a buffer of its own here; `accumulate_in_place` makes them one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from inlaid import arith
+from inlaid.tensor import ir, te
+from inlaid.tensor.analysis.footprint import reads
+from inlaid.tensor.lower import lower
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
+from inlaid_vta_fpga.isa.instructions import AluOp
+
+PLANES = 4
+"""Bytes of an accumulator, each stored by itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What a GEMM stage reads: the buffers of its data and weights; `staged` where a block of the kernel computes that data, which
+    pads it or selects rows. `parts`: blocks of weights that a bias is spread over."""
+
+    block: str
+    data: str
+    weights: str
+    staged: bool = False
+    parts: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A layer's loop program, unscheduled. `chain` are the blocks of the accumulator's stages in order, `gemms` those that are
+    products with what they read, `stores` the blocks that store each plane, each with the stage that it stores; `main` is the block
+    of the largest product."""
+
+    layer: Layer
+    program: ir.LoopProgram
+    chain: tuple[str, ...]
+    gemms: tuple[Source, ...]
+    stores: tuple[tuple[str, str], ...]
+    main: str
+
+
+def kernel(layer: Layer, shapes: Sequence[tuple[int, ...]], block: int, name: str) -> Kernel:
+    """The kernel of a layer. `shapes` are those of the data of each product, as DRAM holds them. Parameters: the constant vector,
+    then data, weights and biases in the order of the stages; results are the stored planes."""
+    return _Writer(layer, tuple(shapes), block).write(name)
+
+
+class _Writer:
+    def __init__(self, layer: Layer, shapes: tuple[tuple[int, ...], ...], block: int) -> None:
+        self.layer, self.block = layer, block
+        self.shapes = list(shapes)
+        self.ones = te.placeholder((block,), "int8", "ones")
+        self.inputs = [self.ones]
+        self.chain: list[te.Tensor] = []
+        self.gemms: list[Source] = []
+
+    def write(self, name: str) -> Kernel:
+        for number, stage in enumerate(self.layer.stages):
+            match stage:
+                case Bias():
+                    self._bias(number, stage)
+                case Product():
+                    self._product(number, stage)
+                case Alu():
+                    self._alu(f"{stage.op.name.lower()}{number}", stage)
+        stores = []
+        for plane in range(PLANES if self.layer.wide else 1):
+            if plane:
+                self._alu(f"byte{plane}", Alu(AluOp.SHR, 8))
+            stores.append((self._store(plane), self.chain[-1].buffer.name))
+        products = {gemm.block for gemm in self.gemms}
+        pairs = zip(self.chain, self.chain[1:], strict=False)
+        before = {tensor.buffer.name: previous for previous, tensor in pairs if tensor.buffer.name in products}
+        # No expression reads what a reduction begins with: these stages are results at first.
+        program = lower([*before.values(), *(tensor for tensor, _ in stores)], self.inputs, name)
+        program = _continued(program, {block: tensor.buffer for block, tensor in before.items()})
+        sizes = {f"product{n}": stage.weights.size for n, stage in enumerate(self.layer.stages) if isinstance(stage, Product)}
+        main = max(sizes, key=lambda key: sizes[key])
+        chain = tuple(tensor.buffer.name for tensor in self.chain)
+        return Kernel(self.layer, program, chain, tuple(self.gemms), tuple((t.buffer.name, of) for t, of in stores), main)
+
+    def _input(self, shape: tuple[int, ...], name: str) -> te.Tensor:
+        self.inputs.append(te.placeholder(shape, "int8", name))
+        return self.inputs[-1]
+
+    def _bias(self, number: int, stage: Bias) -> None:
+        weights = self._input(stage.blocks.shape, f"bias{number}")
+        axes = part, lane = te.reduce_axis(weights.shape[1], "part"), te.reduce_axis(self.block, "lane")
+        self._gemm(
+            Source(f"add_bias{number}", "ones", weights.buffer.name, parts=stage.blocks.shape[1]),
+            lambda n, c, i, j, o: te.sum_(_product(self.ones[lane], weights[c, part, o, lane]), axes),
+        )
+
+    def _product(self, number: int, stage: Product) -> None:
+        shape = self.shapes.pop(0)
+        data, weights = self._input(shape, f"data{number}"), self._input(stage.weights.shape, f"weights{number}")
+        _, inputs, rows, columns, *_ = stage.weights.shape
+        down, right = stage.strides
+        window, staged = self._window(number, stage, data, shape)
+        axes = ci, ky, kx, k = tuple(
+            te.reduce_axis(extent, axis) for extent, axis in ((inputs, "ci"), (rows, "ky"), (columns, "kx"), (self.block, "k"))
+        )
+        step = 1 if rows == 1 else down
+
+        def element(n: arith.Var, c: arith.Var, i: arith.Var, j: arith.Var, o: arith.Var) -> ir.Expr:
+            if stage.elementwise:
+                return te.sum_(_product(window(n, c, i, j, k), weights[0, 0, 0, 0, o, k]), (k,))  # type: ignore[no-any-return]
+            read = window(n, ci, i * step + ky, j * right + kx, k)
+            return te.sum_(_product(read, weights[c, ci, ky, kx, o, k]), axes)  # type: ignore[no-any-return]
+
+        self._gemm(Source(f"product{number}", staged or data.buffer.name, weights.buffer.name, bool(staged)), element)
+
+    def _window(self, number: int, stage: Product, data: te.Tensor, shape: tuple[int, ...]) -> tuple[Callable[..., ir.Expr], str]:
+        """The data that a product reads, by n, input block, row, column and lane; and the name of the stage that pads it or selects
+        the rows that it reads, "" for none."""
+        if self.layer.matrix:
+            return (lambda n, c, i, j, k: data[j, c, k]), ""
+        count, inputs, height, width, block = shape
+        rows, columns = stage.weights.shape[2:4]
+        (down, right), (top, left) = stage.strides, stage.before
+        _, _, out_rows, out_columns = self.layer.shape
+        step = 1 if rows == 1 else down
+        tall, wide = (out_rows - 1) * step + rows, (out_columns - 1) * right + columns
+        below, beyond = (out_rows - 1) * down + rows - top - height, wide - left - width
+        if step == down and max(top, left, below, beyond) <= 0:
+            return (lambda n, c, i, j, k: data[n, c, i, j, k]), ""
+        by = down // step
+
+        def element(n: arith.Var, c: arith.Var, i: arith.Var, j: arith.Var, k: arith.Var) -> ir.Expr:
+            row, column = i * by - top, j - left
+            guards = [(top > 0, row >= 0), (below > 0, row < height), (left > 0, column >= 0), (beyond > 0, column < width)]
+            conditions = [condition for wanted, condition in guards if wanted]
+            read = data[n, c, row, column, k]
+            if not conditions:
+                return read
+            inside = conditions[0]
+            for condition in conditions[1:]:
+                inside = arith.logical_and(inside, condition)
+            return te.select(inside, read, te.const(0, "int8"))
+
+        padded: te.Tensor = te.compute((count, inputs, tall, wide, block), element, f"window{number}")
+        return (lambda n, c, i, j, k: padded[n, c, i, j, k]), padded.buffer.name
+
+    def _gemm(self, source: Source, element: Callable[..., ir.Expr]) -> None:
+        self.chain.append(te.compute((*self.layer.shape, self.block), element, source.block))
+        self.gemms.append(source)
+
+    def _alu(self, name: str, stage: Alu) -> None:
+        before, imm = self.chain[-1], te.const(abs(stage.imm) if stage.op is AluOp.SHR else stage.imm, "int32")
+
+        def element(*at: arith.Var) -> ir.Expr:
+            value = before[at]
+            match stage.op:
+                case AluOp.MIN:
+                    return te.minimum(value, imm)
+                case AluOp.MAX:
+                    return te.maximum(value, imm)
+                case AluOp.ADD:
+                    return value + imm
+            return value << imm if stage.imm < 0 else value >> imm
+
+        self.chain.append(te.compute((*self.layer.shape, self.block), element, name))
+
+    def _store(self, plane: int) -> te.Tensor:
+        last = self.chain[-1]
+        count, channels, rows, columns = self.layer.shape
+        if self.layer.matrix:
+            shape: tuple[int, ...] = (columns, channels, self.block)
+            return te.compute(shape, lambda j, c, o: te.cast(last[0, c, 0, j, o], "int8"), f"result{plane}")  # type: ignore[no-any-return]
+        shape = (count, channels, rows, columns, self.block)
+        return te.compute(shape, lambda *at: te.cast(last[at], "int8"), f"result{plane}")  # type: ignore[no-any-return]
+
+
+def _product(a: ir.Expr, b: ir.Expr) -> ir.Expr:
+    return te.cast(a, "int32") * te.cast(b, "int32")
+
+
+def _continued(program: ir.LoopProgram, before: dict[str, ir.Buffer]) -> ir.LoopProgram:
+    """Let each reduction of a name begin with the elements of another buffer, which is allocated and no result from then on."""
+
+    def change(stmt: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(stmt, ir.Block) or stmt.name not in before or not isinstance(stmt.init, ir.Store):
+            return None
+        start = replace(stmt.init, value=ir.load(before[stmt.name], stmt.init.indices))
+        made = replace(stmt, init=start)
+        return replace(made, reads=(*stmt.reads, *(region for region in reads(start) if region.buffer is before[stmt.name])))
+
+    body = Rewriter(stmt=change).stmt(program.body)
+    for buffer in before.values():
+        body = ir.Alloc(buffer, body)
+    outputs = tuple(buffer for buffer in program.outputs if buffer not in before.values())
+    return replace(program, outputs=outputs, body=body)

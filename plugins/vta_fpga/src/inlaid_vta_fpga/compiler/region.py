@@ -1,0 +1,105 @@
+"""A region as a stream: its layers' schedules, its map of DRAM, its instructions."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from inlaid.errors import CompileError
+from inlaid.lowering.steps import StepProgram
+from inlaid_vta_fpga.checker import check
+from inlaid_vta_fpga.compiler.kernels import PLANES, kernel
+from inlaid_vta_fpga.compiler.legalise import Bias, Layer, Product, constant_vector, layers
+from inlaid_vta_fpga.compiler.schedule import scheduled
+from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region
+from inlaid_vta_fpga.compiler.tiles import tile_of
+from inlaid_vta_fpga.image import Header, Image
+from inlaid_vta_fpga.isa.config import PAGE_BYTES
+from inlaid_vta_fpga.isa.encoding import Encoding
+from inlaid_vta_fpga.options import VtaOptions
+
+Array = np.ndarray[Any, Any]
+
+
+def lowered(program: StepProgram, options: VtaOptions) -> Image:
+    """The code of a region of steps. Constants are added to the program. Raises `Unsupported` for a step without a layer or a
+    tile."""
+    outputs = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.storage == "output")
+    return assembled(program, layers(program.steps, outputs, options.config.block), options)
+
+
+def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> Image:
+    """The code of layers over the buffers of a program, checked."""
+    dram, config = _Dram(program), options.config
+    made, slots = [], options.slots
+    for number, layer in enumerate(found):
+        products = [stage for stage in layer.stages if isinstance(stage, Product)]
+        shapes = [_sizes(program.buffers[stage.data].shape) for stage in products]
+        main = max(range(len(products)), key=lambda n: products[n].weights.size)
+        tile = tile_of(layer, shapes[main], config, options.threads)
+        # A layer without tiles for all threads: a second place in SRAM lets loads run ahead instead.
+        slots = max(slots, options.threads // tile.threads)
+        loops = scheduled(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
+        given = [dram.constant(constant_vector(config.block))]
+        for stage in layer.stages:
+            if isinstance(stage, Bias):
+                given.append(dram.constant(stage.blocks))
+            elif isinstance(stage, Product):
+                given += [dram.buffer(stage.data)[0], dram.constant(stage.weights)]
+        made.append(Scheduled(", ".join(layer.nodes) or layer.name, loops, (*given, *dram.buffer(layer.output))))
+    return dram.image(lower_region(made, config, dram.end, slots=slots, serial=options.serial), options)
+
+
+class _Dram:
+    """The map of DRAM: byte addresses of what the program has, each on a page of its own."""
+
+    def __init__(self, program: StepProgram) -> None:
+        self.end = PAGE_BYTES
+        self._program = program
+        self._buffers: dict[int, tuple[int, ...]] = {}
+
+    def take(self, size: int) -> int:
+        """The address of the next pages of `size` bytes."""
+        start = self.end
+        self.end += -(-max(size, 1) // PAGE_BYTES) * PAGE_BYTES
+        return start
+
+    def constant(self, array: Array) -> int:
+        """The address of an array that the region keeps."""
+        return self.buffer(self._program.constant(array))[0]
+
+    def buffer(self, number: int) -> tuple[int, ...]:
+        """The address of a buffer of bytes; of int32, those of its byte planes."""
+        if number not in self._buffers:
+            buffer = self._program.buffers[number]
+            size = prod(_sizes(buffer.shape))
+            self._buffers[number] = tuple(self.take(size) for _ in range(PLANES if buffer.dtype.name == "int32" else 1))
+        return self._buffers[number]
+
+    def image(self, stream: Stream, options: VtaOptions) -> Image:
+        """The code of a stream, which the checker accepts. Raises `CompileError` where it does not."""
+        places: dict[str, dict[int, tuple[int, ...]]] = {"input": {}, "output": {}, "constant": {}, "arena": {}}
+        for number, buffer in enumerate(self._program.buffers):
+            places[buffer.storage][buffer.index] = self._buffers.get(number, (0,))
+        uops = stream.uops.astype("<u4").tobytes()
+        self.end = max(self.end, stream.uops_at)
+        self.take(len(uops))
+        dram = np.zeros(self.end, np.uint8)
+        dram[stream.uops_at : stream.uops_at + len(uops)] = np.frombuffer(uops, np.uint8)
+        violations = check(stream.instructions, dram, options.config, stream.sources)
+        if violations:
+            raise CompileError(f"the stream of region {self._program.name} breaks {len(violations)} rules, first: {violations[0]}")
+        code = Encoding(options.config).encode_program(stream.instructions)
+        at = self.take(len(code))
+        inputs, outputs, constants = (
+            tuple(places[storage][index] for index in range(len(places[storage]))) for storage in ("input", "output", "constant")
+        )
+        counts = len(stream.instructions), stream.uops_at, len(stream.uops)
+        first = tuple(addresses[0] for addresses in inputs), outputs, tuple(addresses[0] for addresses in constants)
+        return Image(Header(options.config, self.end, at, *counts, *first), code, uops)
+
+
+def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(int(dim) for dim in shape)

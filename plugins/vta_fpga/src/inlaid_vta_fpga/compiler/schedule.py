@@ -1,0 +1,138 @@
+"""Schedules of kernels: tiles of accumulators as virtual threads, data and weights staged in INP and WGT, GEMM by the intrinsic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from inlaid.arith import Var
+from inlaid.tensor import ir
+from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.transform.compact import compact_buffers
+from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
+from inlaid.tensor.transform.paths import replace_allocs
+from inlaid.tensor.transform.rewrite import Rewriter
+from inlaid.tensor.transform.vthread import lower_vthreads
+from inlaid_vta_fpga.compiler.intrinsics import ACC, GEMM, INP, RESET, WGT, intrinsics
+from inlaid_vta_fpga.compiler.kernels import Kernel, Source
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Sizes that divide a layer's: output blocks, rows and columns of a tile, whose input blocks are read in `steps`. What precedes
+    and follows the main product is done in `chunks` of output blocks, so that stores and compute overlap. `axis` is that of virtual
+    threads, 1 for output blocks, 2 for rows, 3 for columns, of which `threads` run interleaved."""
+
+    channels: int
+    rows: int
+    columns: int
+    steps: int = 1
+    chunks: int = 1
+    axis: int = 1
+    threads: int = 1
+
+
+def scheduled(kernel: Kernel, tile: Tile, block: int) -> ir.LoopProgram:
+    """The loop program of a kernel, flat, with its tiles' copies, intrinsics and in-place stages, virtual threads interleaved."""
+    s = Schedule(kernel.program, intrinsics(block))
+    main = kernel.main
+    for name in kernel.chain:
+        s.set_scope(name, ACC)
+    inner, step, thread = _tiled(s, kernel, tile)
+    _epilogue(s, kernel, inner, 1 if kernel.layer.wide else tile.chunks)
+    position = kernel.chain.index(main)
+    for name in reversed(kernel.chain[:position]):
+        s.compute_at(name, inner)
+    by_name = {gemm.block: gemm for gemm in kernel.gemms}
+    for name in kernel.chain:
+        if name in by_name:
+            _staged(s, by_name[name], inner, step if name == main else None, name == kernel.chain[0], tile.chunks)
+    if thread is not None:
+        # A loop over one step is simplified away, and its mark with it.
+        s.vthread(thread, step if tile.steps > 1 else thread)
+    program = accumulate_in_place(s.program, kernel.chain)
+    return lower_vthreads(compact_buffers(simplify_program(flatten_blocks(program))))
+
+
+def _tiled(s: Schedule, kernel: Kernel, tile: Tile) -> tuple[Var, Var, Var | None]:
+    """Cut the main product's loops. Returns the innermost loop over tiles, that over steps of input blocks, and that over
+    threads."""
+    n, c, i, j, o, *reduced = s.loops(kernel.main)
+    sizes = (tile.channels, tile.rows, tile.columns)
+    outer, inner, thread = [], [], None
+    for axis, (loop, size) in enumerate(zip((c, i, j), sizes, strict=True), 1):
+        if axis == tile.axis and tile.threads > 1:
+            out, thread, within = s.split(loop, (None, tile.threads, size))
+        else:
+            out, within = s.split(loop, (None, size))
+        outer.append(out)
+        inner.append(within)
+    k = reduced[-1]
+    if len(reduced) == 1:
+        step, rest = s.split(k, (1, None))  # an element-wise product: one step
+        s.reorder(n, *outer, *((thread,) if thread else ()), step, *inner, o, rest)
+    else:
+        ci, ky, kx, _ = reduced
+        step, within = s.split(ci, (tile.steps, None))
+        s.reorder(n, *outer, *((thread,) if thread else ()), step, inner[0], inner[1], within, ky, kx, inner[2], o, k)
+    return thread or outer[-1], step, thread
+
+
+def _epilogue(s: Schedule, kernel: Kernel, inner: Var, chunks: int) -> None:
+    """What follows the main product, with the stores, chunk by chunk."""
+    later = kernel.chain[kernel.chain.index(kernel.main) :]
+    place = inner
+    for number, name in enumerate(later):
+        # A consumer is put right behind what it reads: the store of a stage, which comes second, before the next stage.
+        for block in (*later[number + 1 : number + 2], *(store for store, of in kernel.stores if of == name)):
+            s.reverse_compute_at(block, place)
+            if place is inner and chunks > 1:
+                place, _ = s.split(_after(s, block, inner), (chunks, None))
+
+
+def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool, chunks: int) -> None:
+    """A product's init, its operands' copies, and its intrinsic. The `first` stage of a tile begins with a reset, chunk by chunk,
+    which waits for the store of no more."""
+    if gemm.parts > 1:
+        o, part, lane = s.loops(gemm.block)[-3:]
+        s.reorder(part, o, lane)
+    place = inner if step is None else step
+    start = step or _after(s, gemm.block, inner)
+    if first and chunks > 1:
+        _, start = s.split(start, (chunks, None))
+    init = s.decompose_reduction(gemm.block, start)
+    if first:
+        s.tensorize(s.loops(init)[-1], RESET)
+    if gemm.staged:
+        s.set_scope(gemm.data, INP)
+        s.compute_at(gemm.data, place)
+    elif gemm.data != "ones":
+        s.compute_at(s.cache_read(gemm.block, gemm.data, INP), place)
+    else:
+        s.cache_read(gemm.block, gemm.data, INP)
+    s.compute_at(s.cache_read(gemm.block, gemm.weights, WGT), place)
+    s.tensorize(s.loops(gemm.block)[-2], GEMM)
+
+
+def _after(s: Schedule, block: str, loop: Var) -> Var:
+    """The next loop around a block inside of a loop."""
+    loops = s.loops(block)
+    return loops[loops.index(loop) + 1]
+
+
+def accumulate_in_place(program: ir.LoopProgram, chain: tuple[str, ...]) -> ir.LoopProgram:
+    """One buffer for the stages of a chain, each of which reads the elements of the one before that it writes, and nothing else
+    does from then on. Blocks that would copy an element to itself go."""
+    buffers = {stmt.buffer.name: stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
+    own = buffers[chain[0]]
+    others = {buffers[name]: own for name in chain[1:]}
+
+    def change(stmt: ir.Stmt) -> ir.Stmt | None:
+        if isinstance(stmt, ir.Alloc) and stmt.buffer in buffers.values() and stmt.buffer.name in chain:
+            return stmt.body
+        if isinstance(stmt, ir.Store) and isinstance(stmt.value, ir.Load) and stmt.value.buffer is stmt.buffer:
+            return ir.Seq(())
+        return None
+
+    bare = Rewriter(stmt=change).stmt(program.body)
+    renamed = Rewriter(buffers=others, stmt=change).stmt(bare)
+    return replace_allocs(replace(program, body=ir.Alloc(own, renamed)), (own,))

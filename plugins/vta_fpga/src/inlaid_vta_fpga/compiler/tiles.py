@@ -1,0 +1,124 @@
+"""Tiles of a layer by a model of cycles: no search on hardware or simulator.
+
+Rates are those of VTA's pipelined RTL (apache/tvm-vta): a GEMM micro-op, a reset or an ALU operation with an immediate takes a
+cycle, the DRAM port moves a bus word a cycle, and an instruction costs some cycles to start and to drain. Loads run beside compute:
+a tile takes as long as the slower of the two, and a layer begins with the loads of its first step and ends with its last store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod, sqrt
+
+from inlaid.errors import Unsupported
+from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
+from inlaid_vta_fpga.compiler.schedule import Tile
+from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
+
+START = 8
+"""Cycles that a GEMM or ALU instruction takes besides its micro-ops."""
+TRANSFER = 16
+"""Cycles that a LOAD or STORE takes besides its data: the latency of DRAM and the handshake."""
+ROW = 1
+"""Cycles that each row of a LOAD takes besides its data."""
+STORED = 3
+"""Cycles that a STORE takes for an element."""
+
+
+@dataclass(frozen=True)
+class Extents:
+    """What the model sees of a layer: the result's blocks, those of the data, the main product's window; bias blocks, further
+    products and ALU operations for each element."""
+
+    shape: tuple[int, int, int, int]
+    inputs: int
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    elementwise: bool
+    biases: int
+    further: int
+    alus: int
+    stores: int
+
+
+def tile_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -> Tile:
+    """The tile of a layer with the fewest predicted cycles. `data`: the shape of the main product's data in DRAM. Raises
+    `Unsupported` where none fits the buffers."""
+    return _best(_extents(layer, data), config, threads)[1]
+
+
+def _extents(layer: Layer, data: tuple[int, ...]) -> Extents:
+    products = [stage for stage in layer.stages if isinstance(stage, Product)]
+    main = max(products, key=lambda stage: stage.weights.size)
+    _, inputs, rows, columns = (int(size) for size in main.weights.shape[:4])
+    height, width = (1, data[0]) if layer.matrix else (data[2], data[3])
+    alus = sum(isinstance(stage, Alu) for stage in layer.stages)
+    biases = sum(stage.blocks.shape[1] for stage in layer.stages if isinstance(stage, Bias))
+    return Extents(
+        layer.shape, inputs, height, width, (rows, columns), main.strides, main.elementwise,
+        biases, len(products) - 1, alus + (3 if layer.wide else 0), 4 if layer.wide else 1,
+    )  # fmt: skip
+
+
+@cache
+def _best(extents: Extents, config: Config, threads: int) -> tuple[float, Tile]:
+    found: tuple[float, Tile] | None = None
+    _, channels, rows, columns = extents.shape
+    inputs = [1] if extents.elementwise else _divisors(extents.inputs)
+    for c, i, j, steps in product(_divisors(channels), _divisors(rows), _divisors(columns), inputs):
+        axis = next((n for n, tiles in enumerate((channels // c, rows // i, columns // j), 1) if tiles % threads == 0), 0)
+        # One thread computes the next tile beside stores: chunks are for threads, whose tiles end together.
+        for chunks in () if not axis else _divisors(c) if threads > 1 else (1,):
+            tile = Tile(c, i, j, steps, chunks, axis, threads)
+            cost = _cycles(extents, tile, config)
+            if cost is not None and (found is None or cost < found[0]):
+                found = cost, tile
+    if found is None and threads > 1:
+        return _best(extents, config, 1)
+    if found is None:
+        raise Unsupported(f"expected a tile that fits the buffers of VTA, found none for {extents}")
+    return found
+
+
+def _divisors(extent: int) -> list[int]:
+    return [size for size in range(1, extent + 1) if extent % size == 0]
+
+
+def _cycles(e: Extents, tile: Tile, config: Config) -> float | None:
+    """Predicted cycles of a layer; None where tiles do not fit, each buffer twice."""
+    beats = {memory: config.element_bytes(memory) / config.bus_bytes for memory in (Memory.INP, Memory.WGT)}
+    accumulators = tile.channels * tile.rows * tile.columns
+    down = 1 if e.kernel[0] == 1 else e.strides[0]
+    tall, wide = (tile.rows - 1) * down + e.kernel[0], (tile.columns - 1) * e.strides[1] + e.kernel[1]
+    depth = tile.channels if e.elementwise else e.inputs // tile.steps
+    window = depth * tall * wide
+    weights = 1 if e.elementwise else tile.channels * depth * prod(e.kernel)
+    side = accumulators * e.further
+    biases = tile.channels * e.biases
+    if 2 * accumulators > config.depth(Memory.ACC) or 2 * (window + side) + 1 > config.depth(Memory.INP):
+        return None
+    if 2 * (weights + biases + e.further) > config.depth(Memory.WGT):
+        return None
+    rows = window // wide if wide < e.width else depth
+    load = window * beats[Memory.INP] + weights * beats[Memory.WGT] + rows * ROW + 2 * TRANSFER
+    gemm = accumulators * (1 if e.elementwise else depth * prod(e.kernel)) + START
+    once = biases * beats[Memory.WGT] + side * beats[Memory.INP] + TRANSFER * (2 + tile.chunks * e.further)
+    after = accumulators * (1 + e.biases + e.further + e.alus) + START * (1 + e.biases + e.further + e.alus) * tile.chunks
+    store = e.stores * accumulators * STORED + tile.chunks * e.stores * TRANSFER
+    tiles = prod(e.shape) / accumulators
+    # The stream's end is cut into chunks that balance stores and start-up cycles: see `compiler.drain`.
+    tail = 2 * sqrt(STORED * accumulators / tile.chunks * START * max(1, e.alus))
+    # Loads run ahead by two steps while compute begins and ends tiles.
+    slack = max(0, load - gemm)
+    steady = max(tile.steps * gemm + after + max(0, tile.steps - 2) * slack, tile.steps * load + once, store)
+    fill = max(0, load + once - tile.threads * accumulators * (1 + e.biases))
+    # Loop registers hold the two longest loops: the others' micro-ops are loaded before the first product.
+    loops = sorted((tile.channels, tile.rows, tile.columns, *e.kernel, 1 if e.elementwise else depth))
+    fill += prod(loops[:-2]) * tile.threads * UOP_BYTES / config.bus_bytes
+    # Threads in one chunk: the next reset waits for the store of all of the tile.
+    steady += store if tile.chunks == 1 and tile.threads > 1 else 0
+    return fill + tiles * steady + tail

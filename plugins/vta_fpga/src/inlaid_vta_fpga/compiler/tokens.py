@@ -1,0 +1,167 @@
+"""Dependence tokens over a flat stream, exactly where data asks for them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from inlaid_vta_fpga.compiler.tasks import Access, Step
+from inlaid_vta_fpga.isa.config import Config, Memory
+from inlaid_vta_fpga.isa.instructions import Alu, Finish, Flags, Gemm, Instruction, Load, Module, Store
+
+_Needs = dict[Module, int]
+"""The last instruction or step of other modules that one has to follow."""
+_NOOP = Load(Memory.UOP)
+"""Does nothing, in the compute module."""
+_APART = {Module.LOAD: Module.STORE, Module.STORE: Module.LOAD}
+"""Modules without a common queue."""
+_OUTSTANDING = 128
+"""Tokens that may wait in a queue, about: counters of 8 bits saturate at 255."""
+
+
+def ordered(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool) -> tuple[list[Instruction], list[str]]:
+    """The instructions of the steps with their flags, up to FINISH, and the source of each.
+
+    Each step waits for the steps of other modules whose elements it reads or overwrites; with `serial`, for all steps before it.
+    """
+    shared, relays = _Shared(config, -(-dram_bytes // config.element_bytes(Memory.INP))), _Relays(steps)
+    latest: _Needs = {}
+    waits: list[tuple[_Needs, int]] = []
+    for number, step in enumerate(steps):
+        module, relay = step.instruction.module, -1
+        needs = dict(latest) if serial else shared.touch(step.accesses, module, number)
+        needs.pop(module, None)
+        if module in _APART and _APART[module] in needs:
+            relay = relays.through(_APART[module], needs.pop(_APART[module]), number, needs.get(Module.COMPUTE, -1))
+        waits.append((needs, relay))
+        latest[module] = number
+    stream = _Stream()
+    issued: list[int] = []
+    passed: dict[int, int] = {}
+    for number, (step, (needs, relay)) in enumerate(zip(steps, waits, strict=True)):
+        for made in relays.before.get(number, ()):
+            apart, last = relays.awaited[made]
+            passed[made] = stream.issue(_NOOP, step.source, {apart: issued[last]})
+        found = {module: issued[last] for module, last in needs.items()}
+        if relay >= 0:
+            found[Module.COMPUTE] = max(found.get(Module.COMPUTE, -1), passed[relay])
+        issued.append(stream.issue(step.instruction, step.source, found))
+    end = steps[-1].source if steps else ""
+    stream.issue(_NOOP, end, {module: issued[latest[module]] for module in _APART if module in latest})
+    stream.issue(Finish(), end, {})
+    return [replace(item.instruction, flags=Flags(**item.flags)) for item in stream.items], [item.source for item in stream.items]
+
+
+class _Shared:
+    """Which step last wrote, and per module last read, each element of the memories and of DRAM."""
+
+    def __init__(self, config: Config, dram: int) -> None:
+        self._sizes: dict[Memory | None, int] = {memory: config.depth(memory) for memory in (Memory.INP, Memory.WGT, Memory.ACC)}
+        self._sizes[None] = dram
+        self._last: dict[tuple[Memory | None, Module, bool], np.ndarray[tuple[int], np.dtype[np.int32]]] = {}
+
+    def touch(self, accesses: Sequence[Access], module: Module, number: int) -> _Needs:
+        """The steps that a step with these accesses has to follow; the accesses are recorded as its own."""
+        found: _Needs = {}
+        for access in accesses:
+            for (memory, other, wrote), numbers in self._last.items():
+                if memory is access.memory and other is not module and (wrote or access.write):
+                    last = max(int(numbers[part].max()) for part in access.parts)
+                    if last >= 0:
+                        found[other] = max(found.get(other, -1), last)
+        for access in accesses:
+            key = access.memory, module, access.write
+            if key not in self._last:
+                self._last[key] = np.full(self._sizes[access.memory], -1, np.int32)
+            for part in access.parts:
+                self._last[key][part] = number
+        return found
+
+
+class _Relays:
+    """No-ops of the compute module through which loads wait for stores, and stores for loads.
+
+    A relay stands where compute passes by without waiting: behind the last compute step that the waiting step needs anyway, and
+    where compute was busy for as long as the awaited step takes. `before`: the relays before each step, by number. `awaited`: the
+    step that each waits for.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.before: dict[int, list[int]] = {}
+        self.awaited: list[tuple[Module, int]] = []
+        self._steps = steps
+        self._compute = [number for number, step in enumerate(steps) if step.instruction.module is Module.COMPUTE]
+        # For each awaited module: the steps awaited, and place and number of the relays, all ascending.
+        self._made: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in _APART}
+
+    def through(self, apart: Module, last: int, number: int, least: int) -> int:
+        """The relay through which step `number`, which waits for compute step `least` anyway, waits for step `last`."""
+        awaited, made = self._made[apart]
+        at = bisect_left(awaited, last)
+        if at == len(awaited):
+            place = max(self._place(last, number, least), made[-1][0] if made else 0)
+            made.append((place, len(self.awaited)))
+            self.before.setdefault(place, []).append(len(self.awaited))
+            self.awaited.append((apart, last))
+            awaited.append(last)
+        return made[at][1]
+
+    def _place(self, last: int, number: int, least: int) -> int:
+        """The step before which a relay goes."""
+        left = _duration(self._steps[last].instruction)
+        at = bisect_left(self._compute, last)
+        while at < len(self._compute) and self._compute[at] < number and (left > 0 or self._compute[at] <= least):
+            left -= _duration(self._steps[self._compute[at]].instruction)
+            at += 1
+        return min([number, *self._compute[at : at + 1]])
+
+
+def _duration(instruction: Instruction) -> int:
+    """About how many cycles an instruction takes."""
+    if isinstance(instruction, (Gemm, Alu)):
+        return (instruction.uop_end - instruction.uop_begin) * instruction.iter_out * instruction.iter_in
+    return 3 * instruction.sram_size if isinstance(instruction, (Load, Store)) else 0
+
+
+@dataclass(slots=True, eq=False)
+class _Issued:
+    """An instruction of the stream, and its flags so far."""
+
+    instruction: Instruction
+    source: str
+    flags: dict[str, bool] = field(default_factory=dict)
+
+
+class _Stream:
+    """Instructions in order, with the tokens that they wait for.
+
+    A token of a queue pairs an instruction that pushes with one that pops. Both numbers grow from pair to pair, so that the k-th
+    pop meets the k-th push, and no instruction pushes or pops twice. An instruction waits for the last one that it needs of a
+    neighbour, unless its module has waited for that one or a later one before.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[_Issued] = []
+        # For each pair of modules (waiting, awaited): the numbers of awaited and of waiting instructions, both ascending.
+        self._pairs: dict[tuple[Module, Module], tuple[list[int], list[int]]] = {
+            (a, b): ([], []) for a in Module for b in Module if abs(a - b) == 1
+        }
+
+    def issue(self, instruction: Instruction, source: str, needs: _Needs) -> int:
+        """Issue an instruction after those that it needs of neighbours. Returns its number."""
+        module, number = instruction.module, len(self.items)
+        self.items.append(_Issued(instruction, source))
+        for (waiting, awaited), (pushed, popped) in self._pairs.items():
+            if waiting is not module:
+                continue
+            taken = self._pairs[awaited, module][1]
+            last = max(needs.get(awaited, -1), taken[-_OUTSTANDING] if len(taken) >= _OUTSTANDING else -1)
+            if last > (pushed[-1] if pushed else -1):
+                pushed.append(last)
+                popped.append(number)
+                pop, push = ("pop_next", "push_prev") if awaited > module else ("pop_prev", "push_next")
+                self.items[number].flags[pop] = self.items[last].flags[push] = True
+        return number

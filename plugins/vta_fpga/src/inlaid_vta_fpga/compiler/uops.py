@@ -1,0 +1,68 @@
+"""Micro-op kernels: one copy of each in DRAM, loaded where it is not resident."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inlaid_vta_fpga.compiler.micro import resident_uops
+from inlaid_vta_fpga.compiler.tasks import Step
+from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
+from inlaid_vta_fpga.isa.instructions import Alu, Gemm, Load, Uops
+
+
+@dataclass(eq=False)
+class _Page:
+    """Kernels that are loaded together: `start` in DRAM and `base` in SRAM, in micro-ops; no base where they are not resident."""
+
+    start: int
+    size: int = 0
+    base: int = -1
+
+
+def resident(steps: Sequence[Step], address: int, config: Config) -> tuple[list[Step], Uops]:
+    """The steps with LOAD UOP where a kernel is not resident, and the micro-ops that lie at a byte address in DRAM.
+
+    Equal kernels share their micro-ops. Kernels of one source that are met for the first time make up a page, which one LOAD
+    brings; pages take turns in the memory as in a ring.
+    """
+    room = resident_uops(config)
+    where, words = _pages(steps, max(1, room // 2))
+    found: list[Step] = []
+    live: list[_Page] = []
+    end = 0
+    for step in steps:
+        if isinstance(step.instruction, (Gemm, Alu)) and step.kernel is not None:
+            page, offset = where[step.kernel.tobytes()]
+            if page.base < 0:
+                start = 0 if end + page.size > room else end
+                end = start + page.size
+                for other in live:
+                    if other.base < end and start < other.base + other.size:
+                        other.base = -1
+                page.base = start
+                live = [*(other for other in live if other.base >= 0), page]
+                load = Load(Memory.UOP, start, address // UOP_BYTES + page.start, 1, page.size, page.size)
+                found.append(Step(load, step.source))
+            begin = page.base + offset
+            step.instruction = replace(step.instruction, uop_begin=begin, uop_end=begin + len(step.kernel))
+        found.append(step)
+    return found, words
+
+
+def _pages(steps: Sequence[Step], most: int) -> tuple[dict[bytes, tuple[_Page, int]], Uops]:
+    """The page and the place in it of each kernel, and the micro-ops in order."""
+    where: dict[bytes, tuple[_Page, int]] = {}
+    words: list[Uops] = []
+    page, source = _Page(0), None
+    for step in steps:
+        if step.kernel is None or step.kernel.tobytes() in where:
+            continue
+        if source != step.source or page.size + len(step.kernel) > most:
+            page, source = _Page(page.start + page.size), step.source
+        where[step.kernel.tobytes()] = page, page.size
+        page.size += len(step.kernel)
+        words.append(step.kernel)
+    return where, np.concatenate(words) if words else np.zeros(0, np.uint32)

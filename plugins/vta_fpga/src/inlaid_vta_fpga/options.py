@@ -1,0 +1,58 @@
+"""Target options and artifact format, shared by compiler and runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlaid.errors import TargetError
+from inlaid_vta_fpga.isa.config import Config
+
+FORMAT, FORMAT_VERSION = "vta-stream", 1
+"""Artifact format: a map of DRAM, an instruction stream and its micro-ops (`stream.Program`)."""
+
+FUNCTIONAL, TIMING, RTL, PYNQ = SIMULATORS = ("functional", "timing", "rtl", "pynq")
+CLOCK_HZ = 100e6
+"""Clock of the Pynq bitstream; VTA's other boards run at 100 to 333 MHz."""
+
+
+@dataclass(frozen=True)
+class VtaOptions:
+    """simulator: what runs a stream: `functional`, which has no clock; `timing`, which counts cycles; `rtl`, the Verilated core; or
+    `pynq`, a board. log_batch, log_block: log2 of the rows and of the channels of a block. log_uop_buff, log_inp_buff,
+    log_wgt_buff, log_acc_buff: log2 of the bytes of the buffers. threads: virtual threads, 1 or 2. slots: places in SRAM that the
+    tiles of a buffer take turns in, 1 or 2; with one thread and one place loads do not run ahead. serial: forbid that modules run
+    at the same time. These are for measurements. Raises `TargetError` for any other value and for an illegal configuration.
+    """
+
+    simulator: str = FUNCTIONAL
+    log_batch: int = 0
+    log_block: int = 4
+    log_uop_buff: int = 15
+    log_inp_buff: int = 15
+    log_wgt_buff: int = 18
+    log_acc_buff: int = 17
+    threads: int = 1
+    slots: int = 2
+    serial: bool = False
+
+    def __post_init__(self) -> None:
+        if self.simulator not in SIMULATORS:
+            raise TargetError(f"option simulator of target vta_fpga must be one of {', '.join(SIMULATORS)}, got {self.simulator!r}")
+        for name in ("threads", "slots"):
+            if getattr(self, name) not in (1, 2):
+                raise TargetError(f"option {name} of target vta_fpga must be 1 or 2, got {getattr(self, name)}")
+        if self.log_batch != 0:
+            raise TargetError(f"option log_batch of target vta_fpga must be 0 (blocks of one row), got {self.log_batch}")
+        self.config  # noqa: B018 (raises for an illegal configuration)
+
+    @property
+    def config(self) -> Config:
+        """The core's configuration."""
+        return Config(
+            log_batch=self.log_batch,
+            log_block=self.log_block,
+            log_uop_buff=self.log_uop_buff,
+            log_inp_buff=self.log_inp_buff,
+            log_wgt_buff=self.log_wgt_buff,
+            log_acc_buff=self.log_acc_buff,
+        )

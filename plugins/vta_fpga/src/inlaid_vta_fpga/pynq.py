@@ -1,0 +1,82 @@
+"""A Pynq board behind the device interface. It has not been run on a board.
+
+Register map: apache/tvm-vta, `src/pynq/pynq_driver.cc` and `hardware/xilinx` (2022-01). The bitstream must be loaded; memory comes
+from the contiguous allocator of the board's image (`pynq.allocate`), whose buffers the accelerator reads through the coherent port.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from dataclasses import replace
+
+from inlaid.errors import TargetError
+from inlaid.plugins import DeviceStatus
+from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, Config, Memory
+from inlaid_vta_fpga.isa.encoding import Encoding
+from inlaid_vta_fpga.isa.instructions import Instruction, Load, Store
+from inlaid_vta_fpga.simulators.commands import Commands
+from inlaid_vta_fpga.simulators.device import Dram, Report, fault, stream_bytes
+
+FETCH, LOAD, COMPUTE, STORE = 0x43C00000, 0x43C01000, 0x43C02000, 0x43C03000
+"""Bases of the modules' registers."""
+COUNT, ADDRESS, DONE = 0x10, 0x18, 0x18
+"""Offsets: instructions and their address in fetch, the done flag in compute."""
+START, RESTART = 0x1, 0x81
+WAIT_SECONDS = 10.0
+
+
+def status() -> DeviceStatus:
+    """Whether the board's Python package is here."""
+    if importlib.util.find_spec("pynq") is None:
+        return DeviceStatus(False, "no Pynq board: this needs the package pynq of the board's image, and VTA's bitstream loaded")
+    return DeviceStatus(True, "a Pynq board, with which this has not been tested")
+
+
+class Pynq:
+    """Runs streams on the board; implements `Device`. Raises `TargetError` where this machine is none, or for a configuration that
+    the released bitstream does not have."""
+
+    def __init__(self, config: Config) -> None:
+        found = status()
+        if not found.available:
+            raise TargetError(found.detail)
+        if config != Config():
+            raise TargetError("expected the default configuration, which the bitstream has, found another")
+        self._encoding = Encoding(config)
+
+    def run(self, dram: Dram, instructions: int, count: int) -> Report:
+        """Copy DRAM to contiguous memory of the board, run the stream there, copy it back. Raises `KernelFault` after a timeout."""
+        pynq = importlib.import_module("pynq")
+        memory = pynq.allocate((len(dram),), "u1")
+        try:
+            stream = self._encoding.decode_program(stream_bytes(dram, instructions, count))
+            moved = self._encoding.encode_program(self._moved(each, memory.physical_address) for each in stream)
+            memory[:] = dram
+            memory[instructions : instructions + count * INSTRUCTION_BYTES] = bytearray(moved)
+            memory.flush()
+            fetch, load, compute, store = (pynq.MMIO(base, 0x1000) for base in (FETCH, LOAD, COMPUTE, STORE))
+            fetch.write(COUNT, count)
+            fetch.write(ADDRESS, memory.physical_address + instructions)
+            for module in (load, compute, store):
+                module.write(0, RESTART)
+            fetch.write(0, START)
+            deadline = time.monotonic() + WAIT_SECONDS
+            while not compute.read(DONE) & 1:
+                if time.monotonic() > deadline:
+                    raise fault(
+                        None, f"expected FINISH within {WAIT_SECONDS} s, found the core still running", "load its bitstream"
+                    )
+            memory.invalidate()
+            dram[:] = memory
+        finally:
+            memory.freebuffer()
+        return Commands.of(stream).report(self._encoding.config)
+
+    def _moved(self, instruction: Instruction, base: int) -> Instruction:
+        """The instruction with its DRAM address relative to a physical address."""
+        if not isinstance(instruction, (Load, Store)) or not instruction.x_size:
+            return instruction
+        memory = instruction.memory if isinstance(instruction, Load) else Memory.OUT
+        return replace(instruction, dram_base=instruction.dram_base + base // self._encoding.config.element_bytes(memory))

@@ -1,0 +1,141 @@
+"""The run side: regions in the DRAM of a simulator or a board."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from inlaid.errors import TargetError, Unsupported
+from inlaid.plugins import Artifact, DeviceStatus, KernelTime, Loaded, TensorSpec
+from inlaid.runtime.host import HostRuntime
+from inlaid_vta_fpga.image import Image
+from inlaid_vta_fpga.isa.config import Config
+from inlaid_vta_fpga.options import CLOCK_HZ, FORMAT, FORMAT_VERSION, PYNQ, RTL, TIMING, VtaOptions
+from inlaid_vta_fpga.simulators.device import Device, Report
+
+Array = np.ndarray[Any, Any]
+
+
+def device_of(options: VtaOptions, config: Config) -> Device:
+    """The device that the options name, for a configuration. Raises `TargetError` where it is not here."""
+    if options.simulator == TIMING:
+        from inlaid_vta_fpga.simulators.timed import Timed
+
+        return Timed(config)
+    if options.simulator == RTL:
+        from inlaid_vta_fpga.simulators.rtl.device import RtlDevice
+
+        return RtlDevice(config)
+    if options.simulator == PYNQ:
+        from inlaid_vta_fpga.pynq import Pynq
+
+        return Pynq(config)
+    from inlaid_vta_fpga.simulators.functional import Functional
+
+    return Functional(config)
+
+
+def probe(options: VtaOptions) -> DeviceStatus:
+    """Whether the device that the options name is here."""
+    if options.simulator == RTL:
+        from inlaid_vta_fpga.simulators.rtl.build import find_tools
+
+        try:
+            find_tools()
+        except TargetError as error:
+            return DeviceStatus(False, str(error))
+    if options.simulator == PYNQ:
+        from inlaid_vta_fpga.pynq import status
+
+        return status()
+    return DeviceStatus(True, f"{options.simulator} simulator")
+
+
+class VtaRuntime(HostRuntime):
+    """Loads streams into the DRAM of the device that the options name."""
+
+    def __init__(self, options: VtaOptions) -> None:
+        super().__init__(FORMAT, FORMAT_VERSION)
+        self._options = options
+
+    def load(self, artifact: Artifact, constants: Mapping[str, Array]) -> Loaded:
+        """A region ready to run. Raises `Unsupported` for code that is none, `TargetError` where the device is not here."""
+        image = Image.from_bytes(artifact.code)
+        kernel = VtaKernel(artifact, image, list(constants.values()), device_of(self._options, image.header.config))
+        return Loaded(kernel, profile=kernel.profile)
+
+
+class VtaKernel:
+    """A region over buffers of its caller's, copied to and from a DRAM of its own for each call. `report`: counters of the last
+    run."""
+
+    report: Report | None = None
+
+    def __init__(self, artifact: Artifact, image: Image, constants: Sequence[Array], device: Device) -> None:
+        header, signature = image.header, artifact.signature
+        sides = ((header.inputs, signature.inputs), (header.outputs, signature.outputs), (header.constants, constants))
+        if any(len(places) != len(tensors) for places, tensors in sides):
+            raise Unsupported("the code has other inputs, outputs or constants than its signature")
+        self._image, self._device = image, device
+        self._lock = threading.Lock()
+        self._free: list[Array] = []
+        self._constants: dict[int, Array] = {}
+        try:
+            for address, tensor in zip(header.inputs, signature.inputs, strict=True):
+                if address:
+                    image.check_place(address, _elements(tensor))
+            for addresses, tensor in zip(header.outputs, signature.outputs, strict=True):
+                if tensor.dtype is None or len(addresses) != tensor.dtype.bytes:
+                    raise ValueError(f"expected an address for each byte of {tensor.dtype}, found {len(addresses)}")
+                for address in addresses:
+                    image.check_place(address, _elements(tensor))
+            for address, array in zip(header.constants, constants, strict=True):
+                if address:
+                    image.check_place(address, array.nbytes)
+                    self._constants[address] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        except ValueError as error:
+            raise Unsupported(f"this is no {FORMAT} code: {error}") from error
+
+    def invoke(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: Array) -> None:
+        """Run the region (see `inlaid.plugins.Kernel`). Raises `KernelFault` for an illegal stream."""
+        self._run(inputs, outputs)
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: Array) -> Sequence[KernelTime]:
+        """Run the region; the time is that of the device's clock where it has one, else that of the simulator."""
+        begin = time.perf_counter()
+        cycles = self._run(inputs, outputs).cycles
+        return [KernelTime(0, 0.0, time.perf_counter() - begin if cycles is None else cycles / CLOCK_HZ)]
+
+    def _run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Report:
+        header = self._image.header
+        with self._lock:
+            dram = self._free.pop() if self._free else None
+        if dram is None:
+            dram = self._image.dram(self._constants)
+        for address, array in zip(header.inputs, inputs, strict=True):
+            if address:
+                dram[address : address + array.size] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        with self._lock:
+            report = self.report = self._device.run(dram, header.stream, header.count)
+        for addresses, array in zip(header.outputs, outputs, strict=True):
+            _read(dram, addresses, array)
+        with self._lock:
+            self._free.append(dram)
+        return report
+
+
+def _elements(tensor: TensorSpec) -> int:
+    return prod(dim for dim in tensor.shape if isinstance(dim, int))
+
+
+def _read(dram: Array, addresses: tuple[int, ...], array: Array) -> None:
+    """Copy a result out of DRAM; byte planes become the bytes of its elements."""
+    found = np.empty((array.size, len(addresses)), np.uint8)
+    for plane, address in enumerate(addresses):
+        found[:, plane] = dram[address : address + array.size]
+    array[...] = found.view(array.dtype).reshape(array.shape)
