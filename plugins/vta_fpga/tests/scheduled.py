@@ -13,33 +13,24 @@ import numpy.typing as npt
 from inlaid import arith
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
-from inlaid.tensor.parse import parse
-from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.transform.vthread import lower_vthreads
+from inlaid_vta_fpga.compiler.intrinsics import intrinsics
+from inlaid_vta_fpga.compiler.schedule import accumulate_in_place
 from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region
 from inlaid_vta_fpga.isa.config import PAGE_BYTES, Config
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.simulators.functional import Functional
 
 Array = npt.NDArray[np.generic]
-LANES = 16
-GEMM = TensorIntrin(
-    "vta.gemm",
-    parse("""
-program gemm(a: int8[16], w: int8[16, 16]) -> (c: int32[16]):
-  for o in 16:
-    for k in 16:
-      c[o] = (c[o] + (cast(int32, a[k]) * cast(int32, w[o, k])))
-"""),
-)
+GEMM = intrinsics(16)[0]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution: blocks of input and output channels, side of the image, of the kernel, stride and padding."""
+    """A convolution: blocks of input and output channels, side of the image, of the kernel, stride, padding; lanes of a block."""
 
     ci: int = 2
     co: int = 2
@@ -47,6 +38,7 @@ class Shape:
     kernel: int = 3
     stride: int = 1
     pad: int = 1
+    lanes: int = 16
 
     @property
     def out(self) -> int:
@@ -66,9 +58,9 @@ class Tiling:
 
 def convolution(shape: Shape) -> ir.LoopProgram:
     """acc >> 5 between 0 and 127, as int8."""
-    ci, co, side, kernel, stride, pad, out = *vars(shape).values(), shape.out
-    x = te.placeholder((ci, side, side, LANES), "int8", "x")
-    w = te.placeholder((co, ci, kernel, kernel, LANES, LANES), "int8", "w")
+    ci, co, side, kernel, stride, pad, lanes, out = *vars(shape).values(), shape.out
+    x = te.placeholder((ci, side, side, lanes), "int8", "x")
+    w = te.placeholder((co, ci, kernel, kernel, lanes, lanes), "int8", "w")
     wide = side + 2 * pad
     padded = x
     if pad:
@@ -77,21 +69,21 @@ def convolution(shape: Shape) -> ir.LoopProgram:
             inside = (i >= pad) & (i < side + pad) & (j >= pad) & (j < side + pad)
             return te.select(inside, x[c, i - pad, j - pad, lane], te.const(0, "int8"))
 
-        padded = te.compute((ci, wide, wide, LANES), element, "padded")
-    axes = rc, ky, kx, k = tuple(te.reduce_axis(n, name) for n, name in ((ci, "ci"), (kernel, "ky"), (kernel, "kx"), (LANES, "k")))
+        padded = te.compute((ci, wide, wide, lanes), element, "padded")
+    axes = rc, ky, kx, k = tuple(te.reduce_axis(n, name) for n, name in ((ci, "ci"), (kernel, "ky"), (kernel, "kx"), (lanes, "k")))
 
     def product(c: arith.Var, i: arith.Var, j: arith.Var, o: arith.Var) -> ir.Expr:
         read = padded[rc, i * stride + ky, j * stride + kx, k]
         return te.sum_(read.astype("int32") * w[c, rc, ky, kx, o, k].astype("int32"), axes)
 
-    conv = te.compute((co, out, out, LANES), product, "conv")
-    clip = te.compute((co, out, out, LANES), lambda *at: te.minimum(te.maximum(conv[at] >> 5, 0), 127), "clip")
-    return lower([te.compute((co, out, out, LANES), lambda *at: clip[at].astype("int8"), "y")], [x, w], "convolution")
+    conv = te.compute((co, out, out, lanes), product, "conv")
+    clip = te.compute((co, out, out, lanes), lambda *at: te.minimum(te.maximum(conv[at] >> 5, 0), 127), "clip")
+    return lower([te.compute((co, out, out, lanes), lambda *at: clip[at].astype("int8"), "y")], [x, w], "convolution")
 
 
 def scheduled(shape: Shape, tiling: Tiling) -> ir.LoopProgram:
     """Output tiles, in each a loop over tiles of input blocks: loads, then one product."""
-    s = Schedule(convolution(shape), (GEMM,))
+    s = Schedule(convolution(shape), intrinsics(shape.lanes))
     for buffer in ("clip", "conv"):
         s.set_scope(buffer, "vta.acc")
     co, i, j, lane = s.loops("y")
@@ -119,7 +111,8 @@ def scheduled(shape: Shape, tiling: Tiling) -> ir.LoopProgram:
     s.tensorize(o, "vta.gemm")
     if thread is not None:
         s.vthread(thread, ci)
-    return lower_vthreads(compact_buffers(simplify_program(flatten_blocks(s.program))))
+    program = accumulate_in_place(s.program, ("conv", "clip"))
+    return lower_vthreads(compact_buffers(simplify_program(flatten_blocks(program))))
 
 
 class Region:

@@ -43,7 +43,9 @@ def test_addresses_are_checked(changes: dict[str, int]) -> None:
         Image.from_bytes(damaged.to_bytes())
 
 
-@pytest.mark.parametrize("options", [{"simulator": "none"}, {"threads": 3}, {"log_batch": 1}, {"log_inp_buff": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"simulator": "none"}, {"threads": 3}, {"slots": 0}, {"log_batch": 1}, {"log_inp_buff": 2}], ids=str
+)
 def test_options_are_checked(options: dict[str, object]) -> None:
     with pytest.raises(TargetError, match=r"expected|must be"):
         VtaOptions(**options)  # type: ignore[arg-type]

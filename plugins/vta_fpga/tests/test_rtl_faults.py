@@ -18,7 +18,7 @@ from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, Instruction, Load, Store, Uop
 from inlaid_vta_fpga.simulators.rtl import build
-from inlaid_vta_fpga.simulators.rtl.device import Rtl
+from inlaid_vta_fpga.simulators.rtl.device import RtlDevice
 
 from .image import Image
 from .made_streams import hostile
@@ -185,4 +185,4 @@ def test_the_library_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_configuration_is_refused() -> None:
     """The core is written for the default."""
     with pytest.raises(TargetError, match="default configuration"):
-        Rtl(Config(log_wgt_buff=17))
+        RtlDevice(Config(log_wgt_buff=17))

@@ -19,8 +19,9 @@ CLOCK_HZ = 100e6
 class VtaOptions:
     """simulator: what runs a stream: `functional`, which has no clock; `timing`, which counts cycles; `rtl`, the Verilated core; or
     `pynq`, a board. log_batch, log_block: log2 of the rows and of the channels of a block. log_uop_buff, log_inp_buff,
-    log_wgt_buff, log_acc_buff: log2 of the bytes of the buffers. threads: virtual threads, 1 or 2. serial: forbid that modules run
-    at the same time, the baseline of measurements. Raises `TargetError` for any other value and for an illegal configuration.
+    log_wgt_buff, log_acc_buff: log2 of the bytes of the buffers. threads: virtual threads, 1 or 2. slots: places in SRAM that the
+    tiles of a buffer take turns in, 1 or 2; with one thread and one place loads do not run ahead. serial: forbid that modules run
+    at the same time. These are for measurements. Raises `TargetError` for any other value and for an illegal configuration.
     """
 
     simulator: str = FUNCTIONAL
@@ -30,14 +31,16 @@ class VtaOptions:
     log_inp_buff: int = 15
     log_wgt_buff: int = 18
     log_acc_buff: int = 17
-    threads: int = 2
+    threads: int = 1
+    slots: int = 2
     serial: bool = False
 
     def __post_init__(self) -> None:
         if self.simulator not in SIMULATORS:
             raise TargetError(f"option simulator of target vta_fpga must be one of {', '.join(SIMULATORS)}, got {self.simulator!r}")
-        if self.threads not in (1, 2):
-            raise TargetError(f"option threads of target vta_fpga must be 1 or 2, got {self.threads}")
+        for name in ("threads", "slots"):
+            if getattr(self, name) not in (1, 2):
+                raise TargetError(f"option {name} of target vta_fpga must be 1 or 2, got {getattr(self, name)}")
         if self.log_batch != 0:
             raise TargetError(f"option log_batch of target vta_fpga must be 0 (blocks of one row), got {self.log_batch}")
         self.config  # noqa: B018 (raises for an illegal configuration)

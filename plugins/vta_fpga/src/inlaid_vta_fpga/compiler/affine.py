@@ -11,12 +11,14 @@ from inlaid.tensor import ir
 
 Env = Mapping[arith.Expr, int]
 """Values of the loops around a nest."""
+Loops = tuple[tuple[arith.Var, int], ...]
+"""The loops of a nest, outermost first, with their extents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """constant + sum of coefficient * term of `outer` + sum of `inner` * loop of the nest. The terms of `outer` are loops around
-    the nest, or expressions of them."""
+    """constant + sum of factor * term of `outer` + sum of `inner` * loop of the nest. The terms of `outer` are loops around the
+    nest, or expressions of them."""
 
     constant: int
     outer: tuple[tuple[arith.Expr, int], ...]
@@ -30,31 +32,29 @@ class Affine:
             found += factor * (arith.evaluate(term, env) if value is None else value)
         return found
 
+    def over(self, lanes: int, kept: Sequence[int], what: str) -> Affine:
+        """The number of an element of `lanes` scalars, over some loops of the nest, from that of a scalar."""
+        inner = [self.inner[number] for number in kept]
+        if any(factor % lanes for factor in (self.constant, *(factor for _, factor in self.outer), *inner)):
+            raise ScheduleError(f"{what}: expected steps of {lanes} scalars, found {self}", remedy="keep blocks of channels whole")
+        outer = tuple((term, factor // lanes) for term, factor in self.outer)
+        return Affine(self.constant // lanes, outer, tuple(factor // lanes for factor in inner))
 
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """A loop of a nest. Its extent is constant."""
 
-    var: arith.Var
-    extent: int
-
-
-def affine(expr: arith.Expr, loops: Sequence[Loop], what: str) -> Affine:
+def affine(expr: arith.Expr, loops: Loops, what: str) -> Affine:
     """The affine form of an integer expression. Raises `ScheduleError`, which says `what` it is, where it is not affine."""
     form = arith.linear(expr)
-    inner = tuple(form.terms.get(loop.var, 0) for loop in loops)
-    variables = {loop.var for loop in loops}
+    variables = {var for var, _ in loops}
     outer = tuple((term, factor) for term, factor in form.terms.items() if term not in variables)
-    for term, _ in outer:
-        if not variables.isdisjoint(arith.free_vars(term)) or arith.reads_data(term):
-            raise ScheduleError(
-                f"{what}: expected an index affine in the loops, found {expr!r}", remedy="split loops instead of fusing them"
-            )
-    return Affine(form.constant, outer, inner)
+    if any(not variables.isdisjoint(arith.free_vars(term)) or arith.reads_data(term) for term, _ in outer):
+        raise ScheduleError(
+            f"{what}: expected an index affine in loops, found {expr!r}", remedy="split loops instead of fusing them"
+        )
+    return Affine(form.constant, outer, tuple(form.terms.get(var, 0) for var, _ in loops))
 
 
-def element(buffer: ir.Buffer, indices: Sequence[arith.Expr], loops: Sequence[Loop], what: str) -> Affine:
-    """The row-major number of an element of a buffer."""
+def scalar(buffer: ir.Buffer, indices: Sequence[arith.Expr], loops: Loops, what: str) -> Affine:
+    """The row-major number of a scalar of a buffer."""
     flat: arith.Expr = arith.ZERO
     for index, dim in zip(indices, buffer.shape, strict=True):
         flat = flat * dim + index
@@ -75,15 +75,13 @@ class Guard:
             return start >= 0
         factor = self.value.inner[self.loop]
         low, high = ranges[self.loop]
-        if factor > 0:
-            low = max(low, -(start // factor))
-        else:
-            high = min(high, start // -factor + 1)
-        ranges[self.loop] = low, high
+        ranges[self.loop] = low, high = (
+            (max(low, -(start // factor)), high) if factor > 0 else (low, min(high, start // -factor + 1))
+        )
         return low < high
 
 
-def guards(condition: arith.Expr, loops: Sequence[Loop], what: str) -> Iterator[Guard]:
+def guards(condition: arith.Expr, loops: Loops, what: str) -> Iterator[Guard]:
     """The guards that a conjunction of comparisons consists of. Raises `ScheduleError` for any other condition."""
     if isinstance(condition, arith.And):
         for part in condition.operands:
@@ -91,18 +89,16 @@ def guards(condition: arith.Expr, loops: Sequence[Loop], what: str) -> Iterator[
         return
     if condition == arith.ONE:
         return
-    sides: tuple[arith.Expr, ...] = ()
-    if isinstance(condition, arith.Compare):
+    if isinstance(condition, arith.Compare) and condition.op != "!=":
         a, b = condition.operands
-        sides = {"<": (b - a - 1,), "<=": (b - a,), "==": (b - a, a - b)}.get(condition.op, ())
-    for side in sides:
-        value = affine(side, loops, what)
-        varied = [number for number, factor in enumerate(value.inner) if factor]
-        if len(varied) > 1:
-            sides = ()
-            break
-        yield Guard(value, varied[0] if varied else -1)
-    if not sides:
-        raise ScheduleError(
-            f"{what}: expected comparisons with one loop each, found {condition!r}", remedy="guard whole rows and columns"
-        )
+        for side in {"<": (b - a - 1,), "<=": (b - a,), "==": (b - a, a - b)}[condition.op]:
+            value = affine(side, loops, what)
+            varied = [number for number, factor in enumerate(value.inner) if factor]
+            if len(varied) > 1:
+                break
+            yield Guard(value, varied[0] if varied else -1)
+        else:
+            return
+    raise ScheduleError(
+        f"{what}: expected comparisons with one loop each, found {condition!r}", remedy="guard whole rows and columns"
+    )

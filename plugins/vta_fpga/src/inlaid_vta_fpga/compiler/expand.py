@@ -13,14 +13,15 @@ from math import prod
 from inlaid import arith
 from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
-from inlaid_vta_fpga.compiler.affine import Affine, Loop, element, guards
-from inlaid_vta_fpga.compiler.aliases import aliases
-from inlaid_vta_fpga.compiler.alu import Elementwise, chain_of
-from inlaid_vta_fpga.compiler.dma import Transfer, copied, without_lanes
-from inlaid_vta_fpga.compiler.gemm import OPERANDS, Nest, Product
+from inlaid_vta_fpga.compiler.affine import Affine, Loops, guards, scalar
+from inlaid_vta_fpga.compiler.alu import chain_of
+from inlaid_vta_fpga.compiler.dma import Transfer
+from inlaid_vta_fpga.compiler.micro import OPERANDS, Operation
 from inlaid_vta_fpga.compiler.tasks import SCOPES, Plan, Task, Tile
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.instructions import AluOp
+
+_Element = tuple[ir.Buffer, Sequence[arith.Expr]]
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,14 @@ def expand(layer: Scheduled, config: Config) -> list[Task]:
     return walk.tasks
 
 
-class _Bound:
-    """A plan whose numbers come from the loops around. `buffers` are those of its tiles."""
-
-    def __init__(self, plan: Plan, bind: Nest | Transfer, buffers: Sequence[ir.Buffer]) -> None:
-        self.plan, self.bind, self.buffers = plan, bind, tuple(buffers)
-
-
 class _Walk:
     def __init__(self, layer: Scheduled, config: Config) -> None:
         self.tasks: list[Task] = []
-        self._layer = layer
-        self._config = config
+        self._source, self._config = layer.source, config
         self._address = dict(zip(layer.program.params, layer.addresses, strict=True))
-        self._aliases = aliases(layer.program)
         self._env: dict[arith.Expr, int] = {}
         self._tiles: dict[ir.Buffer, Tile] = {}
-        self._plans: dict[ir.Stmt, list[_Bound] | None] = {}
+        self._plans: dict[ir.Stmt, list[Plan] | None] = {}
 
     def stmt(self, stmt: ir.Stmt) -> None:
         """Expand a statement under the current values of loops."""
@@ -65,8 +57,10 @@ class _Walk:
             self._plans[stmt] = None if nest is None else list(self._match(*nest))
         plans = self._plans[stmt]
         if plans is not None:
-            for bound in plans:
-                self._task(bound)
+            for plan in plans:
+                numbers = plan.bind(self._env)
+                if numbers is not None:
+                    self.tasks.append(Task(plan, numbers, tuple(map(self._tiles.__getitem__, plan.buffers)), self._source))
             return
         match stmt:
             case ir.Seq(stmts=stmts):
@@ -77,169 +71,120 @@ class _Walk:
                     self._env[var] = value
                     self.stmt(body)
             case ir.If(condition=ir.Index(index=condition), then=then, otherwise=otherwise):
-                if arith.evaluate(condition, self._env):
-                    self.stmt(then)
-                elif otherwise is not None:
-                    self.stmt(otherwise)
+                self.stmt(then if arith.evaluate(condition, self._env) else otherwise or ir.Seq(()))
             case ir.Alloc(buffer=buffer, body=body):
-                whole = self._aliases.get(buffer, buffer)
-                fresh = whole not in self._tiles
-                if fresh:
-                    self._tiles[whole] = self._tile(buffer)
-                self._tiles[buffer] = self._tiles[whole]
+                if buffer.scope not in SCOPES:
+                    raise self._error(f"one of scopes {', '.join(SCOPES)}", f"buffer {buffer} in {buffer.scope!r}")
+                memory = SCOPES[buffer.scope]
+                scalars = prod(arith.evaluate(dim, self._env) for dim in buffer.shape)
+                self._tiles[buffer] = Tile(buffer, memory, -(-scalars // self._lanes(memory)))
                 self.stmt(body)
-                for name in {buffer, whole} if fresh else {buffer} - {whole}:
-                    del self._tiles[name]
             case _:
-                raise self._error(f"a {type(stmt).__name__} statement", "loops, allocations, branches, stores and intrinsics")
+                raise self._error("loops, allocations, branches, stores and intrinsics", type(stmt).__name__)
 
-    def _task(self, bound: _Bound) -> None:
-        numbers = bound.bind.bind(self._env)
-        if numbers is None:
-            return
-        tiles = tuple(self._tiles[buffer] for buffer in bound.buffers)
-        for tile in tiles:
-            tile.first = len(self.tasks) if tile.first < 0 else tile.first
-            tile.last = len(self.tasks)
-        self.tasks.append(Task(bound.plan, numbers, tiles, self._layer.source))
-
-    def _tile(self, buffer: ir.Buffer) -> Tile:
-        if buffer.scope not in SCOPES:
-            raise self._error(f"buffer {buffer} in scope {buffer.scope!r}", f"one of {', '.join(SCOPES)}")
-        memory = SCOPES[buffer.scope]
-        scalars = prod(arith.evaluate(dim, self._env) for dim in buffer.shape)
-        return Tile(buffer, memory, -(-scalars // prod(self._config.shape(memory))))
-
-    # --- statements -------------------------------------------------------------------------------------------------------
-
-    def _match(self, loops: tuple[Loop, ...], conditions: tuple[arith.Expr, ...], stmt: ir.Stmt) -> Iterator[_Bound]:
+    def _match(self, loops: Loops, conditions: tuple[arith.Expr, ...], stmt: ir.Store | ir.Intrinsic) -> Iterator[Plan]:
+        """The plans of a statement."""
         if isinstance(stmt, ir.Intrinsic):
             yield self._product(loops, conditions, stmt)
             return
-        assert isinstance(stmt, ir.Store)
-        what = f"{self._layer.source}: store to {stmt.buffer}"
-        found = copied(stmt.value)
-        if stmt.buffer.scope == "":
-            if found is None or found[1] is not None or found[0].buffer.scope != "vta.acc":
-                raise self._error(f"the value stored to {stmt.buffer} in DRAM", "an accumulator, converted to int8")
-            yield self._transfer(
-                Memory.OUT, loops, (found[0].buffer, found[0].indices), (stmt.buffer, stmt.indices), conditions, what
-            )
-        elif found is not None and found[0].buffer.scope == "":
-            load, condition = found
-            if condition is not None:
-                if not isinstance(condition, ir.Index):
-                    raise self._error(f"a condition on data of {load.buffer}", "a condition on loops")
-                conditions = (*conditions, condition.index)
-            target = stmt.buffer, stmt.indices
-            yield self._transfer(SCOPES[stmt.buffer.scope], loops, target, (load.buffer, load.indices), conditions, what)
-        elif stmt.buffer.scope == "vta.acc":
-            if conditions:
-                raise self._error(f"a condition on the store to {stmt.buffer}", "whole tiles in the ALU")
-            yield from self._alu(loops, stmt, what)
-        else:
-            raise self._error(f"the value stored to {stmt.buffer} in {stmt.buffer.scope}", "an element of a buffer in DRAM")
+        target: _Element = stmt.buffer, stmt.indices
+        match stmt.value:
+            case ir.Cast(a=ir.Load(buffer=ir.Buffer(scope="vta.acc") as tile) as load) if stmt.buffer in self._address:
+                yield self._transfer(Memory.OUT, loops, (tile, load.indices), target, conditions)
+            case ir.Load(buffer=source, indices=indices) if source in self._address and stmt.buffer.scope in SCOPES:
+                yield self._transfer(SCOPES[stmt.buffer.scope], loops, target, (source, indices), conditions)
+            case ir.Select(condition=ir.Index(index=inside), then=ir.Load() as load, otherwise=ir.Const(value=0)) if (
+                load.buffer in self._address and stmt.buffer.scope in SCOPES
+            ):
+                copied = load.buffer, load.indices
+                yield self._transfer(SCOPES[stmt.buffer.scope], loops, target, copied, (*conditions, inside))
+            case _ if stmt.buffer.scope == "vta.acc" and not conditions:
+                yield from self._operations(loops, stmt)
+            case _:
+                expected = "a copy between DRAM and SRAM, or operations on whole tiles of vta.acc"
+                raise self._error(expected, f"a store to {stmt.buffer} in {stmt.buffer.scope!r}")
 
-    def _transfer(
-        self,
-        memory: Memory,
-        loops: tuple[Loop, ...],
-        chip: tuple[ir.Buffer, Sequence[arith.Expr]],
-        dram: tuple[ir.Buffer, Sequence[arith.Expr]],
-        conditions: Sequence[arith.Expr],
-        what: str,
-    ) -> _Bound:
-        address = self._address.get(dram[0])
-        if address is None:
-            raise self._error(f"buffer {dram[0]} in DRAM without an address", "a parameter of the layer")
-        size = self._config.element_bytes(memory)
-        if dram[0].dtype.bytes * prod(self._config.shape(memory)) != size or address % size:
-            raise self._error(f"buffer {dram[0]} of {dram[0].dtype} at {address}", f"elements of {size} bytes, aligned")
-        places = [element(*item, loops, what) for item in (chip, dram)]
-        kept, (sram, place) = without_lanes(what, loops, places, prod(self._config.shape(memory)))
-        known = [guard for condition in conditions for guard in guards(condition, kept, what)]
-        transfer = Transfer(what, self._config, memory, kept, sram, place, address, tuple(known))
-        return _Bound(transfer, transfer, (chip[0],))
+    def _transfer(self, memory: Memory, loops: Loops, chip: _Element, dram: _Element, conditions: Sequence[arith.Expr]) -> Plan:
+        what = f"{self._source}: copy of {dram[0]}"
+        size, address = self._config.element_bytes(memory), self._address[dram[0]]
+        if dram[0].dtype.bytes * self._lanes(memory) != size or address % size:
+            raise self._error(f"elements of {size} bytes, aligned", f"buffer {dram[0]} of {dram[0].dtype} at {address}")
+        kept, (sram, place) = self._elements(memory, loops, [chip, dram], what)
+        known = tuple(guard for condition in conditions for guard in guards(condition, kept, what))
+        return Transfer(what, self._config, memory, kept, sram, place, address // size, known, (chip[0],))
 
-    def _product(self, loops: tuple[Loop, ...], conditions: tuple[arith.Expr, ...], stmt: ir.Intrinsic) -> _Bound:
-        what = f"{self._layer.source}: intrinsic {stmt.name}"
+    def _product(self, loops: Loops, conditions: tuple[arith.Expr, ...], stmt: ir.Intrinsic) -> Plan:
         regions = {SCOPES.get(region.buffer.scope): region for region in stmt.regions}
-        if conditions or len(regions) != len(stmt.regions) or set(regions) not in ({Memory.ACC}, set(OPERANDS)):
-            raise self._error(
-                f"intrinsic {stmt.name} on {len(stmt.regions)} regions", "whole tiles of vta.acc, vta.inp and vta.wgt"
-            )
+        if conditions or set(regions) not in ({Memory.ACC}, set(OPERANDS)) or len(regions) != len(stmt.regions):
+            raise self._error("whole tiles of vta.acc, vta.inp and vta.wgt", f"intrinsic {stmt.name} on {stmt.regions}")
         places, buffers = [], []
         for memory in OPERANDS[: len(regions)]:
             region = regions[memory]
-            flat = element(region.buffer, [first for first, _ in region.ranges], loops, what)
-            places.append(_in_elements(flat, prod(self._config.shape(memory)), what))
+            flat = scalar(region.buffer, [first for first, _ in region.ranges], loops, f"{self._source}: {stmt.name}")
+            places.append(flat.over(self._lanes(memory), range(len(loops)), f"{self._source}: {stmt.name}"))
             buffers.append(region.buffer)
-        nest = Nest(self._config, loops, places, OPERANDS[: len(places)])
-        return _Bound(Product(nest), nest, buffers)
+        return Operation(self._config, loops, places, buffers)
 
-    def _alu(self, loops: tuple[Loop, ...], stmt: ir.Store, what: str) -> Iterator[_Bound]:
-        chain = chain_of(stmt.value, what, stmt.buffer)
-        lanes = prod(self._config.shape(Memory.ACC))
-        own = self._whole(stmt.buffer)
-        target = element(stmt.buffer, stmt.indices, loops, what)
+    def _operations(self, loops: Loops, stmt: ir.Store) -> Iterator[Plan]:
+        """In place on the buffer that is stored to; what begins with another one begins with a reset and a sum."""
+        what = f"{self._source}: store to {stmt.buffer}"
+        first, operations = chain_of(stmt.value, what, stmt.buffer)
 
-        def nest(*loads: ir.Load) -> tuple[Nest, tuple[ir.Buffer, ...]]:
-            places = [target, *(element(load.buffer, load.indices, loops, what) for load in loads)]
-            kept, found = without_lanes(what, loops, places, lanes)
-            memories = (Memory.ACC,) * len(found)
-            return Nest(self._config, kept, found, memories), (stmt.buffer, *(load.buffer for load in loads))
+        def operation(op: AluOp | None, operand: int | ir.Load | None = None) -> Plan:
+            loads = [operand] if isinstance(operand, ir.Load) else []
+            elements = [(stmt.buffer, stmt.indices), *((load.buffer, load.indices) for load in loads)]
+            kept, places = self._elements(Memory.ACC, loops, elements, what)
+            buffers = [buffer for buffer, _ in elements]
+            return Operation(self._config, kept, places, buffers, op, operand if isinstance(operand, int) else None)
 
-        operations = list(chain.operations)
-        alone, buffers = nest()
-        first = chain.first
-        in_place = (
-            isinstance(first, ir.Load)
-            and self._whole(first.buffer) is own
-            and element(first.buffer, first.indices, loops, what) == target
-        )
-        if (not in_place or len(operations) > 1) and alone.repeats:
-            raise self._error(f"several operations on each element of {stmt.buffer}", "one store to each element")
+        own = [
+            load
+            for load in (first, *(operand for _, operand in operations))
+            if isinstance(load, ir.Load) and load.buffer is stmt.buffer
+        ]
+        place = scalar(stmt.buffer, stmt.indices, loops, what)
+        in_place = first is not None and first.buffer is stmt.buffer
+        if len(own) != int(in_place) or any(scalar(load.buffer, load.indices, loops, what) != place for load in own):
+            raise self._error("each element computed from itself and other buffers", f"a store to {stmt.buffer} that reads others")
+        if (not in_place or len(operations) > 1) and any(
+            extent > 1 and not step for (_, extent), step in zip(loops, place.inner, strict=True)
+        ):
+            raise self._error("one store to each element", f"a store to {stmt.buffer} in loops that do not move it")
         if not in_place:
-            yield _Bound(Product(alone), alone, buffers)
-            if isinstance(first, ir.Load):
-                source, both = nest(first)
-                yield _Bound(Elementwise(source, AluOp.ADD, None), source, both)
-            elif first:
-                operations = [*chain_of(ir.const(0, "int32") + first, what, stmt.buffer).operations, *operations]
-        for number, (op, operand) in enumerate(operations):
-            if isinstance(operand, int):
-                yield _Bound(Elementwise(alone, op, operand), alone, buffers)
-                continue
-            source, both = nest(operand)
-            same = self._whole(operand.buffer) is own and (number or source.places[0] != source.places[1])
-            if operand.buffer.scope != "vta.acc" or same:
-                raise self._error(f"operand {operand.buffer} of {op.name}", "an accumulator of another buffer")
-            yield _Bound(Elementwise(source, op, None), source, both)
+            yield operation(None)
+            if first is not None:
+                yield operation(AluOp.ADD, first)
+        for op, operand in operations:
+            yield operation(op, operand)
 
-    def _whole(self, buffer: ir.Buffer) -> ir.Buffer:
-        return self._aliases.get(buffer, buffer)
+    def _elements(self, memory: Memory, loops: Loops, elements: Sequence[_Element], what: str) -> tuple[Loops, list[Affine]]:
+        """Numbers of elements over the loops that are not their lanes."""
+        places = [scalar(*element, loops, what) for element in elements]
+        size, lanes, taken = 1, self._lanes(memory), set()
+        while size < lanes:
+            found = [n for n, (_, extent) in enumerate(loops) if extent > 1 and all(place.inner[n] == size for place in places)]
+            if not found:
+                raise self._error(f"{lanes} contiguous scalars innermost", f"steps {[place.inner for place in places]} in {what}")
+            taken.add(found[0])
+            size *= loops[found[0]][1]
+        kept = [number for number in range(len(loops)) if number not in taken]
+        return tuple(loops[number] for number in kept), [place.over(size, kept, what) for place in places]
 
-    def _error(self, found: str, expected: str) -> ScheduleError:
-        return ScheduleError(f"{self._layer.source}: expected {expected}, found {found}", remedy="change the layer's schedule")
+    def _lanes(self, memory: Memory) -> int:
+        return prod(self._config.shape(memory))
 
-
-def _in_elements(place: Affine, lanes: int, what: str) -> Affine:
-    """A place in elements, from one in scalars."""
-    factors = [place.constant, *(factor for _, factor in place.outer), *place.inner]
-    if any(factor % lanes for factor in factors):
-        raise ScheduleError(f"{what}: expected whole elements of {lanes} scalars, found steps {factors}", remedy="tensorize blocks")
-    outer = tuple((term, factor // lanes) for term, factor in place.outer)
-    return Affine(place.constant // lanes, outer, tuple(factor // lanes for factor in place.inner))
+    def _error(self, expected: str, found: str) -> ScheduleError:
+        return ScheduleError(f"{self._source}: expected {expected}, found {found}", remedy="change the layer's schedule")
 
 
-def _nest(stmt: ir.Stmt) -> tuple[tuple[Loop, ...], tuple[arith.Expr, ...], ir.Stmt] | None:
+def _nest(stmt: ir.Stmt) -> tuple[Loops, tuple[arith.Expr, ...], ir.Store | ir.Intrinsic] | None:
     """The loops and conditions around one statement, and the statement; None for what is no such nest."""
-    loops: list[Loop] = []
+    loops: list[tuple[arith.Var, int]] = []
     conditions: list[arith.Expr] = []
     while True:
         match stmt:
             case ir.For(var=var, extent=arith.Const(value=extent), body=body) if stmt.kind is not ir.ForKind.VTHREAD:
-                loops.append(Loop(var, extent))
+                loops.append((var, extent))
                 stmt = body
             case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None):
                 conditions.append(condition)

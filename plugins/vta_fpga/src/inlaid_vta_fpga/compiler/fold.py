@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
+from math import prod
 from typing import NamedTuple
 
 MOST_ITERATIONS = (1 << 14) - 1
-MOST_UOPS = 1024
-"""Micro-ops of one kernel: half of the micro-op memory that every core has."""
 _DISTANCE = 2
 """Pipeline: an accumulator must not be written again within so many micro-ops."""
 
@@ -32,24 +31,23 @@ class Folded:
     starts: tuple[tuple[int, ...], ...]
 
 
-def fold(dims: Sequence[Dim], limits: tuple[int, ...]) -> Folded:
-    """The instructions for a nest whose iterations may run in any order: those with the fewest micro-ops, of as few instructions as
-    possible. `limits` are the largest steps that the registers hold. No destination repeats within the pipeline's distance."""
+def fold(dims: Sequence[Dim], limits: tuple[int, ...], most: int) -> Folded:
+    """The instructions for a nest whose iterations may run in any order: as few as possible, with the fewest micro-ops.
+
+    limits: the largest steps that the registers hold. most: micro-ops of an instruction. No destination repeats within the
+    pipeline's distance.
+    """
     unit = Dim(1, (0,) * len(limits))
     dims = _merged([dim for dim in dims if dim.extent > 1])
-    for peeled in sorted(range(1 << len(dims)), key=lambda mask: _count([dim for n, dim in enumerate(dims) if mask >> n & 1])):
+    for peeled in sorted(range(1 << len(dims)), key=lambda mask: prod(dim.extent for n, dim in enumerate(dims) if mask >> n & 1)):
         outside = [dim for n, dim in enumerate(dims) if peeled >> n & 1]
         inside = [dim for n, dim in enumerate(dims) if not peeled >> n & 1]
         starts = tuple(_offsets(outside, len(limits)))
         fitting = [unit, unit, *(dim for dim in inside if _fits(dim, limits))]
-        pairs = [(a, b) for a, b in product(range(len(fitting)), repeat=2) if a != b and (a > 1 or b > 1 or (a, b) == (0, 1))]
-        pairs.sort(key=lambda pair: -fitting[pair[0]].extent * fitting[pair[1]].extent)
+        pairs = sorted(permutations(range(len(fitting)), 2), key=lambda pair: -fitting[pair[0]].extent * fitting[pair[1]].extent)
         for a, b in pairs:
-            rest = list(inside)
-            for dim in (fitting[a], fitting[b]):
-                if dim is not unit:
-                    rest.remove(dim)
-            if _count(rest) > MOST_UOPS:
+            rest = [dim for dim in inside if dim is not fitting[a] and dim is not fitting[b]]
+            if prod(dim.extent for dim in rest) > most:
                 break
             for order in _orders(rest):
                 offsets = tuple(_offsets(order, len(limits)))
@@ -72,13 +70,6 @@ def _fits(dim: Dim, limits: tuple[int, ...]) -> bool:
     return dim.extent <= MOST_ITERATIONS and all(0 <= step <= most for step, most in zip(dim.steps, limits, strict=True))
 
 
-def _count(dims: Sequence[Dim]) -> int:
-    found = 1
-    for dim in dims:
-        found *= dim.extent
-    return found
-
-
 def _offsets(dims: Sequence[Dim], width: int) -> Iterator[tuple[int, ...]]:
     """The indices of all iterations, the last dimension innermost."""
     for steps in product(*(range(dim.extent) for dim in dims)):
@@ -93,27 +84,10 @@ def _orders(dims: list[Dim]) -> Iterator[Sequence[Dim]]:
         yield from permutations(best)
 
 
-def _spaced(offsets: list[int], out: Dim, inner: Dim) -> bool:
-    """Whether no destination repeats within the distance, also from one iteration of the registers to the next."""
-    found = [
-        offset + i * out.steps[0] + j * inner.steps[0]
-        for i in range(min(out.extent, 3))
-        for j in (range(inner.extent) if inner.extent <= 4 else (0, 1, 2))
-        for offset in offsets
-    ]
-    # The last iterations of the inner register are followed by the first: those in the middle are alike.
-    if inner.extent > 4 and out.extent > 1:
-        wrap = [
-            offset + i * out.steps[0] + j * inner.steps[0]
-            for i, js in ((0, range(inner.extent - 2, inner.extent)), (1, range(2)))
-            for j in js
-            for offset in offsets
-        ]
-        if not _distinct(wrap):
-            return False
-        found = found[: 3 * len(offsets)]
-    return _distinct(found)
-
-
-def _distinct(found: list[int]) -> bool:
+def _spaced(offsets: Sequence[int], out: Dim, inner: Dim) -> bool:
+    """Whether no destination repeats within the distance, also from one iteration of the registers to the next. Iterations in the
+    middle are alike: the first and the last ones stand for them."""
+    ends = sorted({n for n in (0, 1, inner.extent - 2, inner.extent - 1) if 0 <= n < inner.extent})
+    starts = [i * out.steps[0] + j * inner.steps[0] for i in range(min(out.extent, 3)) for j in ends]
+    found = [start + offset for start in starts for offset in offsets]
     return all(found[n] != found[n - back] for back in range(1, _DISTANCE + 1) for n in range(back, len(found)))

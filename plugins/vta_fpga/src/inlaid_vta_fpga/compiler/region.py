@@ -33,14 +33,12 @@ def lowered(program: StepProgram, options: VtaOptions) -> Image:
 def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> Image:
     """The code of layers over the buffers of a program, checked."""
     dram, config = _Dram(program), options.config
-    made, slots = [], 1
+    made = []
     for number, layer in enumerate(found):
         products = [stage for stage in layer.stages if isinstance(stage, Product)]
         shapes = [_sizes(program.buffers[stage.data].shape) for stage in products]
         main = max(range(len(products)), key=lambda n: products[n].weights.size)
         tile = tile_of(layer, shapes[main], config, options.threads)
-        # Without virtual threads, a second place in SRAM lets loads run ahead.
-        slots = max(slots, options.threads // tile.threads)
         loops = scheduled(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
         given = [dram.constant(constant_vector(config.block))]
         for stage in layer.stages:
@@ -49,7 +47,7 @@ def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> 
             elif isinstance(stage, Product):
                 given += [dram.buffer(stage.data)[0], dram.constant(stage.weights)]
         made.append(Scheduled(", ".join(layer.nodes) or layer.name, loops, (*given, *dram.buffer(layer.output))))
-    return dram.image(lower_region(made, config, dram.end, slots=slots, serial=options.serial), options)
+    return dram.image(lower_region(made, config, dram.end, slots=options.slots, serial=options.serial), options)
 
 
 class _Dram:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from inlaid.tensor import ir
 from inlaid_vta_fpga.compiler.tasks import Task, Tile
 from inlaid_vta_fpga.isa.config import Config, Memory
 
-_NEVER = np.iinfo(np.int64).max
+_SMALL = 8
+"""Tiles below this share of a memory are small."""
 
 
 def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
@@ -24,9 +25,11 @@ def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
     get one place each from the memory planner, over the whole of the region.
     """
     tiles: dict[Memory, dict[Tile, None]] = {}
-    for task in tasks:
+    for number, task in enumerate(tasks):
         for tile in task.tiles:
             tiles.setdefault(tile.memory, {})[tile] = None
+            tile.first = number if tile.first < 0 else tile.first
+            tile.last = number
     for memory, found in tiles.items():
         if not _by_turns(list(found), config.depth(memory), slots):
             _planned(list(found), memory, config.depth(memory))
@@ -38,27 +41,34 @@ def _by_turns(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
     places: dict[ir.Buffer, list[int]] = {}
     for tile in tiles:
         known = places.setdefault(tile.buffer, [])
-        free = [(int(used[base : base + tile.size].max()), base) for base in known]
-        oldest = min(((at, base) for at, base in free if at < tile.first), default=None)
-        if oldest is None or len(known) < slots:
-            found = _longest_unused(used, tile, depth)
-            if found is not None and (oldest is None or found[0] < oldest[0]):
-                oldest = found
-                known.append(found[1])
-        if oldest is None:
+        free = [(at, base) for base in known if (at := int(used[base : base + tile.size].max())) < tile.first]
+        if not free or len(known) < slots:
+            for count in range(1 if known else slots, 0, -1):  # the first time neighbours for all turns, so that memory stays whole
+                found = _longest_unused(used, tile, count * tile.size)
+                if found is not None:
+                    turns = [found[1] + turn * tile.size for turn in range(count)]
+                    known += turns
+                    free.append(found)
+                    used[turns[0] : turns[-1] + tile.size] = tile.first - 1
+                    break
+        if not free:
             return False
-        tile.base = oldest[1]
+        tile.base = min(free)[1]
         used[tile.base : tile.base + tile.size] = tile.last
     return True
 
 
-def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile, depth: int) -> tuple[int, int] | None:
-    """The last use and the start of the elements that are unused for longest."""
-    if tile.size > depth:
-        return None
-    last = np.lib.stride_tricks.sliding_window_view(used, tile.size).max(axis=1)
-    base = int(last.argmin())
-    return (int(last[base]), base) if last[base] < tile.first else None
+def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile, size: int) -> tuple[int, int] | None:
+    """The last use and the start of the run of elements that is unused for longest. Small tiles, which may stay for long, go to the
+    end of memory."""
+    start = len(used) - len(used) // _SMALL
+    for low in [start, 0] if size <= len(used) - start else [0]:
+        if size <= len(used) - low:
+            last = np.lib.stride_tricks.sliding_window_view(used[low:], size).max(axis=1)
+            base = int(last.argmin())
+            if last[base] < tile.first:
+                return int(last[base]), low + base
+    return None
 
 
 def _planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
@@ -70,11 +80,10 @@ def _planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
     arena = plan([Lifetime(size, first, last) for size, first, last in lives.values()], 1)
     found = arith.evaluate(arena.size, {})
     if found > depth:
-        largest: Mapping[str, int] = {buffer.name: size for buffer, (size, _, _) in lives.items()}
-        names = ", ".join(f"{name} of {size}" for name, size in sorted(largest.items(), key=lambda item: -item[1])[:4])
-        raise ScheduleError(
-            f"expected at most {depth} elements of {memory.name} in use at once, found {found}: {names}", remedy="use smaller tiles"
-        )
+        sizes = sorted(((size, buffer.name) for buffer, (size, _, _) in lives.items()), reverse=True)
+        names = ", ".join(f"{name} of {size}" for size, name in sizes[:4])
+        expected = f"expected at most {depth} elements of {memory.name} in use at once"
+        raise ScheduleError(f"{expected}, found {found}: {names}", remedy="use smaller tiles")
     bases = dict(zip(lives, (arith.evaluate(at, {}) for at in arena.offsets), strict=True))
     for tile in tiles:
         tile.base = bases[tile.buffer]

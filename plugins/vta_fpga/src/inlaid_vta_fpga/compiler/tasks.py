@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from inlaid.tensor import ir
+from inlaid_vta_fpga.compiler.affine import Env
+from inlaid_vta_fpga.compiler.intrinsics import ACC, INP, WGT
 from inlaid_vta_fpga.isa.config import Memory
 from inlaid_vta_fpga.isa.instructions import Instruction, Uops
 
 Indices = npt.NDArray[np.intp]
-
-SCOPES = {"vta.inp": Memory.INP, "vta.wgt": Memory.WGT, "vta.acc": Memory.ACC}
+SCOPES = {INP: Memory.INP, WGT: Memory.WGT, ACC: Memory.ACC}
 """Memory scopes of loop programs. OUT is implied: it is what a STORE reads of "vta.acc"."""
 
 
@@ -34,16 +35,24 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Elements that a step touches: `rows` runs of `length` elements, `stride` apart, or any `indices`. `memory` None: DRAM in
-    units of an INP element."""
+    """Elements that a step touches: `rows` runs of `length`, `stride` apart, or any `indices`, from `start`. `memory` None: DRAM,
+    in units of an INP element."""
 
     memory: Memory | None
     write: bool
-    start: int = 0
-    length: int = 0
+    start: int
+    length: int
     rows: int = 1
     stride: int = 0
     indices: Indices | None = None
+
+    @property
+    def parts(self) -> list[slice] | list[Indices]:
+        """The elements, as indices of an array."""
+        if self.indices is not None:
+            return [self.indices + self.start]
+        starts = (self.start + row * self.stride for row in range(self.rows))
+        return [slice(start, start + self.length) for start in starts]
 
 
 @dataclass(slots=True, eq=False)
@@ -58,27 +67,25 @@ class Step:
 
 
 class Plan(Protocol):
-    """How a statement under its nest of loops becomes instructions."""
+    """How a statement under its nest of loops becomes instructions. `buffers` are those of its tiles."""
+
+    @property
+    def buffers(self) -> tuple[ir.Buffer, ...]: ...
+
+    def bind(self, env: Env) -> tuple[int, ...] | None:
+        """What varies between tasks, under values of the loops around; None for nothing to do."""
+        ...
 
     def steps(self, numbers: tuple[int, ...], tiles: tuple[Tile, ...], source: str) -> Iterable[Step]:
-        """The steps of one task, whose tiles have places."""
+        """The steps of a task, whose tiles have places."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A plan with what varies between its tasks: `numbers`, and the tiles."""
+    """A plan, with the numbers and the tiles of one iteration of the loops around."""
 
     plan: Plan
     numbers: tuple[int, ...]
     tiles: tuple[Tile, ...]
     source: str
-
-
-def footprint(memory: Memory, write: bool, indices: Indices) -> Access:
-    """The access of a set of elements, given in any order and number."""
-    found = np.unique(indices)
-    start, length = int(found[0]), len(found)
-    if int(found[-1]) - start + 1 == length:
-        return Access(memory, write, start, length)
-    return Access(memory, write, start, indices=found - start)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from math import prod
+from math import prod, sqrt
 
 from inlaid.errors import Unsupported
 from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
@@ -71,7 +71,8 @@ def _best(extents: Extents, config: Config, threads: int) -> tuple[float, Tile]:
     inputs = [1] if extents.elementwise else _divisors(extents.inputs)
     for c, i, j, steps in product(_divisors(channels), _divisors(rows), _divisors(columns), inputs):
         axis = next((n for n, tiles in enumerate((channels // c, rows // i, columns // j), 1) if tiles % threads == 0), 0)
-        for chunks in _divisors(c) if axis else ():
+        # One thread computes the next tile beside stores: chunks are for threads, whose tiles end together.
+        for chunks in () if not axis else _divisors(c) if threads > 1 else (1,):
             tile = Tile(c, i, j, steps, chunks, axis, threads)
             cost = _cycles(extents, tile, config)
             if cost is not None and (found is None or cost < found[0]):
@@ -109,7 +110,8 @@ def _cycles(e: Extents, tile: Tile, config: Config) -> float | None:
     after = accumulators * (1 + e.biases + e.further + e.alus) + START * (1 + e.biases + e.further + e.alus) * tile.chunks
     store = e.stores * accumulators * STORED + tile.chunks * e.stores * TRANSFER
     tiles = prod(e.shape) / accumulators
-    tail = store / tile.chunks
+    # The stream's end is cut into chunks that balance stores and start-up cycles: see `compiler.drain`.
+    tail = 2 * sqrt(STORED * accumulators / tile.chunks * START * max(1, e.alus))
     # Loads run ahead by two steps while compute begins and ends tiles.
     slack = max(0, load - gemm)
     steady = max(tile.steps * gemm + after + max(0, tile.steps - 2) * slack, tile.steps * load + once, store)
@@ -117,6 +119,6 @@ def _cycles(e: Extents, tile: Tile, config: Config) -> float | None:
     # Loop registers hold the two longest loops: the others' micro-ops are loaded before the first product.
     loops = sorted((tile.channels, tile.rows, tile.columns, *e.kernel, 1 if e.elementwise else depth))
     fill += prod(loops[:-2]) * tile.threads * UOP_BYTES / config.bus_bytes
-    # One chunk: the next reset waits for the store of all of the tile.
-    steady += store if tile.chunks == 1 else 0
+    # Threads in one chunk: the next reset waits for the store of all of the tile.
+    steady += store if tile.chunks == 1 and tile.threads > 1 else 0
     return fill + tiles * steady + tail

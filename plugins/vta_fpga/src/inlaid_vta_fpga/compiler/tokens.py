@@ -12,128 +12,111 @@ from inlaid_vta_fpga.compiler.tasks import Access, Step
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, Finish, Flags, Gemm, Instruction, Load, Module, Store
 
-_Numbers = np.ndarray[tuple[int], np.dtype[np.int32]]
-_NOOPS: dict[Module, Instruction] = {Module.LOAD: Load(Memory.INP), Module.COMPUTE: Load(Memory.UOP), Module.STORE: Store()}
+_Needs = dict[Module, int]
+"""The last instruction or step of other modules that one has to follow."""
+_NOOP = Load(Memory.UOP)
+"""Does nothing, in the compute module."""
+_APART = {Module.LOAD: Module.STORE, Module.STORE: Module.LOAD}
+"""Modules without a common queue."""
 _OUTSTANDING = 128
-"""Tokens that may wait in a queue: counters of 8 bits saturate at 255."""
+"""Tokens that may wait in a queue, about: counters of 8 bits saturate at 255."""
 
 
-@dataclass(slots=True, eq=False)
-class _Issued:
-    """An instruction of the stream: its module, and its flags so far."""
+def ordered(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool) -> tuple[list[Instruction], list[str]]:
+    """The instructions of the steps with their flags, up to FINISH, and the source of each.
 
-    instruction: Instruction
-    source: str
-    module: Module
-    flags: dict[str, bool] = field(default_factory=dict)
+    Each step waits for the steps of other modules whose elements it reads or overwrites; with `serial`, for all steps before it.
+    """
+    shared, relays = _Shared(config, -(-dram_bytes // config.element_bytes(Memory.INP))), _Relays(steps)
+    latest: _Needs = {}
+    waits: list[tuple[_Needs, int]] = []
+    for number, step in enumerate(steps):
+        module, relay = step.instruction.module, -1
+        needs = dict(latest) if serial else shared.touch(step.accesses, module, number)
+        needs.pop(module, None)
+        if module in _APART and _APART[module] in needs:
+            relay = relays.through(_APART[module], needs.pop(_APART[module]), number, needs.get(Module.COMPUTE, -1))
+        waits.append((needs, relay))
+        latest[module] = number
+    stream = _Stream()
+    issued: list[int] = []
+    passed: dict[int, int] = {}
+    for number, (step, (needs, relay)) in enumerate(zip(steps, waits, strict=True)):
+        for made in relays.before.get(number, ()):
+            apart, last = relays.awaited[made]
+            passed[made] = stream.issue(_NOOP, step.source, {apart: issued[last]})
+        found = {module: issued[last] for module, last in needs.items()}
+        if relay >= 0:
+            found[Module.COMPUTE] = max(found.get(Module.COMPUTE, -1), passed[relay])
+        issued.append(stream.issue(step.instruction, step.source, found))
+    end = steps[-1].source if steps else ""
+    stream.issue(_NOOP, end, {module: issued[latest[module]] for module in _APART if module in latest})
+    stream.issue(Finish(), end, {})
+    return [replace(item.instruction, flags=Flags(**item.flags)) for item in stream.items], [item.source for item in stream.items]
 
 
 class _Shared:
-    """Which instruction last wrote, and per module last read, each element of the memories and of DRAM."""
+    """Which step last wrote, and per module last read, each element of the memories and of DRAM."""
 
     def __init__(self, config: Config, dram: int) -> None:
-        sizes: dict[Memory | None, int] = {memory: config.depth(memory) for memory in (Memory.INP, Memory.WGT, Memory.ACC)}
-        sizes[None] = dram
-        self._written: dict[Memory | None, _Numbers] = {key: np.full(size, -1, np.int32) for key, size in sizes.items()}
-        self._read: dict[tuple[Memory | None, Module], _Numbers] = {}
-        self._writers: dict[Memory | None, Module] = {}
+        self._sizes: dict[Memory | None, int] = {memory: config.depth(memory) for memory in (Memory.INP, Memory.WGT, Memory.ACC)}
+        self._sizes[None] = dram
+        self._last: dict[tuple[Memory | None, Module, bool], np.ndarray[tuple[int], np.dtype[np.int32]]] = {}
 
-    def needs(self, accesses: Sequence[Access], module: Module) -> dict[Module, int]:
-        """The last instruction of each other module that an instruction with these accesses has to follow."""
-        found: dict[Module, int] = {}
+    def touch(self, accesses: Sequence[Access], module: Module, number: int) -> _Needs:
+        """The steps that a step with these accesses has to follow; the accesses are recorded as its own."""
+        found: _Needs = {}
         for access in accesses:
-            writer = self._writers.get(access.memory)
-            if writer is not None and writer is not module:
-                found[writer] = max(found.get(writer, -1), _last(self._written[access.memory], access))
-            if access.write:
-                for (memory, reader), numbers in self._read.items():
-                    if memory == access.memory and reader is not module:
-                        found[reader] = max(found.get(reader, -1), _last(numbers, access))
+            for (memory, other, wrote), numbers in self._last.items():
+                if memory is access.memory and other is not module and (wrote or access.write):
+                    last = max(int(numbers[part].max()) for part in access.parts)
+                    if last >= 0:
+                        found[other] = max(found.get(other, -1), last)
+        for access in accesses:
+            key = access.memory, module, access.write
+            if key not in self._last:
+                self._last[key] = np.full(self._sizes[access.memory], -1, np.int32)
+            for part in access.parts:
+                self._last[key][part] = number
         return found
-
-    def note(self, accesses: Sequence[Access], module: Module, number: int) -> None:
-        """Record the accesses of an instruction."""
-        for access in accesses:
-            if access.write:
-                self._writers[access.memory] = module
-                numbers = self._written[access.memory]
-            else:
-                key = access.memory, module
-                if key not in self._read:
-                    self._read[key] = np.full(len(self._written[access.memory]), -1, np.int32)
-                numbers = self._read[key]
-            for part in _parts(access):
-                numbers[part] = number
-
-
-def _parts(access: Access) -> list[slice] | list[np.ndarray[tuple[int], np.dtype[np.intp]]]:
-    if access.indices is not None:
-        return [access.indices + access.start]
-    return [
-        slice(at, at + access.length)
-        for at in range(access.start, access.start + max(1, access.rows * access.stride), access.stride or 1)
-    ][: access.rows]
-
-
-def _last(numbers: _Numbers, access: Access) -> int:
-    return max(int(numbers[part].max()) for part in _parts(access))
 
 
 class _Relays:
     """No-ops of the compute module through which loads wait for stores, and stores for loads.
 
     A relay stands where compute passes by without waiting: behind the last compute step that the waiting step needs anyway, and
-    where compute was busy for as long as the awaited step takes. Steps of the compute module that wait by themselves serve as well.
+    where compute was busy for as long as the awaited step takes. `before`: the relays before each step, by number. `awaited`: the
+    step that each waits for.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.before: dict[int, list[int]] = {}
-        """The relays before each step, by number."""
         self.awaited: list[tuple[Module, int]] = []
-        """The step that each relay waits for."""
-        self._compute = [number for number, step in enumerate(steps) if step.instruction.module is Module.COMPUTE]
         self._steps = steps
-        # For each awaited module, ascending: the awaited step, and the compute step, or the place and number of a relay.
-        self._natural: dict[Module, tuple[list[int], list[int]]] = {module: ([], []) for module in Module}
-        self._made: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in Module}
+        self._compute = [number for number, step in enumerate(steps) if step.instruction.module is Module.COMPUTE]
+        # For each awaited module: the steps awaited, and place and number of the relays, all ascending.
+        self._made: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in _APART}
 
-    def note(self, number: int, needs: dict[Module, int]) -> None:
-        """Record what a compute step waits for."""
-        for module, last in needs.items():
-            awaited, waiting = self._natural[module]
-            if last >= 0 and (not awaited or awaited[-1] < last):
-                awaited.append(last)
-                waiting.append(number)
-
-    def through(self, apart: Module, last: int, number: int, least: int) -> tuple[int, int]:
-        """How step `number`, which waits for compute step `least` anyway, waits for step `last` of the module that is `apart`: the
-        compute step and the relay that it has to wait for, -1 for none."""
-        place = self._place(last, number, least)
-        awaited, waiting = self._natural[apart]
-        at = bisect_left(awaited, last)
-        if at < len(awaited) and waiting[at] < place:
-            return waiting[at], -1
+    def through(self, apart: Module, last: int, number: int, least: int) -> int:
+        """The relay through which step `number`, which waits for compute step `least` anyway, waits for step `last`."""
         awaited, made = self._made[apart]
         at = bisect_left(awaited, last)
-        if at < len(awaited):
-            return -1, made[at][1]
-        place = max(place, made[-1][0] if made else 0)
-        relay = len(self.awaited)
-        self.awaited.append((apart, last))
-        self.before.setdefault(place, []).append(relay)
-        awaited.append(last)
-        made.append((place, relay))
-        return -1, relay
+        if at == len(awaited):
+            place = max(self._place(last, number, least), made[-1][0] if made else 0)
+            made.append((place, len(self.awaited)))
+            self.before.setdefault(place, []).append(len(self.awaited))
+            self.awaited.append((apart, last))
+            awaited.append(last)
+        return made[at][1]
 
     def _place(self, last: int, number: int, least: int) -> int:
         """The step before which a relay goes."""
-        at = bisect_left(self._compute, max(least + 1, last))
         left = _duration(self._steps[last].instruction)
-        passed = bisect_left(self._compute, last)
-        while passed < len(self._compute) and self._compute[passed] < number and (left > 0 or passed < at):
-            left -= _duration(self._steps[self._compute[passed]].instruction)
-            passed += 1
-        return min(number, self._compute[passed]) if passed < len(self._compute) else number
+        at = bisect_left(self._compute, last)
+        while at < len(self._compute) and self._compute[at] < number and (left > 0 or self._compute[at] <= least):
+            left -= _duration(self._steps[self._compute[at]].instruction)
+            at += 1
+        return min([number, *self._compute[at : at + 1]])
 
 
 def _duration(instruction: Instruction) -> int:
@@ -143,8 +126,17 @@ def _duration(instruction: Instruction) -> int:
     return 3 * instruction.sram_size if isinstance(instruction, (Load, Store)) else 0
 
 
-class _Issue:
-    """Issues instructions in order, with the tokens that they wait for.
+@dataclass(slots=True, eq=False)
+class _Issued:
+    """An instruction of the stream, and its flags so far."""
+
+    instruction: Instruction
+    source: str
+    flags: dict[str, bool] = field(default_factory=dict)
+
+
+class _Stream:
+    """Instructions in order, with the tokens that they wait for.
 
     A token of a queue pairs an instruction that pushes with one that pops. Both numbers grow from pair to pair, so that the k-th
     pop meets the k-th push, and no instruction pushes or pops twice. An instruction waits for the last one that it needs of a
@@ -152,83 +144,24 @@ class _Issue:
     """
 
     def __init__(self) -> None:
-        self.stream: list[_Issued] = []
+        self.items: list[_Issued] = []
         # For each pair of modules (waiting, awaited): the numbers of awaited and of waiting instructions, both ascending.
         self._pairs: dict[tuple[Module, Module], tuple[list[int], list[int]]] = {
             (a, b): ([], []) for a in Module for b in Module if abs(a - b) == 1
         }
 
-    def issue(self, instruction: Instruction, source: str, needs: dict[Module, int]) -> int:
+    def issue(self, instruction: Instruction, source: str, needs: _Needs) -> int:
         """Issue an instruction after those that it needs of neighbours. Returns its number."""
-        module, number = instruction.module, len(self.stream)
-        self.stream.append(_Issued(instruction, source, module))
-        for awaited in Module:
-            if abs(awaited - module) == 1:
-                taken = self._pairs[awaited, module][1]
-                limit = taken[-_OUTSTANDING] if len(taken) >= _OUTSTANDING else -1
-                self._wait(number, awaited, max(limit, needs.get(awaited, -1)))
+        module, number = instruction.module, len(self.items)
+        self.items.append(_Issued(instruction, source))
+        for (waiting, awaited), (pushed, popped) in self._pairs.items():
+            if waiting is not module:
+                continue
+            taken = self._pairs[awaited, module][1]
+            last = max(needs.get(awaited, -1), taken[-_OUTSTANDING] if len(taken) >= _OUTSTANDING else -1)
+            if last > (pushed[-1] if pushed else -1):
+                pushed.append(last)
+                popped.append(number)
+                pop, push = ("pop_next", "push_prev") if awaited > module else ("pop_prev", "push_next")
+                self.items[number].flags[pop] = self.items[last].flags[push] = True
         return number
-
-    def _wait(self, number: int, awaited: Module, last: int) -> None:
-        module = self.stream[number].module
-        pushed, popped = self._pairs[module, awaited]
-        if last < 0 or (pushed and pushed[-1] >= last):
-            return
-        pushed.append(last)
-        popped.append(number)
-        later = awaited > module
-        self.stream[number].flags["pop_next" if later else "pop_prev"] = True
-        self.stream[last].flags["push_prev" if later else "push_next"] = True
-
-
-def ordered(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool) -> tuple[list[Instruction], list[str]]:
-    """The instructions of the steps with their flags, up to FINISH, and the source of each.
-
-    Each step waits for the steps of other modules whose elements it reads or overwrites; with `serial`, for all steps before it.
-    """
-    shared = _Shared(config, -(-dram_bytes // config.element_bytes(Memory.INP)))
-    relays = _Relays(steps)
-    latest = dict.fromkeys(Module, -1)
-    waits: list[tuple[dict[Module, int], int]] = []
-    for number, step in enumerate(steps):
-        module = step.instruction.module
-        needs = dict(latest) if serial else shared.needs(step.accesses, module)
-        needs.pop(module, None)
-        relay = -1
-        apart = {Module.LOAD: Module.STORE, Module.STORE: Module.LOAD}.get(module)
-        if module is Module.COMPUTE:
-            relays.note(number, needs)
-        elif apart is not None and (last := needs.pop(apart, -1)) >= 0:
-            least = needs.get(Module.COMPUTE, -1)
-            through, relay = relays.through(apart, last, number, least)
-            needs[Module.COMPUTE] = max(least, through)
-        waits.append((needs, relay))
-        latest[module] = number
-        if not serial:
-            shared.note(step.accesses, module, number)
-    return _issued(steps, waits, relays)
-
-
-def _issued(
-    steps: Sequence[Step], waits: Sequence[tuple[dict[Module, int], int]], relays: _Relays
-) -> tuple[list[Instruction], list[str]]:
-    issue = _Issue()
-    place: list[int] = []
-    passed: dict[int, int] = {}
-    latest = dict.fromkeys(Module, -1)
-    for number, (step, (needs, relay)) in enumerate(zip(steps, waits, strict=True)):
-        for made in relays.before.get(number, ()):
-            apart, last = relays.awaited[made]
-            passed[made] = issue.issue(_NOOPS[Module.COMPUTE], step.source, {apart: place[last]})
-        found = {module: place[last] for module, last in needs.items() if last >= 0}
-        if relay >= 0:
-            found[Module.COMPUTE] = max(found.get(Module.COMPUTE, -1), passed[relay])
-        place.append(issue.issue(step.instruction, step.source, found))
-        latest[step.instruction.module] = place[-1]
-    end = steps[-1].source if steps else ""
-    del latest[Module.COMPUTE]
-    issue.issue(_NOOPS[Module.COMPUTE], end, latest)
-    issue.issue(Finish(), end, {})
-    return [replace(item.instruction, flags=Flags(**item.flags)) if item.flags else item.instruction for item in issue.stream], [
-        item.source for item in issue.stream
-    ]

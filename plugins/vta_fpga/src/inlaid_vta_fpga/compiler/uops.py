@@ -7,13 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inlaid_vta_fpga.compiler.fold import MOST_UOPS
+from inlaid_vta_fpga.compiler.micro import resident_uops
 from inlaid_vta_fpga.compiler.tasks import Step
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, Gemm, Load, Uops
-
-MOST_RESIDENT = 2048
-"""Micro-op addresses that every core has: the Chisel core has no more."""
 
 
 @dataclass(eq=False)
@@ -31,48 +28,41 @@ def resident(steps: Sequence[Step], address: int, config: Config) -> tuple[list[
     Equal kernels share their micro-ops. Kernels of one source that are met for the first time make up a page, which one LOAD
     brings; pages take turns in the memory as in a ring.
     """
-    room = min(MOST_RESIDENT, config.depth(Memory.UOP))
-    pages, where, words = _pages(steps, min(MOST_UOPS, room))
+    room = resident_uops(config)
+    where, words = _pages(steps, max(1, room // 2))
     found: list[Step] = []
     live: list[_Page] = []
     end = 0
     for step in steps:
-        if step.kernel is None:
-            found.append(step)
-            continue
-        page, offset = where[step.kernel.tobytes()]
-        if page.base < 0:
-            end = 0 if end + page.size > room else end
-            for other in [item for item in live if item.base < end + page.size and end < item.base + item.size]:
-                other.base = -1
-                live.remove(other)
-            page.base, end = end, end + page.size
-            live.append(page)
-            place = page.base, address // UOP_BYTES + page.start, 1, page.size, page.size
-            found.append(Step(Load(Memory.UOP, *place), step.source))
-        instruction = step.instruction
-        assert isinstance(instruction, (Gemm, Alu))
-        begin = page.base + offset
-        step.instruction = replace(instruction, uop_begin=begin, uop_end=begin + len(step.kernel))
+        if isinstance(step.instruction, (Gemm, Alu)) and step.kernel is not None:
+            page, offset = where[step.kernel.tobytes()]
+            if page.base < 0:
+                start = 0 if end + page.size > room else end
+                end = start + page.size
+                for other in live:
+                    if other.base < end and start < other.base + other.size:
+                        other.base = -1
+                page.base = start
+                live = [*(other for other in live if other.base >= 0), page]
+                load = Load(Memory.UOP, start, address // UOP_BYTES + page.start, 1, page.size, page.size)
+                found.append(Step(load, step.source))
+            begin = page.base + offset
+            step.instruction = replace(step.instruction, uop_begin=begin, uop_end=begin + len(step.kernel))
         found.append(step)
-    del pages
-    return found, np.concatenate(words) if words else np.zeros(0, np.uint32)
+    return found, words
 
 
-def _pages(steps: Sequence[Step], most: int) -> tuple[list[_Page], dict[bytes, tuple[_Page, int]], list[Uops]]:
-    """The pages, the page and the place in it of each kernel, and the micro-ops in order."""
-    pages: list[_Page] = []
+def _pages(steps: Sequence[Step], most: int) -> tuple[dict[bytes, tuple[_Page, int]], Uops]:
+    """The page and the place in it of each kernel, and the micro-ops in order."""
     where: dict[bytes, tuple[_Page, int]] = {}
     words: list[Uops] = []
-    source = None
+    page, source = _Page(0), None
     for step in steps:
         if step.kernel is None or step.kernel.tobytes() in where:
             continue
-        size = len(step.kernel)
-        if not pages or source != step.source or pages[-1].size + size > most:
-            pages.append(_Page(sum(page.size for page in pages[-1:]) + (pages[-1].start if pages else 0)))
-        source = step.source
-        where[step.kernel.tobytes()] = pages[-1], pages[-1].size
-        pages[-1].size += size
+        if source != step.source or page.size + len(step.kernel) > most:
+            page, source = _Page(page.start + page.size), step.source
+        where[step.kernel.tobytes()] = page, page.size
+        page.size += len(step.kernel)
         words.append(step.kernel)
-    return pages, where, words
+    return where, np.concatenate(words) if words else np.zeros(0, np.uint32)

@@ -59,7 +59,7 @@ _RULES = {
 """Mirrors `rule_t` of vta_types.sv."""
 
 
-class Rtl:
+class RtlDevice:
     """The verilated core as a `Device`: see `inlaid_vta_fpga.simulators.device`.
 
     limit: cycles after which a run is stopped with a `KernelFault`. Beyond the faults of every device, the core reports what it

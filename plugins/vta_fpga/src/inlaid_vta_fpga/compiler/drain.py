@@ -1,0 +1,78 @@
+"""The end of a stream: the last tile's ALU operations and stores in chunks, so that storing overlaps with computing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import ceil, sqrt
+
+from inlaid_vta_fpga.compiler.dma import MOST, moved
+from inlaid_vta_fpga.compiler.tasks import Step
+from inlaid_vta_fpga.isa.config import Config
+from inlaid_vta_fpga.isa.instructions import Alu, Store
+
+_START = 8
+"""Cycles of an ALU instruction besides its micro-ops."""
+_STORED = 3
+"""Cycles of a STORE for each element."""
+_Row = tuple[int, int, int]
+"""SRAM place, elements and DRAM place of what is stored contiguously."""
+
+
+def drained(steps: Sequence[Step], config: Config) -> list[Step]:
+    """The steps with the last operations on a run of accumulators, and the stores of them, cut into chunks.
+
+    Nothing is computed beside the last stores of a stream. The number of chunks weighs the cycles that each further instruction
+    takes against those of the last chunk's store.
+    """
+    stores = first = len(steps)
+    while stores and isinstance(steps[stores - 1].instruction, Store):
+        stores -= 1
+    rows = [row for step in steps[stores:] for row in _rows(step.instruction)]
+    run = rows[0][0] if rows else 0, sum(length for _, length, _ in rows)
+    first = stores
+    while first and _run(steps[first - 1]) == run:
+        first -= 1
+    if first == stores or any(a[0] + a[1] != b[0] for a, b in pairwise(rows)):
+        return list(steps)
+    most = ceil(run[1] / max(1, round(sqrt(_STORED * run[1] / (_START * (stores - first))))))
+    rows = [(sram + at, min(most, length - at), dram + at) for sram, length, dram in rows for at in range(0, length, most)]
+    found = list(steps[:first])
+    while rows:
+        size, count = rows[0][1], 1
+        while count < len(rows) and size + rows[count][1] <= most:
+            size, count = size + rows[count][1], count + 1
+        start = rows[0][0]
+        for step in steps[first:stores]:
+            access = replace(step.accesses[0], start=start, length=size)
+            assert isinstance(step.instruction, Alu) and step.kernel is not None
+            found.append(Step(replace(step.instruction, iter_in=size), step.source, (access,), step.kernel + (start - run[0])))
+        found += _stored(rows[:count], steps[-1].source, config)
+        rows = rows[count:]
+    return found
+
+
+def _run(step: Step) -> tuple[int, int] | None:
+    """The accumulators that an instruction with an immediate changes one after the other: the first, and how many."""
+    item = step.instruction
+    if isinstance(item, Alu) and item.imm is not None and (item.uop_end, item.iter_out, item.dst_factors[1]) == (1, 1, 1):
+        return step.accesses[0].start, step.accesses[0].length
+    return None
+
+
+def _rows(item: object) -> Iterator[_Row]:
+    assert isinstance(item, Store)
+    for row in range(item.y_size):
+        yield item.sram_base + row * item.x_size, item.x_size, item.dram_base + row * item.x_stride
+
+
+def _stored(rows: Sequence[_Row], source: str, config: Config) -> Iterator[Step]:
+    """Stores of rows, those of one length and distance in one instruction."""
+    while rows:
+        (sram, length, dram), count = rows[0], 1
+        stride = rows[1][2] - dram if len(rows) > 1 else length
+        while count < len(rows) and 0 < stride <= MOST and rows[count][1:] == (length, dram + count * stride):
+            count += 1
+        yield moved(config, Store(sram, dram, count, length, stride if count > 1 else length), source)
+        rows = rows[count:]

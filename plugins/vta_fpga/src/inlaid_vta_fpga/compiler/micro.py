@@ -1,0 +1,96 @@
+"""Nests of products, resets and ALU operations as GEMM and ALU instructions: loop registers and micro-ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from inlaid.errors import ScheduleError
+from inlaid.tensor import ir
+from inlaid_vta_fpga.compiler.affine import Affine, Env, Loops
+from inlaid_vta_fpga.compiler.fold import Dim, fold
+from inlaid_vta_fpga.compiler.tasks import Access, Indices, Step, Tile
+from inlaid_vta_fpga.isa.config import Config, Memory
+from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Gemm, Uops
+
+OPERANDS = (Memory.ACC, Memory.INP, Memory.WGT)
+"""Destination, source and weights: what the fields of a micro-op index. The ALU's source is an accumulator."""
+
+
+def resident_uops(config: Config) -> int:
+    """Micro-ops that a memory holds. The Chisel core has 2048 at most, whatever the configuration."""
+    return min(2048, config.depth(Memory.UOP))
+
+
+class Operation:
+    """A nest of micro-ops over elements of tiles, the destination first; implements `Plan`.
+
+    places: the numbers of the elements. op: the ALU's operation; None: products, or resets where there is a destination alone. imm:
+    the ALU's other operand where it is no element.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        loops: Loops,
+        places: Sequence[Affine],
+        buffers: Sequence[ir.Buffer],
+        op: AluOp | None = None,
+        imm: int | None = None,
+    ) -> None:
+        self.buffers, self._places = tuple(buffers), places
+        self._memories = OPERANDS[: len(places)] if op is None else (Memory.ACC,) * len(places)
+        self._depths = [
+            min(config.depth(memory), config.depth(field)) for memory, field in zip(self._memories, OPERANDS, strict=False)
+        ]
+        bits = [config.index_bits(memory) for memory in OPERANDS]
+        self._lows = (0, bits[0], bits[0] + bits[1])
+        dims = [Dim(extent, tuple(place.inner[n] for place in places)) for n, (_, extent) in enumerate(loops)]
+        self._folded = folded = fold(dims, tuple(depth - 1 for depth in self._depths), max(1, resident_uops(config) // 2))
+        out, inner = folded.out, folded.inner
+        columns = np.array(folded.offsets, np.int64).T
+        self._relative = self._word(columns)
+        counts = (np.arange(out.extent)[:, None, None], np.arange(inner.extent)[:, None])
+        self._touched = [
+            np.unique(column + counts[0] * a + counts[1] * b) for column, a, b in zip(columns, out.steps, inner.steps, strict=True)
+        ]
+        self._kernels: dict[tuple[int, ...], Uops] = {}
+        dst, src, wgt = [*zip(out.steps, inner.steps, strict=True), (0, 0), (0, 0)][:3]
+        loops_of = 0, len(folded.offsets), out.extent, inner.extent
+        self._template: Gemm | Alu
+        if op is None:
+            self._template = Gemm(*loops_of, dst, src, wgt, reset=len(places) == 1)
+        else:
+            self._template = Alu(op, *loops_of, dst, dst if len(places) == 1 else src, imm)
+
+    def bind(self, env: Env) -> tuple[int, ...]:
+        """The first element of each operand within its tile."""
+        return tuple(place.at(env) for place in self._places)
+
+    def steps(self, numbers: tuple[int, ...], tiles: Sequence[Tile], source: str) -> Iterator[Step]:
+        """GEMM or ALU instructions. Raises `ScheduleError` for an index beyond its memory."""
+        for start in self._folded.starts:
+            first = tuple(number + tile.base + at for number, tile, at in zip(numbers, tiles, start, strict=True))
+            if first not in self._kernels:
+                for at, touched, depth, tile in zip(first, self._touched, self._depths, tiles, strict=True):
+                    if at + touched[0] < 0 or at + touched[-1] >= depth:
+                        found = f"elements {at + touched[0]} to {at + touched[-1]}"
+                        raise ScheduleError(f"buffer {tile.buffer}: expected elements below {depth}, found {found}")
+                self._kernels[first] = self._relative + self._word(first)
+            operands = zip(self._memories, self._touched, first, strict=True)
+            accesses = [_access(memory, n == 0, touched, at) for n, (memory, touched, at) in enumerate(operands)]
+            yield Step(self._template, source, tuple(accesses), self._kernels[first])
+
+    def _word(self, indices: Iterable[npt.ArrayLike]) -> Uops:
+        """Micro-ops as words; the words of sums of indices are sums of words."""
+        shifted = [np.asarray(index, np.int64) << low for index, low in zip(indices, self._lows, strict=False)]
+        total: npt.NDArray[np.int64] = np.sum(shifted, axis=0)
+        return (total & 0xFFFFFFFF).astype(np.uint32)
+
+
+def _access(memory: Memory, write: bool, touched: Indices, at: int) -> Access:
+    start, length = int(touched[0]) + at, len(touched)
+    contiguous = int(touched[-1]) + at - start + 1 == length
+    return Access(memory, write, start if contiguous else at, length, indices=None if contiguous else touched)

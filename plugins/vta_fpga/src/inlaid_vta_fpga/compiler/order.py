@@ -1,0 +1,29 @@
+"""The order of loads: in that of their first use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from inlaid_vta_fpga.compiler.dma import Transfer
+from inlaid_vta_fpga.compiler.tasks import Task, Tile
+from inlaid_vta_fpga.isa.config import Memory
+
+
+def by_first_use(tasks: Sequence[Task]) -> list[Task]:
+    """Tasks with adjacent loads in the order in which other tasks need them: all that the first of two virtual threads waits for
+    comes before what the second one does."""
+    reader: dict[Tile, int] = {}
+    for number, task in enumerate(tasks):
+        if not _loads(task):
+            for tile in task.tiles:
+                reader.setdefault(tile, number)
+    found: list[Task] = []
+    for loads, run in groupby(tasks, _loads):
+        group = list(run)
+        found += sorted(group, key=lambda task: reader.get(task.tiles[0], len(tasks))) if loads else group
+    return found
+
+
+def _loads(task: Task) -> bool:
+    return isinstance(task.plan, Transfer) and task.plan.memory is not Memory.OUT
