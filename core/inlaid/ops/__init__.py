@@ -16,6 +16,7 @@ from inlaid.ops.container import OPERATORS as CONTAINER
 from inlaid.ops.conversion import OPERATORS as CONVERSION
 from inlaid.ops.convolution import OPERATORS as CONV
 from inlaid.ops.deform import OPERATORS as DEFORM
+from inlaid.ops.documentation import DOCUMENTATION
 from inlaid.ops.elementwise import OPERATORS as ELEMENTWISE
 from inlaid.ops.fixed_point import OPERATORS as FIXED_POINT
 from inlaid.ops.index import OPERATORS as INDEX
@@ -73,6 +74,10 @@ OPERATORS: tuple[Operator, ...] = tuple(operator for family in FAMILIES for oper
 
 TABLE: Mapping[str, Operator] = MappingProxyType({operator.name: operator for operator in OPERATORS})
 assert len(TABLE) == len(OPERATORS), "two operators have one name"
+
+for _operator in OPERATORS:
+    # Families read as definitions; the documentation is kept together, where one line can be compared with the next.
+    object.__setattr__(_operator, "doc", DOCUMENTATION[_operator.name])
 
 
 def __getattr__(name: str) -> Operator:
