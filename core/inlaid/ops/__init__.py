@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from inlaid.errors import suggestion
 from inlaid.graph.operator import Operator
 from inlaid.ops.activation import OPERATORS as ACTIVATION
 from inlaid.ops.attend import OPERATORS as ATTENTION
@@ -72,6 +73,7 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
 )
 OPERATORS: tuple[Operator, ...] = tuple(operator for family in FAMILIES for operator in family)
 
+_FUNCTIONS = ("mean", "split", "sum")
 TABLE: Mapping[str, Operator] = MappingProxyType({operator.name: operator for operator in OPERATORS})
 assert len(TABLE) == len(OPERATORS), "two operators have one name"
 
@@ -84,8 +86,8 @@ def __getattr__(name: str) -> Operator:
     try:
         return TABLE[name]
     except KeyError:
-        raise AttributeError(f"there is no operator {name!r}") from None
+        raise AttributeError(f"there is no operator {name!r}{suggestion(name, [*TABLE, *_FUNCTIONS])}") from None
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *TABLE})
+    return sorted({"FAMILIES", "OPERATORS", "TABLE", *_FUNCTIONS, *TABLE})
