@@ -68,10 +68,14 @@ class Statements(Expressions):
                     raise Unsupported(f"kernel {self.program.name} uses tensor intrinsic {name!r}, which {self.language} has not")
                 self.known = {}
                 places = [Place(region, f"&{self.corner(region)}") for region in regions]
-                for line in emitter(places, [self.value(arg).atom for arg in args]):
+                for line in emitter(places, [*(self.value(arg).atom for arg in args), *self.further_arguments(stmt)]):
                     self.line(line)
             case _:
                 raise CompileError(f"kernel {self.program.name} holds a {type(stmt).__name__}, which must be lowered first")
+
+    def further_arguments(self, stmt: ir.Intrinsic) -> Sequence[str]:
+        """Arguments of an intrinsic that the emitter gets after its own."""
+        return ()
 
     def store(self, stmt: ir.Store) -> None:
         self.share(stmt.value)

@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.arith import Dim, SizeVar
 from inlaid.artifact import ALIGNMENT
 from inlaid.errors import CompileError, Unsupported
-from inlaid.runtime.launches import Launch, LaunchPlan, Place, Read, Size, Step
+from inlaid.runtime.launches import Descriptor, Launch, LaunchPlan, Place, Read, Size, Step
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, RegionProgram, size_vars
 from inlaid.tensor.transform.launches import Kernel, Launches, split_launches
@@ -37,9 +37,12 @@ class ThreadRegion:
     plan: LaunchPlan
     workspace: Dim
 
-    def reporting(self, reports: Sequence[bool], shared: Sequence[int] = ()) -> LaunchPlan:
-        """The plan, completed by whether each kernel reports bad indices, and its bytes of dynamic shared memory."""
-        return replace(self.plan, reports=tuple(reports), shared=tuple(shared) if any(shared) else ())
+    def reporting(
+        self, reports: Sequence[bool], shared: Sequence[int] = (), descriptors: Sequence[tuple[Descriptor, ...]] = ()
+    ) -> LaunchPlan:
+        """The plan, completed by whether each kernel reports bad indices, its bytes of dynamic shared memory and descriptors."""
+        bytes_, described = tuple(shared) if any(shared) else (), tuple(descriptors) if any(descriptors) else ()
+        return replace(self.plan, reports=tuple(reports), shared=bytes_, descriptors=described)
 
 
 def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:

@@ -13,8 +13,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from inlaid.errors import InputError
-
 Opaque = Any
 """A handle of the device's own: a buffer, a queue or an event."""
 
@@ -64,8 +62,7 @@ class Device(ABC):
 
     @abstractmethod
     def upload(self, source: np.ndarray[Any, Any], target: DeviceTensor, queue: Opaque) -> None:
-        """Copy a row-major array of the host to a tensor of its shape and dtype. The array may change as soon as the call has
-        returned."""
+        """Copy a row-major array of the host to a tensor of its shape and dtype. The array may change once the call returns."""
 
     @abstractmethod
     def download(self, source: DeviceTensor, target: np.ndarray[Any, Any], queue: Opaque) -> None:
@@ -97,18 +94,25 @@ class Device(ABC):
         return None
 
     def export(self, tensor: DeviceTensor, owner: object, stream: Any) -> object:
-        """A DLPack capsule of a tensor, whose owner lives as long as somebody has it; `stream` as of `__dlpack__`. Nothing is
-        waiting on it. `inlaid.runtime.dlpack` makes capsules of addresses. Raises `BufferError` where that cannot be done."""
+        """DLPack capsule of a tensor, which keeps `owner` alive; `stream` as of `__dlpack__`. Nothing is waiting on the tensor.
+        `inlaid.runtime.dlpack` makes capsules of addresses. Raises `BufferError` where that cannot be done."""
         raise BufferError("the device exchanges no tensors by DLPack")
 
+    def attribute(self, name: str, tensor: DeviceTensor) -> object:
+        """Attribute of a device array by which libraries read it, besides DLPack. Raises `AttributeError` for other names."""
+        raise AttributeError(name)
+
+    def adopts(self, value: Any) -> bool:
+        """Whether an object is a tensor on this device: by default, by its `__dlpack_device__`."""
+        where = self.dlpack_device()
+        return where is not None and hasattr(value, "__dlpack_device__") and tuple(map(int, value.__dlpack_device__())) == where
+
     def adopt(self, value: Any) -> tuple[DeviceTensor, object]:
-        """The tensor behind an object with `__dlpack__` that says it is on this device, and what keeps it alive. Raises
-        `InputError` where it cannot be read as it lies."""
-        raise InputError("the device exchanges no tensors by DLPack")
+        """Tensor of an object that `adopts` accepts, and what keeps it alive. Raises `InputError` if it cannot be read in place."""
+        raise NotImplementedError
 
     def pinned(self, size: int) -> np.ndarray[Any, Any] | None:
-        """Host memory of at least `size` bytes, of type uint8 and aligned to 64, from and to which copies are faster; None where
-        the device knows none. It lives as long as the array."""
+        """Host memory of at least `size` bytes, uint8 aligned to 64, that is copied faster; None if the device has none."""
         return None
 
 

@@ -81,6 +81,12 @@ class DeviceArray:
             raise BufferError(f"{self.memory.target} exchanges no tensors by DLPack")
         return found
 
+    def __getattr__(self, name: str) -> Any:
+        """Attributes by which other libraries read the tensor, besides DLPack."""
+        if name.startswith("__"):
+            return self.memory.device.attribute(name, self.tensor)
+        raise AttributeError(name)
+
     @property
     def shape(self) -> Shape:
         """Its sizes."""

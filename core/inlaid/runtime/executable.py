@@ -183,10 +183,8 @@ class Executable:
 
     def _import_value(self, place: int, value: Any) -> Any:
         spec, memory = self.inputs[place], self._bound_memory(place)
-        if memory is not None and not isinstance(value, (DeviceArray, np.ndarray)) and hasattr(value, "__dlpack_device__"):
-            where = memory.device.dlpack_device()
-            if where is not None and tuple(map(int, value.__dlpack_device__())) == where:
-                value = DeviceArray.adopted(memory, value)
+        if memory is not None and not isinstance(value, (DeviceArray, np.ndarray)) and memory.device.adopts(value):
+            value = DeviceArray.adopted(memory, value)
         if not isinstance(value, DeviceArray):
             return import_value(spec.name, value, spec.dtype)
         if spec.dtype is None or value.dtype != spec.dtype.numpy:

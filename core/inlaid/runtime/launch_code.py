@@ -59,6 +59,8 @@ def _check(plan: LaunchPlan, artifact: Artifact) -> None:
         raise PackageError("plan: expected a report flag per kernel and a dimension per one of the signature")
     if plan.shared and (len(plan.shared) != len(plan.kernels) or min(plan.shared) < 0):
         raise PackageError("plan.shared: expected bytes >= 0 for each kernel, or nothing")
+    if plan.descriptors and len(plan.descriptors) != len(plan.kernels):
+        raise PackageError("plan.descriptors: expected a list for each kernel, or nothing")
     variables = [size.dim for size in (*plan.dims, *plan.variables)]
     if not all(isinstance(dim, arith.SizeVar) for dim in variables):
         raise PackageError("plan: dimensions and variables must be names")
@@ -97,6 +99,8 @@ def _check_launch(plan: LaunchPlan, launch: Launch, calls: int) -> None:
     _number(launch.call, calls, "launch.call")
     for buffer in launch.buffers:
         _number(buffer, len(plan.places), "launch.buffers")
+    for descriptor in plan.descriptors[launch.kernel] if plan.descriptors else ():
+        _number(descriptor.buffer, len(launch.buffers), "descriptor.buffer")
     for size in (*launch.scalars, *launch.grid, *launch.threads):
         _number(size, len(plan.sizes), "launch.sizes")
 

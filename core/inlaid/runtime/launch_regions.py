@@ -229,7 +229,8 @@ def _fault(artifact: Artifact, call: int) -> KernelFault:
 
 def check_arguments(artifact: Artifact, plan: LaunchPlan, launch: Launch, found: int) -> None:
     """Raise `Unsupported` unless a function has as many parameters, `found`, as a launch has arguments."""
-    given = 2 * len(launch.buffers) + len(launch.scalars) + plan.reports[launch.kernel]
+    descriptors = len(plan.descriptors[launch.kernel]) if plan.descriptors else 0
+    given = 2 * len(launch.buffers) + len(launch.scalars) + descriptors + plan.reports[launch.kernel]
     if found != given:
         raise Unsupported(
             f"the code of {artifact.symbol} is damaged: "

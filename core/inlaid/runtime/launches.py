@@ -65,12 +65,21 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Descriptor:
+    """A parameter by value that describes a buffer of a launch, by number; the target reads its `text`."""
+
+    buffer: int
+    text: str
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """Launch plan of a region.
 
     `kernels` are function names. `reports`: whether a kernel has a last parameter, a pointer to an int32, to which it writes 1 if
     an index is out of range. `dims` are the dimensions of the signature, `variables` those of host loops. `shared` are the bytes of
-    dynamic shared memory of each kernel; empty if all are 0."""
+    dynamic shared memory of each kernel; empty if all are 0. `descriptors` are parameters of each kernel after the scalars; empty
+    if no kernel has any."""
 
     kernels: tuple[str, ...]
     reports: tuple[bool, ...]
@@ -80,6 +89,7 @@ class LaunchPlan:
     dims: tuple[Size, ...] = ()
     variables: tuple[Size, ...] = ()
     shared: tuple[int, ...] = ()
+    descriptors: tuple[tuple[Descriptor, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

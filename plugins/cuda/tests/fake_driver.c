@@ -55,6 +55,14 @@ R cuMemcpyHtoDAsync_v2(P to, const void *from, size_t size, H stream) { memcpy((
 R cuMemcpyDtoHAsync_v2(void *to, P from, size_t size, H stream) { memcpy(to, (void *)from, size); return 0; }
 R cuMemcpyDtoDAsync_v2(P to, P from, size_t size, H stream) { memcpy((void *)to, (void *)from, size); return 0; }
 R cuMemsetD8Async(P to, unsigned char value, size_t size, H stream) { memset((void *)to, value, size); return 0; }
+R cuTensorMapEncodeTiled(
+    void *map, int type, unsigned rank, void *address, const uint64_t *shape, const uint64_t *strides, const unsigned *box, const unsigned *steps,
+    int interleave, int swizzle, int promotion, int fill
+) {
+    if ((uint64_t)map % 64 || (uint64_t)address % 16) return INVALID_VALUE;
+    SAY("map %d %u, %d %d, %d %d / %d %d / %u %u", type, rank, (int)shape[0], (int)shape[1], (int)strides[0], (int)strides[1], interleave, swizzle, box[0], steps[1]);
+    return memset(map, 7, 128), 0;
+}
 R cuModuleLoadData(H *module, const char *image) { if (strcmp(image, "cubin")) return INVALID_IMAGE; return NEW(module), 0; }
 R cuModuleUnload(H module) { SAY("unload"); free(module); return 0; }
 R cuModuleGetFunction(H *function, H module, const char *name) { if (strcmp(name, "add")) return NOT_FOUND; return NEW(function), 0; }

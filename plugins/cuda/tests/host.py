@@ -13,6 +13,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.region import RegionProgram
 from inlaid.types import MemoryScope
 from inlaid_cuda.dialect import DIALECT
+from inlaid_cuda.driver import TensorMap
 from inlaid_cuda.emulation.driver import HostContext, HostDriver, Order
 
 PRELUDE = "typedef int int32_t; typedef long int64_t; typedef unsigned char uint8_t;\n"
@@ -88,10 +89,13 @@ class Compiled:
             return int(machine.download(memory["arena"][0] + place[2], np.zeros(1, np.int64))[0])
 
         for ready in printed.launches.of(dims, read):
-            arguments: list[int] = []
+            arguments: list[int | bytes] = []
             for storage, index, offset in ready.places:
                 arguments += [memory[storage][index], offset]
-            arguments += [*ready.scalars, *[report] * printed.reports[ready.kernel]]
+            maps = [(item.buffer, TensorMap.parse(item.text)) for item in printed.texts[ready.kernel].descriptors]
+            arguments += ready.scalars
+            arguments += [context.tensor_map(described, sum(arguments[2 * at : 2 * at + 2])) for at, described in maps]
+            arguments += [*[report] * printed.reports[ready.kernel]]
             function = context.function(module, printed.names[ready.kernel], printed.texts[ready.kernel].shared)
             context.launch([context.prepare(function, ready.grid, ready.threads, arguments)], machine.stream)
         for array, address in zip(outputs, memory["output"], strict=True):

@@ -106,7 +106,7 @@ class LateContext(HostContext):
 
     def synchronise(self, stream):
         self.calls("synchronise")
-        self.until(lambda: not self.work[stream])
+        self.until(lambda: not self.work.get(stream))  # streams of other libraries have no commands here
         super().synchronise(stream)
 
     def record(self, event, stream):

@@ -16,6 +16,7 @@ SOURCE = Path(__file__).with_name("fake_driver.c")
 DEVICE = """
 import numpy as np
 from inlaid_cuda.bindings import SystemDriver
+from inlaid_cuda.driver import TensorMap
 driver = SystemDriver()
 context = driver.open(0)
 stream = context.stream()
@@ -69,7 +70,10 @@ start, end = context.event(timed=True), context.event()
 context.record(start, stream)
 context.await_event(stream, end)
 context.synchronise_event(start)
-print(context.elapsed(start, end), context.page_locked(100), context.page_locked(memory))
+encoded = context.tensor_map(TensorMap(2, (40, 30, 20), (80, 2400), (8, 16, 1)), memory)
+print(encoded == bytes([7]) * 128, context.prepare(function, (1, 1, 1), (1, 1, 1), [memory, encoded, -1]).held.pointers[1] % 64)
+print(context.elapsed(start, end), context.page_locked(100), context.page_locked(memory), context.device_of(memory))
+context.synchronise(2)
 for destroy, handle in ((context.destroy_event, start), (context.destroy_event, end), (context.destroy_graph, graph)):
     destroy(handle)
 context.unload(module)
@@ -96,7 +100,9 @@ print(ctypes.string_at(int(cuda.cuCtxGetCurrent()[1])))  # what was current befo
         "event 0",
         "event 2",
         "wait",
-        "0.25 False True",
+        "map 1 3, 40 30, 80 2400 / 0 3 / 8 1",  # CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_SWIZZLE_128B
+        "True 0",
+        "0.25 False True 1",
         "unload",
         "trim 0",
         "b'another'",
@@ -145,3 +151,9 @@ def test_a_driver_that_cannot_be_used_says_so_in_one_line(library, devices, fail
 def test_two_devices(library):
     listed = "device 0: Fake 0 (sm_86, 1024 MiB); device 1: Fake 1 (sm_86, 1024 MiB)"
     assert run(library, PROBE, 2) == [str(DeviceStatus(True, listed))]
+
+
+def test_a_tensor_map_that_the_driver_refuses(library):
+    attempt = "try: context.tensor_map(TensorMap(2, (8, 8), (16,), (8, 8)), 8)\nexcept DriverError as error: print(error)"
+    (*_, last) = run(library, f"{DEVICE}\nfrom inlaid_cuda.driver import DriverError\n{attempt}")
+    assert last == "cuTensorMapEncodeTiled: CUDA_ERROR_OTHER (on purpose)"

@@ -12,7 +12,8 @@ from inlaid.errors import InputError, OutOfMemory, TargetError
 from inlaid.graph import ir
 from inlaid.plugins import DeviceTensor
 from inlaid.runtime.dlpack import export_capsule
-from inlaid.types import TensorType
+from inlaid.types import TensorType, dtype
+from inlaid_cuda import array_interface
 from inlaid_cuda.device import MEMORY, Devices, devices_of, memory_limit
 from inlaid_cuda.driver import DriverError, Status
 from inlaid_cuda.emulation.driver import HostDriver
@@ -205,6 +206,61 @@ def test_tensors_that_cannot_be_read_where_they_lie(device, queue, executable):
     with pytest.raises(InputError, match="it needs gradients"):
         executable.run({"x": Attached(target.buffer.address, (4,), CUDA)})
     device.free(target.buffer)
+
+
+# --- __cuda_array_interface__ ----------------------------------------------------------------------------------------------------
+
+
+class ArrayOnly:
+    """An array of a library without DLPack, as Numba's are."""
+
+    def __init__(self, address, shape=(4,), **more):
+        plain = {"shape": shape, "typestr": "<f4", "data": (address, False), "version": 3}
+        self.__cuda_array_interface__ = plain | more
+
+
+@pytest.mark.parametrize("more", [{}, {"strides": None, "stream": None}, {"strides": (4,), "stream": 1}, {"stream": 2}])
+def test_arrays_of_other_libraries_are_read_where_they_lie(device, queue, executable, more):
+    target = put(device, queue, [1, 2, 3, 4])
+    device.synchronise(device.event(queue))
+    before = device.context.counted.copy()
+    (found,) = executable.run({"x": ArrayOnly(target.buffer.address, **more)}).values()
+    np.testing.assert_allclose(found, np.tanh([1, 2, 3, 4]), rtol=1e-6)
+    assert not (device.context.counted - before)["upload"]
+    device.free(target.buffer)
+
+
+def test_results_are_arrays_of_other_libraries(device, executable):
+    (found,) = executable.run({"x": np.ones(4, np.float32)}, keep_on_device=True).values()
+    given = found.__cuda_array_interface__
+    assert given["data"] == (found.tensor.buffer.address + found.tensor.offset, False)
+    assert {**given, "data": 0} == {"shape": (4,), "typestr": "<f4", "strides": None, "stream": None, "version": 3, "data": 0}
+    (again,) = executable.run({"x": ArrayOnly(given["data"][0])}).values()
+    np.testing.assert_allclose(again, np.tanh(np.tanh(np.ones(4))), rtol=1e-6)
+    with pytest.raises(AttributeError):
+        _ = found.__array_interface__
+    object.__setattr__(device.facts, "dlpack", 1)  # memory of the host is none of CUDA's
+    assert not hasattr(found, "__cuda_array_interface__")
+
+
+def test_elements_without_a_type_code():
+    with pytest.raises(AttributeError, match="has no elements of bfloat16"):
+        array_interface.export(256, (4,), dtype("bfloat16").numpy)
+    assert array_interface.export(0, (0, 3), np.dtype(bool))["typestr"] == "|b1"
+
+
+@pytest.mark.parametrize(("more", "reason"), [
+    ({"data": (256, True)}, "got read-only memory; give a copy of it"),
+    ({"strides": (8,)}, r"got strides \(8,\)"),
+    ({"mask": object()}, "got a mask"),
+    ({"typestr": "<M8[s]"}, "expected a known element type"),
+    ({"stream": 0}, "a stream other than 0"),
+    ({"data": None}, "expected data, shape and typestr"),
+    ({"strides": (4, 4)}, "expected data, shape and typestr"),
+])  # fmt: skip
+def test_arrays_that_cannot_be_read_where_they_lie(executable, more, reason):
+    with pytest.raises(InputError, match=reason):
+        executable.run({"x": ArrayOnly(256, **more)})
 
 
 def test_memory_that_host_and_device_share_is_not_pinned():

@@ -26,7 +26,7 @@ from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.nvrtc import INSTALL, nvrtc
 from inlaid_cuda.options import CudaOptions
-from inlaid_cuda.tensor_cores.copies import WAIT, copy_asynchronously
+from inlaid_cuda.tensor_cores.copies import copy_asynchronously
 from inlaid_cuda.tensor_cores.instructions import has_copies, intrinsics_of
 from inlaid_cuda.tensor_cores.product import TensorCoreRule
 from inlaid_cuda.tensor_cores.tiles import Fetch, rank_tilings
@@ -162,13 +162,42 @@ def test_the_same_kernels_on_the_host(of):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.usefixtures("host_compiler")
+@pytest.mark.parametrize("stages", [1, 3, 4])
+def test_copies_stay_pending_over_several_steps(stages):
+    """The host makes a copy when its thread waits for it, and poisons the target until then."""
+    program = product((24, 104), (104, 24))
+    decided = {"tile": tile_like(program, SMALL), "stages": stages}
+    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, **decided)
+    assert not planted_races(split), "each barrier is needed"
+    arrays = inputs_for(program, {}, 3)
+    expected, result = interp.run(program, arrays)[0], np.zeros((24, 24), np.float16)
+    compiled = EveryOrder(region_of([scheduled(program, **decided)]), ABLE.scopes)
+    compiled.run(arrays, [result])
+    np.testing.assert_array_equal(result, expected)
+    found = {pending for pending in range(4) if f"inlaid_await_copies<{pending}>();" in compiled.source}
+    assert found == {0, max(stages - 2, 0)}
+
+
+def test_stages_follow_from_the_model():
+    """Long steps hide main memory by themselves; short ones need several tiles under way."""
+
+    def stages(*sizes, arch="sm_80"):
+        options = CudaOptions(arch=arch)
+        _, offer = offer_of(product(*sizes), capabilities(options), RULE, intrinsics_of(options))
+        return offer.decisions[1]
+
+    assert stages((128, 768), (768, 768)).default > 2 >= stages((4096, 4096), (4096, 4096)).default
+    assert max(stages((128, 768), (768, 768), arch="sm_75").legal) == 2, "without asynchronous copies"
+
+
 def test_vectors_are_copied_asynchronously():
     """What is copied is read behind a barrier, before which the kernel waits; what other statements read is stored as it was."""
     program = scheduled(product((M, 768), (768, 128)))
     assert names_of(program) >= {"cuda.copy.float16.8", "cuda.product.float16.float16"}
     (made,) = split_launches(program, ABLE.scopes).kernels.values()
     lines = [line.strip() for line in print_thread_kernel(ThreadKernel("k", made, 0), DIALECT).text.splitlines()]
-    assert all(lines[at - 1] == f"{WAIT};" for at, line in enumerate(lines) if line == "__syncthreads();")
+    assert all(lines[at - 1].startswith("inlaid_await_copies<") for at, line in enumerate(lines) if line == "__syncthreads();")
     assert not any(name.startswith("cuda.copy") for name in names_of(copy_asynchronously(plainly_shared())))
 
 

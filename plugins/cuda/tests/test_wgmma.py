@@ -12,20 +12,21 @@ from inlaid import arith, ops
 from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.lowering.finish import finish
+from inlaid.passes.manager import UnitPass
 from inlaid.schedules.threads.tile_model import Problem
 from inlaid.tensor import interp
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.transform.launches import split_launches
 from inlaid.types import dtype
-from inlaid_cuda.capabilities import REGISTERS, THREAD_REGISTERS, capabilities
+from inlaid_cuda.capabilities import REGISTERS, SWIZZLE_BYTES, THREAD_REGISTERS, capabilities
 from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.options import CudaOptions
-from inlaid_cuda.tensor_cores.copies import WAIT, copy_asynchronously
+from inlaid_cuda.tensor_cores.copies import copy_asynchronously
 from inlaid_cuda.tensor_cores.instructions import intrinsics_of
+from inlaid_cuda.tensor_cores.tile_loads import load_tiles
 from inlaid_cuda.tensor_cores.tiles import Fetch, WarpgroupTiling, rank_warpgroup_tilings
 from inlaid_cuda.tensor_cores.warpgroups import WarpgroupRule
-from inlaid_cuda.tensor_cores.wgmma import FENCE
 
 from .host import EveryOrder
 from .test_tensor_cores import TOTALS, compiler_for, names_of
@@ -47,9 +48,13 @@ SMALL = (1, 1, 1, 32)
 M, N, B = (arith.SizeVar(name, 0, 128) for name in "mnb")
 
 
-def tile_like(program, wanted=SMALL):
-    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS)
-    return next(tile for tile in offer.decisions[0].legal if tile[:4] == wanted)
+def tile_like(program, wanted=SMALL, tensor_maps=0):
+    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS, tensor_maps=tensor_maps)
+    return next(tile for tile in decision(offer, "tile").legal if tile[:4] == wanted)
+
+
+def decision(offer, name):
+    return next(item for item in offer.decisions if item.name == name)
 
 
 def product(m, k, n, left, right="", contiguous="kk", after=ops.relu):
@@ -76,17 +81,17 @@ def steps_of(of):
 def scheduled(program, rule=RULE, **decided):
     """A kernel as it reaches the code generator."""
     _, offer = offer_of(program, ABLE, rule, INSTRUCTIONS, **decided)
-    finished = copy_asynchronously(finish(offer.schedule(program), able=ABLE))
+    finished = copy_asynchronously(finish(offer.schedule(program), (UnitPass("load_tiles", load_tiles),), able=ABLE))
     check_scopes(finished, ABLE.scopes)
     return finished
 
 
-def on_the_host(program, **decided):
+def on_the_host(program, tensor_maps=0, **decided):
     """Check a kernel on the host, in every order of threads. Returns its text."""
     arrays = inputs_for(program, {}, 3)
     expected = interp.run(program, arrays)[0]
     result = np.zeros_like(expected)
-    compiled = EveryOrder(region_of([scheduled(program, **decided)]), ABLE.scopes)
+    compiled = EveryOrder(region_of([scheduled(program, tensor_maps=tensor_maps, **decided)]), ABLE.scopes)
     compiled.run(arrays, [result])
     np.testing.assert_array_equal(result, expected)
     return compiled.source
@@ -95,7 +100,7 @@ def on_the_host(program, **decided):
 @pytest.mark.parametrize(("of", "contiguous"), LAYOUTS)
 def test_products_of_each_type_and_layout(of, contiguous):
     program = product(20, steps_of(of), 24, of, contiguous=contiguous)
-    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tile=tile_like(program))
+    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=tile_like(program))
     assert not planted_races(split), "each barrier is needed"
     (made,) = (item.program for item in split.kernels.values())
     assert any(name.startswith("cuda.wgmma.") and name.endswith(contiguous) for name in names_of(made))
@@ -110,13 +115,14 @@ def test_the_same_kernels_on_the_host(of, contiguous):
 
 
 @pytest.mark.usefixtures("host_compiler")
-@pytest.mark.parametrize(("wanted", "stages"), [((2, 1, 1, 32), 1), ((1, 1, 2, 32), 2), ((1, 2, 1, 32), 2), ((1, 1, 1, 96), 1)])
+@pytest.mark.parametrize(("wanted", "stages"), [((2, 1, 1, 32), 1), ((1, 1, 2, 32), 2), ((1, 2, 1, 32), 3), ((1, 1, 1, 96), 4)])
 def test_warpgroups_and_runs_share_tiles(wanted, stages):
-    program = product(100, 136, 72, "float16", contiguous="kn")
+    program = product(100, 392, 72, "float16", contiguous="kn")
     tile = tile_like(program, wanted)
-    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tile=tile, stages=stages)
+    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=tile, stages=stages)
     assert not planted_races(split), "each barrier is needed"
-    on_the_host(program, tile=tile, stages=stages)
+    source = on_the_host(program, tile=tile, stages=stages)
+    assert all(f"inlaid_await_copies<{pending}>();" in source for pending in {0, max(stages - 2, 0)})
 
 
 @pytest.mark.parametrize(("a", "b"), [("int8", "uint8"), ("uint8", "int8")])
@@ -137,7 +143,7 @@ def test_sizes_need_not_be_known():
     rows = kernel(lambda a, b: ops.relu(ops.matmul(a, b)), ((M, 64), "float16"), ((64, 24), "float16"))
     batches = kernel(ops.matmul, ((B, M, 72), "float16"), ((B, 72, N), "float16"))
     for program, sizes in ((rows, [{M: 5}, {M: 0}, {M: 70}]), (batches, [{B: 2, M: 9, N: 40}, {B: 1, M: 1, N: 1}])):
-        held_to_the_interpreter(program, ABLE, sizes, RULE, intrinsics=INSTRUCTIONS, tile=tile_like(program))
+        held_to_the_interpreter(program, ABLE, sizes, RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=tile_like(program))
 
 
 def printed(program):
@@ -147,10 +153,11 @@ def printed(program):
 
 
 def test_writes_are_visible_to_the_async_proxy_before_each_barrier():
-    text = printed(scheduled(product(4096, 4096, 4096, "float16", contiguous="kn"), WarpgroupRule())).text
+    text = printed(scheduled(product(4096, 4096, 4096, "float16", contiguous="kn"), WarpgroupRule(), tensor_maps=0)).text
     lines = [line.strip() for line in text.splitlines()]
     barriers = [at for at, line in enumerate(lines) if line == "__syncthreads();"]
-    assert barriers and all(lines[at - 2 : at] == [f"{WAIT};", f"{FENCE};"] for at in barriers)
+    assert barriers and all(lines[at - 1] == "inlaid_fence_async_proxy();" for at in barriers)
+    assert all(lines[at - 2].startswith("inlaid_await_copies<") for at in barriers)
 
 
 def residual(y):
@@ -158,36 +165,39 @@ def residual(y):
 
 
 INSTRUCTION = 16
-OPCODES = {0x9F0: "HGMMA", 0x9F1: "IGMMA", 0xFAE: "LDGSTS"}
+OPCODES = {0x9F0: "HGMMA", 0x9F1: "IGMMA", 0xFAE: "LDGSTS", 0x5B4: "UTMALDG"}
 """The low 12 bits of an instruction, found by compiling kernels with more and fewer of them."""
 STEP_INSTRUCTIONS = 4
 
 
-@pytest.mark.parametrize(("of", "contiguous", "size"), [
-    ("float16", "kn", 4096),
-    ("bfloat16", "mk", 2048),
-    ("float32", "kk", 4096),
-    ("int8", "kk", 4096),
-    ("uint8", "kk", 2048),
+@pytest.mark.parametrize(("of", "contiguous", "size", "copies"), [
+    ("float16", "kn", 4096, "LDGSTS"),
+    ("float16", "kn", 4096, "UTMALDG"),
+    ("bfloat16", "mk", 2048, "UTMALDG"),
+    ("float32", "kk", 4096, "UTMALDG"),
+    ("int8", "kk", 4096, "LDGSTS"),
+    ("uint8", "kk", 2048, "UTMALDG"),
 ])  # fmt: skip
-def test_compiled_kernels_hold_the_instructions_and_spill_nothing(of, contiguous, size):
+def test_compiled_kernels_hold_the_instructions_and_spill_nothing(of, contiguous, size, copies):
     after = ops.relu if "int" in of else residual
-    program = scheduled(product(size, 1024, size, of, contiguous=contiguous, after=after), WarpgroupRule())
+    source = product(size, 1024, size, of, contiguous=contiguous, after=after)
+    program = scheduled(source, WarpgroupRule(), tensor_maps=int(copies == "UTMALDG"))
     text = printed(program)
     cubin = compiler_for("sm_90a").compile(thread_source([text], DIALECT), "k", "sm_90a")
     words = np.frombuffer(cubin[: len(cubin) // INSTRUCTION * INSTRUCTION], np.uint64)[::2] & 0xFFF
     found = {name: int((words == code).sum()) for code, name in OPCODES.items()}
     calls = text.text.count(f"inlaid_wgmma_{of}")
     assert found["IGMMA" if "int" in of else "HGMMA"] >= STEP_INSTRUCTIONS * calls > 0
-    assert found["LDGSTS"] > 0
+    assert found[copies] > 0 and {"LDGSTS", "UTMALDG"} & {name for name, count in found.items() if count} == {copies}
     assert resources(cubin)["k"].local == 0
 
 
 @pytest.mark.usefixtures("host_compiler")
 @pytest.mark.parametrize(("helper", "right", "wrong"), [
     ("inlaid_wgmma_operand", "leading >> 4 << 16 | stride >> 4 << 32", "stride >> 4 << 16 | leading >> 4 << 32"),
-    ("inlaid_wgmma_operand", "2 * pitch", "pitch"),
-    ("inlaid_wgmma_operand", "32 / bytes * 16", "16 / bytes * 16"),
+    ("inlaid_wgmma_operand", "2 * pitch;", "pitch;"),
+    ("inlaid_wgmma_operand", "128 : 16", "128 : 8"),
+    ("inlaid_await_copies", "emulation::await_copies(pending);", ""),
     ("inlaid_wgmma_store", "__syncthreads();", ""),
 ])  # fmt: skip
 def test_mistakes_give_wrong_numbers_on_the_host(monkeypatch, helper, right, wrong):
@@ -212,12 +222,14 @@ def test_tilings_fit_the_device(shape, of):
         assert tiling.shared_bytes(bytes_, 1) <= 227 << 10
 
 
+@pytest.mark.parametrize("tensor_maps", [0, 1])
 @pytest.mark.parametrize("contiguous", ["kk", "kn", "mn"])
-def test_shared_memory_is_bounded_by_the_model(contiguous):
+def test_shared_memory_is_bounded_by_the_model(contiguous, tensor_maps):
     program = product(4096, 4096, 4096, "float16", contiguous=contiguous)
-    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS)
-    tile, stages = offer.decisions
-    assert 0 < printed(scheduled(program)).shared <= WarpgroupTiling(*tile.default).shared_bytes(2, stages.default)
+    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS, tensor_maps=tensor_maps)
+    _, tile, stages = offer.decisions
+    most = WarpgroupTiling(*tile.default).shared_bytes(2, stages.default) + 2 * SWIZZLE_BYTES
+    assert 0 < printed(scheduled(program, tensor_maps=tensor_maps)).shared <= most
 
 
 @pytest.mark.parametrize(("program", "arch"), [

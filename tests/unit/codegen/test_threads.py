@@ -36,9 +36,21 @@ class Toy:
     emitters: ClassVar = {
         name: lambda places, args, name=name: [f"{name}({', '.join(place.pointer for place in places)});"]
         for name in ("begin", "warp")
-    }
-    asynchronous: ClassVar = {"begin": "settle()"}
+    } | {"settle": lambda places, args: ["settle();"], "described": lambda places, args: [f"described({', '.join(args)});"]}
     dealt: ClassVar = {"dealt": 4}
+
+    def with_waits(self, program: ir.LoopProgram) -> ir.LoopProgram:
+        def awaited(stmt: ir.Stmt) -> ir.Stmt | None:
+            return ir.Seq((ir.Intrinsic("settle", ()), stmt)) if isinstance(stmt, ir.Barrier) else None
+
+        begins = any(isinstance(stmt, ir.Intrinsic) and stmt.name == "begin" for stmt in ir.walk_stmts(program.body))
+        return Rewriter(stmt=awaited).program(program) if begins else program
+
+    def descriptor(self, stmt: ir.Intrinsic) -> str:
+        return "rows of 8" if stmt.name == "described" else ""
+
+    def descriptor_parameter(self, name: str) -> str:
+        return f"map {name}"
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
         return f"kernel {name}"
@@ -163,6 +175,27 @@ def test_intrinsics_work_on_buffers_that_are_dealt_out_and_later():
     assert lines[lines.index("used();") - 1] == "settle();" and lines.count("used();") == 1
     with pytest.raises(Unsupported, match="buffer f in scope 'dealt': expected a constant index"):
         printed(DEALT.replace('    intrinsic "warp"', '    for i in 2:\n      intrinsic "warp"').replace("f[1 +:", "f[i +:"))
+
+
+DESCRIBED = """
+program described(x: int32[32], z: int32[32]) -> (y: int32[32]):
+  for b in 8, thread, "blockIdx.x":
+    alloc s: int32[32] in "shared"
+    intrinsic "described" on read z[0 +: 8], write s[0 +: 8]
+    intrinsic "described" on read z[8 +: 8], write s[8 +: 8]
+    intrinsic "described" on read x[16 +: 16], write s[16 +: 16]
+    for u in 4, thread, "threadIdx.x":
+      y[((b * 4) + u)] = s[(u + 1)]
+"""
+
+
+def test_buffers_are_described_by_parameters():
+    (made,) = split_launches(parse(DESCRIBED), SCOPES).kernels.values()
+    found = print_thread_kernel(ThreadKernel("k", made, 0), Toy())
+    params = made.program.params
+    assert [(params[item.buffer].name, item.text) for item in found.descriptors] == [("z", "rows of 8"), ("x", "rows of 8")]
+    assert "map descriptor, map descriptor_1" in " ".join(found.text.split())
+    assert found.text.count("described(descriptor);") == 2 and found.text.count("described(descriptor_1);") == 1
 
 
 def test_an_unknown_intrinsic():

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from inlaid.codegen.c_statements import Emitter
+from inlaid.tensor import ir
 from inlaid.types import DType
 
 
@@ -24,9 +25,9 @@ class ThreadDialect(Protocol):
     qualifiers of pointers to device and shared memory. static_shared: most bytes of shared memory that a kernel may declare; more
     is dynamic shared memory.
 
-    emitters: printers of tensor intrinsics by name. asynchronous: intrinsics that complete asynchronously, with the call that waits
-    for them, printed before each barrier. dealt: scopes whose buffers are distributed over the registers of a subgroup, with its
-    number of threads. A thread declares its part as 32-bit words; only intrinsics access it, in whole words at constant indices.
+    emitters: printers of tensor intrinsics by name. dealt: scopes whose buffers are distributed over the registers of a subgroup,
+    with its number of threads. A thread declares its part as 32-bit words; only intrinsics access it, in whole words at constant
+    indices.
     """
 
     name: str
@@ -40,8 +41,17 @@ class ThreadDialect(Protocol):
     static_shared: int
     barrier: str
     emitters: Mapping[str, Emitter]
-    asynchronous: Mapping[str, str]
     dealt: Mapping[str, int]
+
+    def with_waits(self, program: ir.LoopProgram) -> ir.LoopProgram:
+        """An SPMD kernel with the waits that its asynchronous intrinsics need before barriers."""
+
+    def descriptor(self, stmt: ir.Intrinsic) -> str:
+        """Descriptor of the buffer of an intrinsic's first region, a parameter of the kernel, as text for the launch plan; "" for
+        an intrinsic that takes none. The emitter gets the parameter's name as last argument."""
+
+    def descriptor_parameter(self, name: str) -> str:
+        """Declaration of a descriptor. Printed only for intrinsics that take one."""
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
         """Kernel signature up to its parameter list; `threads` is the block size, None if unknown."""

@@ -23,7 +23,7 @@ from inlaid.codegen.threads.shared import declarations, shared_by_threads, with_
 from inlaid.codegen.threads.vectors import VECTOR_BYTES, Wide
 from inlaid.codegen.threads.wide import WideExpressions
 from inlaid.errors import CompileError, Unsupported
-from inlaid.runtime.launches import LaunchPlan
+from inlaid.runtime.launches import Descriptor, LaunchPlan
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges, narrow
 from inlaid.tensor.math import expand_program
@@ -36,22 +36,24 @@ _WORD_BYTES = 4
 @dataclass(frozen=True)
 class ThreadKernelText:
     """Text of a kernel. `reports`: its last parameter is a pointer to an int32, to which it writes 1 if an index is out of range.
-    `index` is the type of its indices. `shared`: bytes of dynamic shared memory."""
+    `index` is the type of its indices. `shared`: bytes of dynamic shared memory. `descriptors`: its parameters by value, before the
+    report pointer."""
 
     text: str
     reports: bool
     index: str
     shared: int = 0
+    descriptors: tuple[Descriptor, ...] = ()
 
 
 def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadKernelText:
     """Print a kernel. Its parameters are, in order: base pointer and byte offset of each buffer, scalars, sizes, and the report
-    pointer if it reports. Raises `Unsupported` for intrinsics that the language lacks."""
+    pointer if it reports, after the descriptors. Raises `Unsupported` for intrinsics that the language lacks."""
     program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
     sizes = size_vars(program)
     program = legalise(expand_program(program), c_values.NATIVE, dialect.converted)
     program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)
-    program = narrow(shuffled(program))
+    program = dialect.with_waits(narrow(shuffled(program)))
     ranges = Ranges(program)
     return _ThreadKernel(kernel, program, sizes, dialect, index_type(program, ranges), ranges, offsets).print()
 
@@ -62,7 +64,8 @@ def print_region(region: ThreadRegion, dialect: ThreadDialect, report: Callable[
     for number, kernel in enumerate(region.kernels):
         report("print", number, len(region.kernels))
         texts.append(print_thread_kernel(kernel, dialect))
-    plan = region.reporting([text.reports for text in texts], [text.shared for text in texts])
+    descriptors = [text.descriptors for text in texts]
+    plan = region.reporting([text.reports for text in texts], [text.shared for text in texts], descriptors)
     return plan, thread_source(texts, dialect)
 
 
@@ -101,8 +104,7 @@ class _ThreadKernel(WideExpressions):
         self.emitters = dialect.emitters
         self.reports = False
         self.waits = any(isinstance(stmt, ir.Barrier) for stmt in ir.walk_stmts(program.body))
-        names = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic)}
-        self.waits_for = dict.fromkeys(call for name, call in dialect.asynchronous.items() if name in names)
+        self.descriptors: dict[Descriptor, str] = {}
         self.bodies: dict[ir.Buffer, ir.Stmt] = {}
         self.leave = "return;"
         self.report_name = self.unique("report")
@@ -139,11 +141,12 @@ class _ThreadKernel(WideExpressions):
         for line in lines:
             self.line(line)
         self.statement(program.body)
+        params += map(self.dialect.descriptor_parameter, self.descriptors.values())
         if self.reports:
             params.append(f"{device}int32_t *{self.report_name}")
         head = spread(self.dialect.head(self.kernel.name, self._threads()), params or ["void"], " {", WIDTH)
         body = "\n".join(self.lines)
-        return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type, launched)
+        return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type, launched, tuple(self.descriptors))
 
     def _threads(self) -> tuple[int, int, int] | None:
         """Static block size; None if an extent is symbolic."""
@@ -169,8 +172,7 @@ class _ThreadKernel(WideExpressions):
         match stmt:
             case ir.Barrier():
                 self.known = {}
-                for call in (*self.waits_for, self.dialect.barrier):
-                    self.line(f"{call};")
+                self.line(f"{self.dialect.barrier};")
             case ir.For(kind=ir.ForKind.THREAD, var=var, thread=thread, body=body):
                 self.known = {}
                 name = self.unique(var.name)
@@ -199,6 +201,15 @@ class _ThreadKernel(WideExpressions):
         self.lane, self.lanes = None, 0
         self.private.clear()
         self.wide_names.clear()
+
+    def further_arguments(self, stmt: ir.Intrinsic) -> Sequence[str]:
+        text = self.dialect.descriptor(stmt)
+        if not text:
+            return ()
+        descriptor = Descriptor(self.program.params.index(stmt.regions[0].buffer), text)
+        if descriptor not in self.descriptors:
+            self.descriptors[descriptor] = self.unique("descriptor")
+        return (self.descriptors[descriptor],)
 
     def store(self, stmt: ir.Store) -> None:
         if self.lane is None:

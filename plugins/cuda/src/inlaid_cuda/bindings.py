@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from inlaid.errors import TargetError
-from inlaid_cuda.driver import DeviceFacts, DriverError, FunctionFacts, Status
+from inlaid_cuda.arguments import Arguments
+from inlaid_cuda.driver import MAP_BYTES, DeviceFacts, DriverError, FunctionFacts, Status, TensorMap
 
 BINDING = "pip install cuda-bindings"
 DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"
@@ -20,11 +21,11 @@ _Found = TypeVar("_Found")
 
 
 class _Prepared(NamedTuple):
-    """Arguments of `cuLaunchKernel` before the stream, the parameter pointer after it, and the arrays that it points to."""
+    """Arguments of `cuLaunchKernel` before the stream, the parameter pointer after it, and what it points to."""
 
     head: tuple[Any, ...]
     parameters: int
-    held: tuple[object, object]
+    held: Arguments
 
 
 class SystemDriver:
@@ -181,6 +182,10 @@ class SystemContext:
             return int(found) == int(self._cuda.CUmemorytype.CU_MEMORYTYPE_HOST)
         return False
 
+    def device_of(self, address: int) -> int:
+        kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        return int(self._do("cuPointerGetAttribute", kind, address)[0])
+
     def stream(self) -> int:
         (stream,) = self._do("cuStreamCreate", self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._streams[int(stream)] = stream
@@ -190,7 +195,7 @@ class SystemContext:
         self._do("cuStreamDestroy", self._streams.pop(stream))
 
     def synchronise(self, stream: int) -> None:
-        self._do("cuStreamSynchronize", self._streams[stream])
+        self._do("cuStreamSynchronize", self._streams.get(stream) or self._cuda.CUstream(stream))
 
     def event(self, timed: bool = False) -> int:
         flags = self._cuda.CUevent_flags
@@ -258,16 +263,38 @@ class SystemContext:
             return None
 
     def prepare(
-        self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int]
+        self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int | bytes]
     ) -> _Prepared:
-        values = (ctypes.c_uint64 * max(len(arguments), 1))(*(argument & (1 << 64) - 1 for argument in arguments))
-        first = ctypes.addressof(values)
-        pointers = (ctypes.c_void_p * len(values))(*range(first, first + 8 * len(values), 8))
-        return _Prepared(
-            (self._cuda.CUfunction(function), *grid, *threads, self._shared.get(function, 0)),
-            ctypes.addressof(pointers),
-            (values, pointers),
+        packed = Arguments(arguments)
+        head = (self._cuda.CUfunction(function), *grid, *threads, self._shared.get(function, 0))
+        return _Prepared(head, ctypes.addressof(packed.pointers), packed)
+
+    def tensor_map(self, described: TensorMap, address: int) -> bytes:
+        cuda = self._cuda
+        kinds = (
+            getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_UINT{8 * described.element_bytes}"),
+            cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            cuda.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
+        element, *modes = map(int, kinds)
+        rank, box = len(described.shape), described.box
+        sizes = [(ctypes.c_uint64 * rank)(*numbers) for numbers in (described.shape, described.strides)]
+        boxes = [(ctypes.c_uint32 * rank)(*numbers) for numbers in (box, [1] * rank)]
+        encoded = Arguments([bytes(MAP_BYTES)])
+        pointer = encoded.pointers[0] or 0
+        status = self._inside(lambda: self._encode(pointer, element, rank, address, *sizes, *boxes, *modes))
+        if status:
+            raise _error(cuda, "cuTensorMapEncodeTiled", cuda.CUresult(status))
+        return ctypes.string_at(pointer, MAP_BYTES)
+
+    @functools.cached_property
+    def _encode(self) -> Callable[..., int]:
+        """The driver's function. cuda-bindings passes it a result that is not aligned to 64 bytes, as the driver requires."""
+        pointer, *_ = self._do("cuGetProcAddress", b"cuTensorMapEncodeTiled", 12000, 0)
+        kind, word, any_ = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
+        return ctypes.CFUNCTYPE(kind, any_, kind, word, *[any_] * 5, *[kind] * 4)(int(pointer))
 
     def launch(self, launches: Sequence[_Prepared], stream: int) -> None:
         self._inside(lambda: self._launch(launches, self._streams[stream]))

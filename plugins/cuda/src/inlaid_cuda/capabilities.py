@@ -23,6 +23,8 @@ FRAGMENT = "fragment"
 """The memory scope of matrices that are distributed over the registers of a warp."""
 ACCUMULATORS = "warpgroup_accumulators"
 """The memory scope of accumulators that are distributed over the registers of a warpgroup."""
+SWIZZLE_BYTES = 1024
+"""Alignment of shared memory that tensor maps fill swizzled by 128 bytes."""
 WARP, WARPGROUP = 32, 128
 """Threads of a warp and of a warpgroup."""
 THREAD_REGISTERS, REGISTERS = 255, 65536
@@ -93,7 +95,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),
         scopes=(
-            MemoryScope(SHARED, "block", found.shared, 16),
+            MemoryScope(SHARED, "block", found.shared, SWIZZLE_BYTES if architecture(options) == "sm_90a" else 16),
             MemoryScope(FRAGMENT, "thread", WARP * THREAD_REGISTERS * 4, 4),  # of a warp, whose threads share it
             MemoryScope(ACCUMULATORS, "thread", WARPGROUP * THREAD_REGISTERS * 4, 4),
         ),

@@ -18,6 +18,7 @@ from inlaid.plugins import CapturingDevice, DeviceTensor, MemoryFacts
 from inlaid.runtime.arrays import address
 from inlaid.runtime.dlpack import export_capsule, import_capsule
 from inlaid.runtime.driver_devices import DriverDevice
+from inlaid_cuda import array_interface
 from inlaid_cuda.bindings import SystemDriver
 from inlaid_cuda.driver import Context, Driver, DriverError, Status
 from inlaid_cuda.faults import RESTART, translate
@@ -28,8 +29,12 @@ MEMORY = "INLAID_CUDA_MEMORY"
 """Environment variable that bounds the bytes that a process allocates on each device."""
 ALIGNMENT = 64
 """Required alignment of tensors of other libraries in bytes."""
+_CUDA = 2
+"""DLPack device type of memory of CUDA devices."""
 _STAGED = 1 << 16
 """Largest page-locked upload in bytes that is staged even if the queue is idle: a host copy is faster than a wait."""
+_MAPS = 1024
+"""Encoded tensor maps that are cached, by tensor, box and address."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
@@ -96,6 +101,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         memory = context.facts.memory
         super().__init__(name, memory if limit is None else min(limit, memory))
         self.context, self.facts = context, context.facts
+        self.tensor_map = functools.lru_cache(maxsize=_MAPS)(context.tensor_map)
         self._spare_events: list[int] = []
         self._exchange: Queue | None = None
 
@@ -259,8 +265,27 @@ class CudaDevice(DriverDevice, CapturingDevice):
         start = tensor.buffer.address + tensor.offset if tensor.buffer is not None else 0
         return export_capsule(start, self.dlpack_device(), tensor.shape, tensor.dtype, owner)
 
+    def attribute(self, name: str, tensor: DeviceTensor) -> object:
+        if name != array_interface.ATTRIBUTE or self.facts.dlpack != _CUDA:
+            raise AttributeError(name)
+        start = tensor.buffer.address + tensor.offset if tensor.buffer is not None else 0
+        return array_interface.export(start, tensor.shape, tensor.dtype)
+
+    def adopts(self, value: Any) -> bool:
+        """Whether an object is on this device, by DLPack or, without that, by `__cuda_array_interface__`."""
+        if hasattr(value, "__dlpack_device__") or self.facts.dlpack != _CUDA:
+            return super().adopts(value)
+        interface = getattr(value, array_interface.ATTRIBUTE, None)
+        if interface is None:
+            return False
+        address = array_interface.parse(interface).address
+        return not address or self.context.device_of(address) == self.facts.number
+
     def adopt(self, value: Any) -> tuple[DeviceTensor, object]:
-        """Import an object with `__dlpack__`. Waits for the commands that its library has enqueued for the tensor."""
+        """Import an object that `adopts` accepts. Waits for the commands that its library has enqueued for the tensor."""
+        if not hasattr(value, "__dlpack_device__"):
+            given = array_interface.parse(getattr(value, array_interface.ATTRIBUTE))
+            return self._adopted(given.address, given.shape, given.dtype, given.stream, value)
         if self._exchange is None:
             self._exchange = self.queue()
         stream = self._exchange.stream
@@ -268,15 +293,22 @@ class CudaDevice(DriverDevice, CapturingDevice):
             found = import_capsule(value.__dlpack__(stream=stream))
         except (BufferError, RuntimeError, TypeError) as error:
             raise InputError(f"the tensor cannot be exported by DLPack: {error}", remedy="detach it first") from error
-        if found.address % ALIGNMENT:
+        return self._adopted(found.address, found.shape, found.dtype, stream, found)
+
+    def _adopted(
+        self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int | None, owner: object
+    ) -> tuple[DeviceTensor, object]:
+        """Another library's memory as a tensor, once the commands of a stream have completed."""
+        if address % ALIGNMENT:
             raise InputError(
-                f"a tensor must start at a multiple of {ALIGNMENT} bytes, got address {found.address:#x}",
+                f"a tensor must start at a multiple of {ALIGNMENT} bytes, got address {address:#x}",
                 remedy="give a copy of it (clone, copy)",
             )
-        with self.driver_call("waiting for a tensor"):
-            self.context.synchronise(stream)
-        size = int(np.prod(found.shape)) * found.dtype.itemsize
-        return DeviceTensor(Memory(found.address, size) if size else None, 0, found.shape, found.dtype), found
+        if stream is not None:
+            with self.driver_call("waiting for a tensor"):
+                self.context.synchronise(stream)
+        size = int(np.prod(shape)) * dtype.itemsize
+        return DeviceTensor(Memory(address, size) if size else None, 0, shape, dtype), owner
 
 
 def _free_host(context: Context, address: int) -> None:

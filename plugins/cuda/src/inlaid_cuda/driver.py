@@ -92,6 +92,40 @@ class FunctionFacts:
     parameters: int | None = None
 
 
+MOST_RANK, MOST_BOX, STRIDE_BYTES = 5, 256, 16
+"""Most dimensions of a tensor map, most elements of its box along one, and what its strides are multiples of."""
+MAP_BYTES, MAP_ALIGNMENT = 128, 64
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tensor in device memory, without its address, and the box that a load copies of it (`CUtensorMap`).
+
+    element_bytes: 1, 2 or 4. shape, box: elements; strides: bytes, of all dimensions but the innermost, which is the first. The
+    16-byte parts of boxes are swizzled within 128 bytes; elements out of bounds are 0."""
+
+    element_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+    def text(self) -> str:
+        """As text for launch plans: `2 200,100 400 64,100`."""
+        return " ".join(
+            (str(self.element_bytes), *(",".join(map(str, numbers)) for numbers in (self.shape, self.strides, self.box)))
+        )
+
+    @staticmethod
+    def parse(text: str) -> TensorMap:
+        """Parse `text()`. Raises `ValueError` for any other text, and for numbers that no tensor map has."""
+        (bytes_,), shape, strides, box = (tuple(map(int, numbers.split(","))) for numbers in text.split(" "))
+        fits = 2 <= len(shape) <= MOST_RANK and len(box) == len(shape) == len(strides) + 1 and min(shape) > 0
+        aligned = all(stride > 0 and stride % STRIDE_BYTES == 0 for stride in strides)
+        if bytes_ not in (1, 2, 4) or not fits or not aligned or not all(0 < size <= MOST_BOX for size in box):
+            raise ValueError(f"expected a tensor map, got {text!r}")
+        return TensorMap(bytes_, shape, strides, box)
+
+
 class Context(Protocol):
     """An open device. Thread-safe, except that calls on one stream must not overlap.
 
@@ -126,7 +160,7 @@ class Context(Protocol):
         """Destroy a stream; its pending commands still complete."""
 
     def synchronise(self, stream: int) -> None:
-        """Block until all commands on a stream have completed."""
+        """Block until all commands on a stream have completed: one of this context, or of another library's, by its handle."""
 
     def event(self, timed: bool = False) -> int:
         """Create an event; a `timed` one records the time of its completion."""
@@ -153,6 +187,9 @@ class Context(Protocol):
     def page_locked(self, address: int) -> bool:
         """Whether host memory is page-locked, by any library."""
 
+    def device_of(self, address: int) -> int:
+        """Number of the device of memory that any library has allocated there."""
+
     def download(self, target: int, source: int, size: int, stream: int) -> None:
         """Enqueue a copy of device memory to host memory."""
 
@@ -174,10 +211,13 @@ class Context(Protocol):
     def function_facts(self, function: int) -> FunctionFacts:
         """Query the properties of a function."""
 
+    def tensor_map(self, described: TensorMap, address: int) -> bytes:
+        """Encode a tensor map of `MAP_BYTES` for a tensor at an address, a multiple of 16."""
+
     def prepare(
-        self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int]
+        self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int | bytes]
     ) -> Prepared:
-        """Pack the arguments, pointers or int64, of a launch of `grid` blocks of `threads`."""
+        """Pack the arguments of a launch of `grid` blocks of `threads`: pointers or int64, and tensor maps."""
 
     def launch(self, launches: Sequence[Prepared], stream: int) -> None:
         """Enqueue launches in order."""

@@ -18,9 +18,9 @@ from inlaid.runtime.arrays import address
 from inlaid.runtime.launch_code import all_steps
 from inlaid.runtime.launch_queues import LaunchQueue
 from inlaid.runtime.launch_regions import LaunchedRegion, Limits, Session, Stores, check_arguments, sizes_text, times_of_calls
-from inlaid.runtime.launches import LaunchPlan, Ready
+from inlaid.runtime.launches import Descriptor, LaunchPlan, Ready
 from inlaid_cuda.device import CudaDevice
-from inlaid_cuda.driver import Context, DriverError, FunctionFacts, Prepared, Status
+from inlaid_cuda.driver import Context, DriverError, FunctionFacts, Prepared, Status, TensorMap
 from inlaid_cuda.faults import RECOMPILE
 from inlaid_cuda.queues import Memory, Queue
 
@@ -55,6 +55,9 @@ class Functions:
                 facts = self.facts[step.launch.kernel]
                 if facts.parameters is not None:
                     check_arguments(artifact, plan, step.launch, facts.parameters)
+        self.maps = [
+            [(item.buffer, _tensor_map(item, symbol)) for item in items] for items in plan.descriptors or [()] * len(named)
+        ]
         for (name, launched), facts in zip(named, self.facts, strict=True):
             _check_shared(device, name, facts.shared + launched)
 
@@ -89,10 +92,13 @@ class PreparedSession(Session[Bound]):
                 node=some(info.nodes),
                 remedy=RECOMPILE,
             )
-        arguments: list[int] = []
+        arguments: list[Any] = []
         for memory, offset in region.arguments(stores, ready):
             arguments += (0 if memory is None else memory.address, offset)
         arguments += ready.scalars
+        for buffer, described in self._functions.maps[ready.kernel]:
+            start = sum(arguments[2 * buffer : 2 * buffer + 2])
+            arguments.append(self._device.tensor_map(described, start))
         if region.plan.reports[ready.kernel]:
             assert self.flags is not None
             arguments.append(self.flags.memory.address + ready.call * _FLAG)
@@ -181,6 +187,13 @@ class RegionKernel(LaunchedRegion[Bound]):
                 self.cuda.context.synchronise(queue.stream)
 
         return read
+
+
+def _tensor_map(descriptor: Descriptor, symbol: str) -> TensorMap:
+    try:
+        return TensorMap.parse(descriptor.text)
+    except ValueError as error:
+        raise Unsupported(f"the code of {symbol} is damaged: {error}", remedy="compile the model again") from error
 
 
 def _check_shared(device: CudaDevice, name: str, size: int) -> None:

@@ -47,13 +47,16 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
-    """Asynchronous copies to shared memory, if the architecture has them."""
-    if target.kind != "cuda" or phase is not Phase.LOOP:
+    """Asynchronous copies to shared memory, and tile loads by tensor maps, if the architecture has them."""
+    if target.kind != "cuda" or phase not in (Phase.BEFORE_PEELING, Phase.LOOP):
         return ()
     from inlaid.passes.manager import UnitPass
     from inlaid_cuda.tensor_cores.copies import copy_asynchronously
-    from inlaid_cuda.tensor_cores.instructions import has_copies
+    from inlaid_cuda.tensor_cores.instructions import has_copies, has_wgmma
+    from inlaid_cuda.tensor_cores.tile_loads import load_tiles
 
+    if phase is Phase.BEFORE_PEELING:
+        return (UnitPass("load_tiles", load_tiles),) if has_wgmma(target.options) else ()
     return (UnitPass("copy_asynchronously", copy_asynchronously),) if has_copies(target.options) else ()
 
 

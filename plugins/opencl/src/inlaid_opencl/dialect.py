@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.c_statements import Emitter
+from inlaid.tensor import ir
 from inlaid.types import DType, dtype
 from inlaid_opencl.options import SHUFFLE
 
@@ -159,10 +160,18 @@ class OpenCLDialect:
     device = "__global"
     shared = "__local"
     emitters: Mapping[str, Emitter] = {}
-    asynchronous: Mapping[str, str] = {}
     dealt: Mapping[str, int] = {}
     static_shared = 1 << 30
     barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"
+
+    def with_waits(self, program: ir.LoopProgram) -> ir.LoopProgram:
+        return program
+
+    def descriptor(self, stmt: ir.Intrinsic) -> str:
+        return ""
+
+    def descriptor_parameter(self, name: str) -> str:
+        raise NotImplementedError
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
         size = "" if threads is None else f" __attribute__((reqd_work_group_size({', '.join(map(str, threads))})))"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from inlaid.cache import Store, digest
 from inlaid.errors import CompileError, TargetError
+from inlaid_cuda.driver import MAP_BYTES, MOST_RANK, TensorMap
 
 COMPILERS = ("c++", "g++", "clang++")
 """Names of C++ compilers, in order of preference."""
@@ -72,6 +73,29 @@ class Kernel(ctypes.Structure):
     def shared_bytes(self) -> int:
         """Bytes of static shared memory."""
         return (self.last or 0) - (self.first or 0)
+
+
+class _TensorMap(ctypes.Structure):
+    """Mirrors `emulation::TensorMap`."""
+
+    _fields_ = (
+        ("address", ctypes.c_ulong),
+        ("rank", ctypes.c_uint),
+        ("element_bytes", ctypes.c_uint),
+        ("swizzle", ctypes.c_uint),
+        ("shape", ctypes.c_uint * MOST_RANK),
+        ("box", ctypes.c_uint * MOST_RANK),
+        ("strides", ctypes.c_ulong * MOST_RANK),
+    )
+
+
+def encode_tensor_map(described: TensorMap, address: int) -> bytes:
+    """Encode a tensor map as `emulation.h` reads it."""
+    bytes_, swizzled = described.element_bytes, 3
+    encoded = _TensorMap(
+        address, len(described.shape), bytes_, swizzled, described.shape, described.box, (bytes_, *described.strides)
+    )
+    return bytes(encoded).ljust(MAP_BYTES, b"\0")
 
 
 @functools.cache

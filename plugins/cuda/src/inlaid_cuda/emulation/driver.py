@@ -21,8 +21,10 @@ from typing import Any, TypeVar
 
 from inlaid.cache import caches
 from inlaid.errors import CompileError
-from inlaid_cuda.driver import DeviceFacts, DriverError, FunctionFacts, Status
-from inlaid_cuda.emulation.build import MOST_THREADS, STACK_BYTES, Kernel, Launch, compile_source, load_library
+from inlaid_cuda.arguments import Arguments
+from inlaid_cuda.array_interface import STREAMS
+from inlaid_cuda.driver import DeviceFacts, DriverError, FunctionFacts, Status, TensorMap
+from inlaid_cuda.emulation.build import MOST_THREADS, STACK_BYTES, Kernel, Launch, compile_source, encode_tensor_map, load_library
 
 _T = TypeVar("_T")
 _ALIGNMENT = 256
@@ -62,13 +64,12 @@ class _Function:
 
 @dataclass(frozen=True, eq=False)
 class _Launch:
-    """A launch with its arguments: `pointers` are the addresses of `values`."""
+    """A launch with packed arguments."""
 
     function: _Function
     grid: tuple[int, int, int]
     threads: tuple[int, int, int]
-    values: ctypes.Array[ctypes.c_int64]
-    pointers: ctypes.Array[ctypes.c_void_p]
+    arguments: Arguments
 
 
 class HostDriver:
@@ -116,7 +117,7 @@ class HostContext:
         self.graphs: dict[int, tuple[_Launch, ...]] = {}
         self._order, self._seed = order, seed
         self._failed: DriverError | None = None
-        self._handles = itertools.count(1)
+        self._handles = itertools.count(max(STREAMS) + 1)
         self._lock = threading.Lock()  # guards the count of allocated bytes and the stacks
         self._live = 0
         stacks = mmap.mmap(-1, MOST_THREADS * STACK_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -166,6 +167,11 @@ class HostContext:
 
     def page_locked(self, address: int) -> bool:
         return any(first <= address < first + len(data) for first, data in [*self.host_memories.items()])
+
+    def device_of(self, address: int) -> int:
+        if not any(first <= address < first + memory.size for first, memory in [*self.memories.items()]):
+            raise _error("cuPointerGetAttribute", Status.INVALID_VALUE, f"nothing is allocated at {address:#x}")
+        return self.facts.number
 
     # --- streams and events -----------------------------------------------------------------------------------------------
 
@@ -256,13 +262,15 @@ class HostContext:
         return FunctionFacts(kernel.threads, kernel.shared_bytes, kernel.arguments)
 
     def prepare(
-        self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int]
+        self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int | bytes]
     ) -> _Launch:
-        found = _get(self.functions, function, "cuLaunchKernel")[1]
-        values = (ctypes.c_int64 * len(arguments))(*arguments)
-        first = ctypes.addressof(values)
-        pointers = (ctypes.c_void_p * len(arguments))(*range(first, first + 8 * len(arguments), 8))
-        return _Launch(found, grid, threads, values, pointers)
+        return _Launch(_get(self.functions, function, "cuLaunchKernel")[1], grid, threads, Arguments(arguments))
+
+    def tensor_map(self, described: TensorMap, address: int) -> bytes:
+        self._check()
+        if address % 16:
+            raise _error("cuTensorMapEncodeTiled", Status.INVALID_VALUE, f"expected a multiple of 16, got address {address:#x}")
+        return encode_tensor_map(described, address)
 
     def launch(self, launches: Sequence[_Launch], stream: int) -> None:
         self._on(stream, "cuLaunchKernel")
@@ -288,11 +296,11 @@ class HostContext:
                 Status.INVALID_VALUE,
                 f"kernel {name}: grid {launch.grid} or block {launch.threads} is out of range",
             )
-        if len(launch.values) != kernel.arguments:
+        if len(launch.arguments.pointers) != kernel.arguments:
             raise _error(
                 "cuLaunchKernel",
                 Status.INVALID_VALUE,
-                f"kernel {name}: expected {kernel.arguments} arguments, got {len(launch.values)}",
+                f"kernel {name}: expected {kernel.arguments} arguments, got {len(launch.arguments.pointers)}",
             )
         shared = launch.function.shared
         data = (ctypes.c_char * (shared + 1024))()
@@ -300,7 +308,7 @@ class HostContext:
         stacks = ctypes.addressof(self._stacks)
         with self._lock:
             request = Launch(launch.grid, launch.threads, self._order, shared, self._seed, first, stacks, STACK_BYTES)
-            failed = kernel.launch(request, launch.pointers)
+            failed = kernel.launch(request, launch.arguments.pointers)
         if failed:
             raise self._fail("cuLaunchKernel", Status.LAUNCH_FAILED, f"kernel {name}: {request.message.decode()}")
 
@@ -313,7 +321,7 @@ class HostContext:
 
     def _on(self, stream: int, call: str) -> None:
         self._check()
-        if stream not in self.streams:
+        if stream not in self.streams and stream not in STREAMS:
             raise _error(call, Status.INVALID_VALUE, f"unknown stream {stream}")
 
     def _check(self) -> None:

@@ -185,7 +185,7 @@ struct Kernel {
     int arguments, threads;
 };
 
-enum class State : unsigned char { fresh, ready, barrier, warp, exited };
+enum class State : unsigned char { fresh, ready, barrier, warp, transfer, exited };
 
 struct Thread {
     Dim3 index;
@@ -326,6 +326,154 @@ static bool complete(unsigned first, unsigned count) {
     return found;
 }
 
+// --- asynchronous copies -----------------------------------------------------------------------------------------------------
+//
+// A copy is made when its thread, or a thread, waits for it. Until then the target is poisoned, so that a missing wait shows.
+
+constexpr unsigned kMostCopies = 512;  // pending ones of a thread
+constexpr unsigned kMostTransfers = 64; // pending ones of a block
+
+struct Copy {
+    const void *from;
+    void *to;
+    unsigned bytes, group;
+};
+
+static Copy copies[kMostThreads][kMostCopies];
+static unsigned pending[kMostThreads], groups[kMostThreads]; // copies of a thread, and groups that it has ended
+
+static const char *failure; // of the kernel: set by a thread, which then waits for the end of the block
+
+__attribute__((noinline, unused)) static void fail(const char *text) {
+    failure = text;
+    for (;;) wait(State::transfer, 0);
+}
+
+inline void copy(const void *from, void *to, unsigned bytes) {
+    unsigned thread = current - threads;
+    if (pending[thread] == kMostCopies) fail("too many pending copies");
+    copies[thread][pending[thread]++] = {from, to, bytes, groups[thread]};
+    __builtin_memset(to, 0xff, bytes);
+}
+
+// Ends the thread's group of copies, and makes those of all but the last `left` groups.
+inline void await_copies(unsigned left) {
+    unsigned thread = current - threads, kept = 0;
+    groups[thread]++;
+    for (unsigned i = 0; i < pending[thread]; i++) {
+        const Copy &one = copies[thread][i];
+        if (one.group + left < groups[thread])
+            __builtin_memcpy(one.to, one.from, one.bytes);
+        else
+            copies[thread][kept++] = one;
+    }
+    pending[thread] = kept;
+}
+
+// A tensor map; `build._TensorMap` mirrors it. Dimensions from the innermost outwards.
+struct TensorMap {
+    unsigned long address;
+    unsigned rank, element_bytes, swizzle; // swizzle as CUtensorMapSwizzle: 0 none, 3 128 bytes
+    unsigned shape[5], box[5];
+    unsigned long strides[5]; // in bytes
+};
+
+// An mbarrier of shared memory: pending arrivals, and bytes that are announced and not yet here.
+struct TransferBarrier {
+    unsigned char phase, count, arrivals, valid;
+    int bytes;
+};
+
+struct Transfer {
+    TransferBarrier *barrier;
+    const TensorMap *map;
+    unsigned char *to;
+    int at[5];
+};
+
+static Transfer transfers[kMostTransfers];
+static unsigned transferring, changes; // pending transfers; changes of barriers so far
+
+inline void advance(TransferBarrier *barrier) {
+    changes++;
+    if (barrier->arrivals || barrier->bytes) return;
+    barrier->phase ^= 1;
+    barrier->arrivals = barrier->count;
+}
+
+inline void start_barrier(void *barrier, unsigned count) {
+    *(TransferBarrier *)barrier = {0, (unsigned char)count, (unsigned char)count, 0x5a, 0};
+    changes++;
+}
+
+// Fails unless a barrier was initialised, which poison was not.
+inline TransferBarrier *valid(void *barrier) {
+    if (((TransferBarrier *)barrier)->valid != 0x5a) fail("a transfer barrier is not initialised");
+    return (TransferBarrier *)barrier;
+}
+
+inline void arrive(void *barrier, int bytes) {
+    TransferBarrier *to = valid(barrier);
+    if (!to->arrivals) fail("a transfer barrier gets more arrivals than it expects");
+    to->arrivals--;
+    to->bytes += bytes;
+    advance(to);
+}
+
+// Calls `run(element of the box, whether it is in bounds, its address)` for each element of a box, innermost first.
+template <class Run> inline void each_element(const Transfer &transfer, Run run) {
+    const TensorMap &map = *transfer.map;
+    unsigned long count = 1;
+    for (unsigned axis = 0; axis < map.rank; axis++) count *= map.box[axis];
+    for (unsigned long number = 0; number < count; number++) {
+        unsigned long rest = number, offset = 0;
+        bool inside = true;
+        for (unsigned axis = 0; axis < map.rank; axis++) {
+            long at = transfer.at[axis] + long(rest % map.box[axis]);
+            rest /= map.box[axis];
+            inside &= at >= 0 && at < long(map.shape[axis]);
+            offset += at * map.strides[axis];
+        }
+        // The 16-byte chunk of an address within 128 bytes is exchanged by the number of these 128 bytes, modulo 8.
+        unsigned long to = (unsigned long)transfer.to + number * map.element_bytes;
+        if (map.swizzle == 3) to ^= (to >> 7 & 7) << 4;
+        run((void *)to, inside, (const void *)(map.address + offset), map.element_bytes);
+    }
+}
+
+inline void transfer(const void *map, void *to, void *barrier, const int *at) {
+    if (transferring == kMostTransfers || (unsigned long)to % 1024) fail("expected few transfers, to multiples of 1024 bytes");
+    Transfer &made = transfers[transferring++] = {valid(barrier), (const TensorMap *)map, (unsigned char *)to, {}};
+    if (made.map->swizzle != 0 && made.map->swizzle != 3) fail("unknown swizzle mode of a tensor map");
+    for (unsigned axis = 0; axis < made.map->rank; axis++) made.at[axis] = at[axis];
+    each_element(made, [](void *to, bool, const void *, unsigned bytes) { __builtin_memset(to, 0xff, bytes); });
+}
+
+// Waits until the phase of a parity is complete, and makes the pending transfers of the barrier.
+inline void await_transfers(void *barrier, unsigned parity, unsigned line) {
+    for (;;) {
+        TransferBarrier *to = valid(barrier);
+        unsigned kept = 0;
+        for (unsigned i = 0; i < transferring; i++) {
+            Transfer one = transfers[i];
+            transfers[kept++] = one;
+            if (one.barrier != to) continue;
+            kept--;
+            each_element(one, [to](void *at, bool inside, const void *from, unsigned bytes) {
+                if (inside)
+                    __builtin_memcpy(at, from, bytes);
+                else
+                    __builtin_memset(at, 0, bytes);
+                to->bytes -= bytes;
+            });
+            advance(to);
+        }
+        transferring = kept;
+        if (to->phase != parity) return;
+        wait(State::transfer, line);
+    }
+}
+
 // --- blocks ----------------------------------------------------------------------------------------------------------------
 
 // A permutation of 0 to count - 1: starts at `at`, in steps of `step` modulo `count`.
@@ -363,7 +511,9 @@ struct Order {
     }
 };
 
-static const char *place(const Thread &thread) { return thread.state == State::barrier ? "barrier" : "warp collective"; }
+static const char *place(const Thread &thread) {
+    return thread.state == State::barrier ? "barrier" : thread.state == State::transfer ? "transfer barrier" : "warp collective";
+}
 
 // Reports divergence: two threads of a block that wait at different places.
 static int diverged(unsigned count) {
@@ -386,9 +536,11 @@ static int diverged(unsigned count) {
 static int run_block(unsigned count, unsigned long &seed) {
     static unsigned spare[kMostThreads]; // stacks whose threads have returned
     unsigned spares = 0, stacks = 0;
-    for (unsigned i = 0; i < count; i++) threads[i].state = State::fresh;
+    for (unsigned i = 0; i < count; i++) threads[i].state = State::fresh, pending[i] = groups[i] = 0;
+    transferring = 0;
     for (unsigned live = count;;) {
         Order order(count, request->order, seed);
+        const unsigned before = changes;
         for (unsigned i = 0; i < count; i++) {
             Thread &thread = threads[order.next()];
             if (thread.state > State::ready) continue;
@@ -406,8 +558,16 @@ static int run_block(unsigned count, unsigned long &seed) {
             spare[spares++] = thread.stack;
             live--;
         }
+        if (!live && transferring) failure = "it ends with pending transfers";
+        if (failure) {
+            snprintf(request->message, sizeof request->message, "block (%u, %u, %u): %s", blockIdx.x, blockIdx.y, blockIdx.z, failure);
+            failure = nullptr;
+            return 1;
+        }
         if (!live) return 0;
         bool found = false, met = true;
+        for (unsigned i = 0; i < count && changes != before; i++)
+            if (threads[i].state == State::transfer) threads[i].state = State::ready, found = true;
         for (unsigned first = 0; first < count; first += kWarp) found |= complete(first, count);
         if (found) continue;
         const Thread *leader = nullptr;

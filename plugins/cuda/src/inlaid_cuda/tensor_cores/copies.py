@@ -1,8 +1,7 @@
 """Asynchronous copies to shared memory: a loop pass, and the instructions that it uses (PTX `cp.async`, from sm_80 on).
 
-A thread goes on while its copies are under way, and waits for them before each barrier. So whoever reads what was copied must be
-behind one: the pass takes buffers that only collective instructions read, since a barrier always stands between one of these and
-a store by a single thread.
+A thread continues while its copies are pending, and waits for them before barriers (`waits`). The pass takes buffers that only
+collective instructions read: a barrier always separates such a read from a store by one thread.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from inlaid_cuda.capabilities import SHARED
 BYTES = (16, 8, 4)
 """Bytes that one instruction copies."""
 TYPES = ("float16", "bfloat16", "float32", "int8", "uint8")
-WAIT = "inlaid_wait_for_copies()"
 
 
 def copies() -> tuple[TensorIntrin, ...]:
@@ -118,25 +116,3 @@ def _call(places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
     assert isinstance(count, arith.Const)
     bytes_ = count.value * source.region.buffer.dtype.bytes
     return [f"inlaid_copy<{bytes_}>({source.pointer}, {target.pointer});"]
-
-
-FUNCTIONS = {
-    "inlaid_copy": """\
-template <int bytes> inline void inlaid_copy(const void *from, void *to) {
-#ifndef INLAID_HOST
-    const uint32_t at = inlaid_shared_address(to);
-    if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at), "l"(from) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(at), "l"(from), "n"(bytes) : "memory");
-#else
-    __builtin_memcpy(to, from, bytes);
-#endif
-}
-""",
-    "inlaid_wait_for_copies": """\
-inline void inlaid_wait_for_copies() {
-#ifndef INLAID_HOST
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-""",
-}

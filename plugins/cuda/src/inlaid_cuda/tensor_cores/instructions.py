@@ -9,7 +9,9 @@ mma.m16n8k16 of 16-bit factors and for the shapes of as many bytes (PTX ISA, "Ma
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from inlaid.codegen.c_statements import Emitter, Place
 from inlaid.errors import Unsupported
@@ -17,18 +19,11 @@ from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid_cuda.capabilities import SHARED, architecture
 from inlaid_cuda.options import DEFAULT, HOST, CudaOptions, compute_capability
-from inlaid_cuda.tensor_cores import copies, wgmma
+from inlaid_cuda.tensor_cores import copies, tile_functions, waits, wgmma
 from inlaid_cuda.tensor_cores.products import LANES_AXIS, PRODUCTS, Product
 from inlaid_cuda.tensor_cores.unit import fragment_product, fragment_rows, fragment_sums, fragment_zero
 
-
-def _ldmatrix(way: str) -> str:
-    """Four matrices of 8 rows of 16 bytes, each row at the address that a lane gives."""
-    return f"""\
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4{way}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
-        : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(inlaid_shared_address(row)) : "memory");"""
-
-
+_SECTION = re.compile(r"^//: (\w+)\n", re.MULTILINE)
 _FROM_75 = ("float16", "int8", "uint8")
 """Factors that sm_75 multiplies; the others are from sm_80 on."""
 
@@ -81,7 +76,9 @@ def _intrinsics(products: Sequence[Product]) -> Iterator[TensorIntrin]:
 def emitters() -> Mapping[str, Emitter]:
     """How kernels call the instructions, by name."""
     fragments = {item.name: functools.partial(_call, _function(item.name)) for item in intrinsics(PRODUCTS)}
-    return {**fragments, **copies.emitters(), **wgmma.emitters()}
+    return tile_functions.Emitters(
+        {**fragments, **copies.emitters(), **wgmma.emitters(), **waits.emitters(), **tile_functions.emitters()}
+    )
 
 
 def _function(name: str) -> str:
@@ -107,103 +104,9 @@ def _pitch(buffer: ir.Buffer) -> int:
 
 def functions() -> dict[str, str]:
     """The definitions of the functions, by names; later ones call earlier ones."""
-    products = {_function(item.name): _product(item) for item in PRODUCTS}
-    fragments = {"inlaid_multiplied": _MULTIPLIED, **_MOVES, **products}
-    return {"inlaid_shared_address": _ADDRESS, **fragments, **copies.FUNCTIONS, **wgmma.functions()}
-
-
-_ADDRESS = """\
-inline uint32_t inlaid_shared_address(const void *at) {
-#ifndef INLAID_HOST
-    uint32_t address;
-    asm("{ .reg .u64 a; cvta.to.shared.u64 a, %1; cvt.u32.u64 %0, a; }" : "=r"(address) : "l"(at));
-    return address;
-#else
-    return uint32_t(uint64_t(at));
-#endif
-}
-"""
-_MULTIPLIED = """\
-#ifdef INLAID_HOST
-// The product of two fragments by one lane, which sees the registers of all. `FromA` and `FromB` make numbers of elements.
-template <class A, class FromA, class B, class FromB, class Total> struct inlaid_multiplied {
-    uint32_t a[4], b[4];
-    Total t[8];
-    template <class T> static T element(const uint32_t *words, int row, int byte) {
-        T value;
-        __builtin_memcpy(&value, (const char *)(words + row / 8 + byte / 16 * 2) + byte % 4, sizeof(T));
-        return value;
-    }
-    static void run(inlaid_multiplied *const lanes[32], unsigned) {
-        for (int i = 0; i < 16; i++)
-            for (int j = 0; j < 16; j++) {
-                Total &total = lanes[i % 8 * 4 + j % 8 / 2]->t[j / 8 * 4 + i / 8 * 2 + j % 2];
-                for (int k = 0; k < 32 / int(sizeof(A)); k++) {
-                    const int byte = k * sizeof(A), lane = byte % 16 / 4;
-                    const A a = element<A>(lanes[i % 8 * 4 + lane]->a, i, byte);
-                    const B b = element<B>(lanes[j % 8 * 4 + lane]->b, j, byte);
-                    total += FromA::template of<Total>(a) * FromB::template of<Total>(b);
-                }
-            }
-    }
-};
-#endif
-"""
-_MOVES = {
-    "inlaid_fragment_zero": """\
-inline void inlaid_fragment_zero(uint32_t *to) {
-    for (int word = 0; word < 8; word++) to[word] = 0;
-}
-""",
-    "inlaid_fragment_store": """\
-inline void inlaid_fragment_store(const uint32_t *from, void *to, int pitch) {
-    const int lane = threadIdx.x;
-    for (int pair = 0; pair < 4; pair++) {
-        uint32_t *at = (uint32_t *)((char *)to + (lane / 4 + pair % 2 * 8) * pitch + lane % 4 * 8 + pair / 2 * 32);
-        *(inlaid_vector<uint32_t, 2> *)at = {from[2 * pair], from[2 * pair + 1]};
-    }
-}
-""",
-    "inlaid_fragment_rows": """\
-inline void inlaid_fragment_rows(const void *from, uint32_t *to, int pitch) {
-    const int lane = threadIdx.x;
-#ifndef INLAID_HOST
-    const char *row = (const char *)from + lane % 16 * pitch + lane / 16 * 16;
-{ldmatrix}
-#else
-    for (int word = 0; word < 4; word++)
-        __builtin_memcpy(to + word, (const char *)from + (lane / 4 + word % 2 * 8) * pitch + lane % 4 * 4 + word / 2 * 16, 4);
-#endif
-}
-""".replace("{ldmatrix}", _ldmatrix("")),
-    "inlaid_fragment_columns": """\
-inline void inlaid_fragment_columns(const void *from, uint32_t *to, int pitch) {
-    const int lane = threadIdx.x;
-#ifndef INLAID_HOST
-    const char *row = (const char *)from + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 16;
-{ldmatrix}
-#else
-    for (int word = 0; word < 4; word++)
-        for (int k = 0; k < 2; k++) {
-            const char *row = (const char *)from + (lane % 4 * 2 + k + word / 2 * 8) * pitch;
-            __builtin_memcpy((uint16_t *)(to + word) + k, row + (lane / 4 + word % 2 * 8) * 2, 2);
-        }
-#endif
-}
-""".replace("{ldmatrix}", _ldmatrix(".trans")),
-    "inlaid_fragment_rows_tf32": """\
-inline void inlaid_fragment_rows_tf32(const void *from, uint32_t *to, int pitch) {
-    inlaid_fragment_rows(from, to, pitch);
-    for (int word = 0; word < 4; word++) {
-#ifndef INLAID_HOST
-        asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(to[word]));
-#else
-        if ((to[word] & 0x7f800000) != 0x7f800000) to[word] = (to[word] + 0x1000) & ~uint32_t(0x1fff);
-#endif
-    }
-}
-""",
-}
+    sections = _SECTION.split(Path(__file__).with_name("functions.h").read_text())
+    written = dict(zip(sections[1::2], sections[2::2], strict=True))
+    return {**written, **{_function(item.name): _product(item) for item in PRODUCTS}, **wgmma.functions()}
 
 
 def _product(item: Product) -> str:

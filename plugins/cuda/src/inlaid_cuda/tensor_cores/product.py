@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import ClassVar
 
@@ -32,12 +32,14 @@ from inlaid.schedules.threads.product_nest import (
 from inlaid.schedules.threads.tile_model import problem_of
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, runs_along
 from inlaid.tensor import ir
+from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
 from inlaid_cuda.capabilities import FRAGMENT, SHARED
 from inlaid_cuda.tensor_cores.products import LANES_AXIS
-from inlaid_cuda.tensor_cores.tiles import BlockTiling, Fetch, WarpTiling, rank_tilings, stages_of
+from inlaid_cuda.tensor_cores.tiles import BlockTiling, Fetch, WarpTiling, best_stages, rank_tilings, stages_of
 from inlaid_cuda.tensor_cores.unit import FragmentUnit, depth_of, find_unit
+from inlaid_cuda.tensor_cores.waits import COPY, MOST_STAGES
 
 WARP_AXES = {"mt": "threadIdx.z", "nt": "threadIdx.y"}
 """Axes of warps by loop: of their rows and columns."""
@@ -47,7 +49,6 @@ BANK_BYTES = 128
 SUMS_OFFSET = 32
 """Bytes by which rows of sums in shared memory are longer than a multiple of all banks: the four rows that half a warp stores
 pairs of sums to lie in different banks."""
-MOST_STAGES = 2
 SCATTERED = 4
 """Neighbours that are fetched at once where they do not lie side by side in shared memory."""
 LEAST = 8
@@ -70,14 +71,15 @@ class TensorCoreRule:
             return None
         threads, problem = context.capabilities.threads, problem_of(found)
         assert threads is not None, "a rule for threads schedules for threads"
-        most, fetch = most_stages(found), fetch_of(found, unit.turned, threads.vector_bytes)
+        most, fetch = most_stages(found, context), fetch_of(found, unit.turned, threads.vector_bytes)
         tilings = rank_tilings(problem, fetch, threads, shared, most)
         if not tilings:
             return None
         tile = context.decide("tile", (tiling.numbers for tiling in tilings), tilings[0].numbers)
         tiling = WarpTiling(*tile.numbers)
         able = stages_of(tiling, problem, shared, most)
-        stages = context.decide("stages", range(1, able + 1), able)
+        best = best_stages(tiling, problem, fetch, threads.resident, shared, most)
+        stages = context.decide("stages", range(1, able + 1), best)
         try:
             schedule = ProductSchedule(s.copy(), found, unit, tiling, stages.number, threads.vector_bytes).schedule()
         except ScheduleError:
@@ -93,8 +95,9 @@ def sides_of(found: Contraction) -> tuple[tuple[ir.Expr, tuple[Axis, ...]], ...]
 def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedule, Contraction, int] | None:
     """Match a sum of products with enough rows and columns for tensor cores. Returns it with the bytes of shared memory of a block;
     None for any other kernel."""
-    shared = next((scope.capacity for scope in context.capabilities.scopes if scope.name == SHARED), 0)
-    made = prepared(program, context.intrinsics) if context.intrinsics and shared else None
+    scope = next((scope for scope in context.capabilities.scopes if scope.name == SHARED), None)
+    shared = 0 if scope is None else scope.capacity - 2 * scope.alignment  # each operand's tiles are aligned
+    made = _prepared(program, context.intrinsics) if context.intrinsics and shared else None
     if made is None:
         return None
     s, found = made
@@ -106,14 +109,22 @@ def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedu
     return s, found, shared
 
 
+@lru_cache(maxsize=2)
+def _prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...]) -> tuple[Schedule, Contraction] | None:
+    """`prepared`, once for the rules of warpgroups and of warps, which are asked one after the other."""
+    return prepared(program, intrinsics)
+
+
 def types_of(found: Contraction) -> tuple[str, str, str]:
     """Element types of both factors and of the sums."""
     return found.left.dtype.name, found.right.dtype.name, found.anchor.buffer.dtype.name
 
 
-def most_stages(found: Contraction) -> int:
-    """Copies of a tile in shared memory at most."""
-    return MOST_STAGES if known_extent(extent_of(found.depth)) is not None else 1
+def most_stages(found: Contraction, context: KernelContext) -> int:
+    """Most tiles of an operand in shared memory: two without asynchronous copies, as further ones would wait in registers."""
+    if known_extent(extent_of(found.depth)) is None:
+        return 1
+    return MOST_STAGES if any(item.name.startswith(COPY) for item in context.intrinsics) else 2
 
 
 def fetch_of(found: Contraction, turned: Sequence[object], vector_bytes: int) -> Fetch:
@@ -125,7 +136,8 @@ def fetch_of(found: Contraction, turned: Sequence[object], vector_bytes: int) ->
             return vector_lanes(value, found.depth, vector_bytes)
         return vector_lanes(value, axes, vector_bytes) if able else 1
 
-    return Fetch(*(together(value, axes, able) for (value, axes), able in zip(sides_of(found), turned, strict=True)))
+    left, right = (together(value, axes, able) for (value, axes), able in zip(sides_of(found), turned, strict=True))
+    return Fetch(left, right)
 
 
 def unchanged(schedule: Schedule) -> Schedule:
@@ -172,7 +184,7 @@ class ProductSchedule:
         s.compute_at(total, outside[-1])
         steps = self._sum((left, right), total, outside)
         if self.stages > 1 and steps is not None:
-            s.software_pipeline(steps, (0, 0, 1))
+            s.software_pipeline(steps, (0, 0, self.stages - 1))
         for name, (value, _) in zip((left, right), sides_of(self.found), strict=True):
             self._pad(name, value.dtype.bytes)
         for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):

@@ -30,7 +30,9 @@ WARPGROUP_PRODUCT_BYTES = 4096.0
 SHARED_BYTES, MAIN_BYTES = 128.0, 32.0
 """Bytes a cycle from shared memory, and from the second-level cache."""
 LATENCY = 700.0
-"""Cycles of a step besides what flows: a barrier, and the wait for main memory, where nothing else hides them."""
+"""Cycles of a step that waits for main memory, where nothing else hides them."""
+STEP = 60.0
+"""Cycles of a step that nothing hides: its barrier and the loop around it, a guess."""
 START = 1500.0
 """Cycles of a block before its first step and behind its last one."""
 OFFSET_BYTES = 16
@@ -184,13 +186,16 @@ AnyTiling = TypeVar("AnyTiling", WarpTiling, WarpgroupTiling)
 
 @dataclass(frozen=True)
 class Fetch:
-    """Neighbouring elements of the left and of the right factor that one access fetches."""
+    """Neighbouring elements of the left and of the right factor that one access fetches, or whether tensor maps load tiles."""
 
     left: int
     right: int
+    by_map: bool = False
 
     def accesses(self, tiling: BlockTiling) -> float:
-        """Accesses to main memory for a tile."""
+        """Accesses of threads to main memory for a tile: none for tiles that tensor maps load."""
+        if self.by_map:
+            return 0.0
         rows, columns = tiling.sizes
         return tiling.depth * (rows / self.left + columns / self.right)
 
@@ -243,7 +248,7 @@ def cycles(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, s
         fetched / MAIN_BYTES,
         fetch.accesses(tiling) * FETCH / ISSUED,
     )
-    step = max(along * flow, LATENCY) if stages > 1 else along * flow + LATENCY
+    step = STEP + (max(along * flow, LATENCY / (stages - 1)) if stages > 1 else along * flow + LATENCY)
     finish = rows * columns * 12 / MAIN_BYTES
     return -(-grid // (processors * along)) * (START + along * finish + -(-problem.depth // tiling.depth) * step)
 
@@ -256,10 +261,11 @@ def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, 
 
 @cache
 def rank_warpgroup_tilings(
-    problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int
+    problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int, multiples: tuple[int, int] = (1, 1)
 ) -> tuple[WarpgroupTiling, ...]:
-    """The tilings by warpgroups that take the least time, best first."""
-    return _ranked(_warpgroup_tilings(problem), problem, fetch, threads, shared, most_stages)
+    """The tilings by warpgroups that take the least time, best first. A warpgroup has rows and columns in `multiples`."""
+    fitting = (item for item in _warpgroup_tilings(problem) if not (ROWS % multiples[0] or item.group_columns % multiples[1]))
+    return _ranked(fitting, problem, fetch, threads, shared, most_stages)
 
 
 def _ranked(
@@ -267,7 +273,7 @@ def _ranked(
 ) -> tuple[AnyTiling, ...]:
     timed: list[tuple[float, int, AnyTiling]] = []
     for number, tiling in enumerate(tilings):
-        stages = stages_of(tiling, problem, shared, most_stages)
+        stages = best_stages(tiling, problem, fetch, threads.resident, shared, most_stages)
         fits = tiling.registers <= THREAD_REGISTERS and tiling.threads * tiling.registers <= REGISTERS
         few = fetch.accesses(tiling) <= MOST_FETCHED * tiling.threads
         if stages and fits and few and tiling.threads <= threads.block:
@@ -276,7 +282,12 @@ def _ranked(
 
 
 def stages_of(tiling: BlockTiling, problem: Problem, shared: int, most: int) -> int:
-    """Copies of a tile that fit into shared memory, at most so many; one where there is one step."""
-    if problem.depth <= tiling.depth:
-        most = 1
+    """Most tiles of an operand that fit in shared memory, up to `most` and the number of steps; 0 if none does."""
+    most = min(most, max(-(-problem.depth // tiling.depth), 1))
     return next((stages for stages in range(most, 0, -1) if tiling.shared_bytes(problem.left_bytes, stages) <= shared), 0)
+
+
+def best_stages(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, shared: int, most: int) -> int:
+    """Tiles of an operand in shared memory that are predicted to take the least time, the fewest of those; 0 if none fits."""
+    able = range(1, stages_of(tiling, problem, shared, most) + 1)
+    return min(able, key=lambda stages: cycles(tiling, problem, fetch, resident, stages), default=0)

@@ -1,7 +1,8 @@
 """Sums of products through `wgmma` (sm_90a), where the cost model prefers them to products of warps: for large tiles.
 
-A block has one or two warpgroups. All threads fetch the operand tiles of a step into shared memory, in the layout that matrix
-descriptors describe, and warpgroups multiply them from there. The epilogue is that of the product by warps.
+A block has one or two warpgroups. Operand tiles of a step are loaded into shared memory by tensor maps, or fetched by all threads
+where an operand is no plain tensor, in the layout that matrix descriptors describe, and warpgroups multiply them from there. The
+epilogue is that of the product by warps.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from inlaid.errors import ScheduleError
 from inlaid.plugins.contract import Threads
 from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops
+from inlaid.schedules.threads.contraction import Contraction
 from inlaid.schedules.threads.product_nest import block_of, loop_of
 from inlaid.schedules.threads.tile_model import Problem, problem_of
 from inlaid.schedules.threads.tiles import runs_along
@@ -32,17 +34,19 @@ from inlaid_cuda.tensor_cores.product import (
     types_of,
     unchanged,
 )
+from inlaid_cuda.tensor_cores.tile_loads import has_tensor_map
 from inlaid_cuda.tensor_cores.tiles import (
     BlockTiling,
     Fetch,
     WarpgroupTiling,
+    best_stages,
     cycles,
     rank_tilings,
     rank_warpgroup_tilings,
     stages_of,
 )
 from inlaid_cuda.tensor_cores.unit import FragmentUnit
-from inlaid_cuda.tensor_cores.wgmma import CHUNK_BYTES, accumulator_name, has_transposed, product_name
+from inlaid_cuda.tensor_cores.wgmma import accumulator_name, chunk_of, has_transposed, product_name
 
 
 class WarpgroupRule:
@@ -59,41 +63,55 @@ class WarpgroupRule:
         s, found, shared = made
         left, right, total = types_of(found)
         able = (has_transposed(left), has_transposed(right))
-        threads, problem, most = context.capabilities.threads, problem_of(found), most_stages(found)
+        threads, problem, most = context.capabilities.threads, problem_of(found), most_stages(found, context)
         assert threads is not None, "a rule for threads schedules for threads"
-        fetch = fetch_of(found, able, threads.vector_bytes)
-        tilings = rank_warpgroup_tilings(problem, fetch, threads, shared, most)
-        if not tilings or not self.prefers(tilings[0], problem, fetch, threads, shared, most):
+        across = [not runs_along(value, found.depth, axes) for value, axes in sides_of(found)]
+        transposed = (able[0] and across[0], able[1] and across[1])
+        mapped = int(list(transposed) == across and _have_tensor_maps(found, program))
+        by_map = context.decide("tensor_maps", range(mapped + 1), mapped)
+        swizzled = bool(by_map.number)
+        fetch = Fetch(1, 1, True) if swizzled else fetch_of(found, able, threads.vector_bytes)
+        multiples = [chunk_of(of, True) if swizzled and turned else 1 for of, turned in zip((left, right), transposed, strict=True)]
+        tilings = rank_warpgroup_tilings(problem, fetch, threads, shared, most, (multiples[0], multiples[1]))
+        if not tilings or not self.prefers(
+            tilings[0], problem, fetch, fetch_of(found, able, threads.vector_bytes), threads, shared, most
+        ):
             return None
         tile = context.decide("tile", (tiling.numbers for tiling in tilings), tilings[0].numbers)
         tiling = WarpgroupTiling(*tile.numbers)
         copies = stages_of(tiling, problem, shared, most)
-        stages = context.decide("stages", range(1, copies + 1), copies)
-        across = [not runs_along(value, found.depth, axes) for value, axes in sides_of(found)]
-        transposed = (able[0] and across[0], able[1] and across[1])
-        unit = _unit(left, right, total, tiling.group_columns, transposed)
+        best = best_stages(tiling, problem, fetch, threads.resident, shared, most)
+        stages = context.decide("stages", range(1, copies + 1), best)
+        unit = _unit(left, right, total, tiling.group_columns, transposed, swizzled)
         if not {unit.zero, unit.product, unit.store} <= names:
             return None
         try:
-            schedule = _WarpgroupSchedule(s.copy(), found, unit, tiling, stages.number, threads.vector_bytes).schedule()
+            kind = _MappedSchedule if swizzled else _WarpgroupSchedule
+            schedule = kind(s.copy(), found, unit, tiling, stages.number, threads.vector_bytes).schedule()
         except ScheduleError:
             return None
-        return Offer((ROW_MAJOR,) * len(program.params), Traced(partial(unchanged, schedule)), decisions=(tile, stages))
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(partial(unchanged, schedule)), decisions=(by_map, tile, stages))
 
-    def prefers(self, best: WarpgroupTiling, problem: Problem, fetch: Fetch, threads: Threads, shared: int, most: int) -> bool:
-        """Whether the best tiling by warpgroups is predicted to be faster than that by warps."""
+    def prefers(
+        self, best: WarpgroupTiling, problem: Problem, own: Fetch, fetch: Fetch, threads: Threads, shared: int, most: int
+    ) -> bool:
+        """Whether the best tiling by warpgroups, which fetches as `own`, is predicted to be faster than that by warps."""
 
-        def time(tiling: BlockTiling) -> float:
-            stages = stages_of(tiling, problem, shared, most)
+        def time(tiling: BlockTiling, fetch: Fetch) -> float:
+            stages = best_stages(tiling, problem, fetch, threads.resident, shared, most)
             return cycles(tiling, problem, fetch, threads.resident, stages)
 
         warps = rank_tilings(problem, fetch, threads, shared, most)
-        return not warps or time(best) < time(warps[0])
+        return not warps or time(best, own) < time(warps[0], fetch)
 
 
-def _unit(left: str, right: str, total: str, columns: int, transposed: tuple[bool, bool]) -> FragmentUnit:
+def _have_tensor_maps(found: Contraction, program: ir.LoopProgram) -> bool:
+    return all(has_tensor_map(value, axes, found.depth, program.inputs) for value, axes in sides_of(found))
+
+
+def _unit(left: str, right: str, total: str, columns: int, transposed: tuple[bool, bool], swizzled: bool) -> FragmentUnit:
     """Instructions of a warpgroup, none of which loads fragments; `turned` is not empty for transposed operands."""
-    product = product_name(left, right, columns, transposed)
+    product = product_name(left, right, columns, transposed, swizzled)
     turned = (product if transposed[0] else "", product if transposed[1] else "")
     zero, store = (accumulator_name(kind, total, columns) for kind in ("zero", "store"))
     return FragmentUnit(zero, ("", ""), turned, product, store)
@@ -103,6 +121,7 @@ class _WarpgroupSchedule(ProductSchedule):
     """Schedule of a contraction by warpgroups, which take the thread loops of warps."""
 
     scope: ClassVar[str] = ACCUMULATORS
+    swizzled: ClassVar[bool] = False
 
     def _sum(self, factors: tuple[str, str], total: str, outside: Sequence[Var]) -> Var | None:
         s, around = self.s, len(outside)
@@ -126,7 +145,7 @@ class _WarpgroupSchedule(ProductSchedule):
     def _in_chunks(self, name: str, number: int) -> None:
         """Split the contiguous axis of an operand tile into chunks, and move these outside the other axis."""
         buffer = block_of(self.s, name).writes[0].buffer
-        chunk = CHUNK_BYTES // buffer.dtype.bytes
+        chunk = chunk_of(buffer.dtype.name, self.swizzled)
         *others, across, along = (f"i{place}" for place in range(len(buffer.shape)))
         mapped = ", ".join([*others, f"({along} // {chunk})", across, f"({along} % {chunk})"])
         self.s.transform_layout(name, f"({', '.join([*others, across, along])}) -> ({mapped})")
@@ -134,3 +153,15 @@ class _WarpgroupSchedule(ProductSchedule):
     def _pad(self, name: str, bytes_: int) -> None:
         """Pad chunks so that adjacent ones start in different banks."""
         self._align(name, bytes_, VECTOR_BYTES, 2)
+
+
+class _MappedSchedule(_WarpgroupSchedule):
+    """Schedule whose tiles are filled by plain loops, which `load_tiles` turns into loads by tensor maps."""
+
+    swizzled: ClassVar[bool] = True
+
+    def _fetch(self, name: str, number: int, outside: Sequence[Var], steps: Var | None) -> None:
+        self.s.compute_at(name, outside[-1] if steps is None else steps)
+
+    def _pad(self, name: str, bytes_: int) -> None:
+        """Boxes are dense."""

@@ -4,13 +4,15 @@ A warpgroup is the 128 threads along `threadIdx.x`. It multiplies 64 rows by N c
 operands are in shared memory, accumulators in registers. Each function has two bodies: inline PTX, and C++ for the host that
 decodes the same matrix descriptors, so that a wrong layout or descriptor gives wrong numbers there.
 
-Layout of operands, without swizzling: `operand[chunk, other axis, element]`, with chunks of 16 bytes along the contiguous axis. So
-8 rows of a chunk are a core matrix of 128 contiguous bytes, which wgmma reads without bank conflicts. The stride of chunks is 16
-bytes more than a multiple of all banks, so that adjacent threads, which copy adjacent chunks of a row, write to different banks.
+Layout of operands: `operand[chunk, other axis, element]`, with chunks along the contiguous axis. Without swizzling, a chunk has 16
+bytes. So 8 rows of a chunk are a core matrix of 128 contiguous bytes, which wgmma reads without bank conflicts. The stride of
+chunks is 16 bytes more than a multiple of all banks, so that adjacent threads, which copy adjacent chunks of a row, write to
+different banks. Swizzled, a chunk has 128 bytes, and its 16-byte parts are permuted within 8 rows of it, which are aligned to 1,024
+bytes. Buffers of the IR have the order before the permutation: only tile loads (`tile_loads`) write swizzled operands, whole ones.
 
 Sources: PTX ISA 8.0 and later, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions": matrix descriptor, strides,
 "Register Fragments" of accumulator D, "Async Proxy"; CUTLASS, `cute/atom/mma_traits_sm90_gmma.hpp`, for the canonical layouts
-`INTERLEAVE` of both majornesses and the roles of the leading and stride byte offsets in them.
+`INTERLEAVE` and `B128` of both majornesses and the roles of the leading and stride byte offsets in them.
 """
 
 from __future__ import annotations
@@ -29,17 +31,18 @@ from inlaid.tensor.transform.paths import nest
 from inlaid.types import dtype
 from inlaid_cuda.capabilities import ACCUMULATORS, SHARED
 from inlaid_cuda.tensor_cores.products import LANES_AXIS, PRODUCTS, Product
+from inlaid_cuda.tensor_cores.waits import WGMMA
 
 ROWS = 64
 """Rows of a warpgroup product."""
 COLUMNS = (32, 64, 96, 128, 192, 256)
 """Columns of a product, for the cost model to choose from. PTX has all multiples of 8 up to 256; from 32 on, of 16 for integers."""
-STEP_BYTES, CHUNK_BYTES = 128, 16
-"""Bytes of depth of a step, and contiguous bytes of an operand."""
+STEP_BYTES, CHUNK_BYTES, SWIZZLED_BYTES = 128, 16, 128
+"""Bytes of depth of a step, and contiguous bytes of an operand, and of one that is swizzled."""
+SWIZZLED = "cuda.wgmma_swizzled."
+"""Beginning of the names of products with swizzled operands."""
 INSTRUCTION_BYTES = 32
 """Bytes of depth of one instruction."""
-FENCE = "inlaid_fence_async_proxy()"
-"""Call before each barrier that makes a thread's writes to shared memory visible to wgmma, which reads through the async proxy."""
 
 
 def has_transposed(operand: str) -> bool:
@@ -47,18 +50,25 @@ def has_transposed(operand: str) -> bool:
     return dtype(operand).bytes == 2
 
 
-def _operand(name: str, operand: str, size: int, transposed: bool, i: Var, k: Var) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
+def chunk_of(operand: str, swizzled: bool) -> int:
+    """Contiguous elements of an operand."""
+    return (SWIZZLED_BYTES if swizzled else CHUNK_BYTES) // dtype(operand).bytes
+
+
+def _operand(
+    name: str, operand: str, size: int, transposed: bool, swizzled: bool, i: Var, k: Var
+) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
     """Buffer of an operand, and the index of row or column i at depth k."""
-    chunk, depth = CHUNK_BYTES // dtype(operand).bytes, STEP_BYTES // dtype(operand).bytes
+    chunk, depth = chunk_of(operand, swizzled), STEP_BYTES // dtype(operand).bytes
     along, across, count, others = (i, k, size, depth) if transposed else (k, i, depth, size)
     return ir.Buffer(name, (count // chunk, others, chunk), dtype(operand), SHARED), (along // chunk, across, along % chunk)
 
 
-def _product(item: Product, columns: int, transposed: tuple[bool, bool]) -> ir.LoopProgram:
+def _product(item: Product, columns: int, transposed: tuple[bool, bool], swizzled: bool) -> ir.LoopProgram:
     """t[i, j] += sum over k of a[i, k] * b[j, k], in the layout of operands."""
     i, j, k = Var("i"), Var("j"), Var("k")
-    a, at_a = _operand("a", item.left, ROWS, transposed[0], i, k)
-    b, at_b = _operand("b", item.right, columns, transposed[1], j, k)
+    a, at_a = _operand("a", item.left, ROWS, transposed[0], swizzled, i, k)
+    b, at_b = _operand("b", item.right, columns, transposed[1], swizzled, j, k)
     accumulators = ir.Buffer("t", (ROWS, columns), dtype(item.total), ACCUMULATORS)
     terms = ir.cast(ir.load(a, at_a), item.total) * ir.cast(ir.load(b, at_b), item.total)
     store = ir.Store(accumulators, (i, j), ir.load(accumulators, (i, j)) + terms)
@@ -76,10 +86,10 @@ def _on_accumulators(total: str, columns: int, scope: str | None) -> ir.LoopProg
     return ir.LoopProgram("wgmma_accumulators", () if scope is None else (accumulators,), (target,), body)
 
 
-def product_name(left: str, right: str, columns: int, transposed: tuple[bool, bool]) -> str:
+def product_name(left: str, right: str, columns: int, transposed: tuple[bool, bool], swizzled: bool = False) -> str:
     """Name of the intrinsic of a product; the last part has the contiguous axis of each operand, k or m and n."""
     majors = ("m" if transposed[0] else "k") + ("n" if transposed[1] else "k")
-    return f"cuda.wgmma.{left}.{right}.{columns}.{majors}"
+    return f"{SWIZZLED if swizzled else WGMMA}{left}.{right}.{columns}.{majors}"
 
 
 def accumulator_name(kind: str, total: str, columns: int) -> str:
@@ -87,9 +97,12 @@ def accumulator_name(kind: str, total: str, columns: int) -> str:
     return f"cuda.wgmma_{kind}.{total}.{columns}"
 
 
-def _variants(item: Product) -> Iterator[tuple[bool, bool]]:
+def _variants(item: Product, columns: int) -> Iterator[tuple[tuple[bool, bool], bool]]:
+    """Which operands are transposed, and whether both are swizzled."""
     lefts, rights = ((False, True) if has_transposed(of) else (False,) for of in (item.left, item.right))
-    return pairs(lefts, rights)
+    for transposed, swizzled in pairs(pairs(lefts, rights), (False, True)):
+        if not (swizzled and transposed[1] and columns % chunk_of(item.right, True)):
+            yield transposed, swizzled
 
 
 @functools.cache
@@ -103,18 +116,13 @@ def intrinsics(tf32: bool) -> tuple[TensorIntrin, ...]:
                 name, semantics = accumulator_name(kind, total, columns), _on_accumulators(total, columns, scope)
                 found.append(TensorIntrin(name, semantics, (LANES_AXIS,)))
         for item in products:
-            for transposed in _variants(item):
-                name = product_name(item.left, item.right, columns, transposed)
-                found.append(TensorIntrin(name, _product(item, columns, transposed), (LANES_AXIS,)))
+            for transposed, swizzled in _variants(item, columns):
+                name = product_name(item.left, item.right, columns, transposed, swizzled)
+                found.append(TensorIntrin(name, _product(item, columns, transposed, swizzled), (LANES_AXIS,)))
     return tuple(found)
 
 
 # -- how kernels call them --
-
-
-def asynchronous() -> Mapping[str, str]:
-    """Calls that kernels with these products make before each barrier, by name of the intrinsic."""
-    return {item.name: FENCE for item in intrinsics(True) if item.name.startswith("cuda.wgmma.")}
 
 
 def emitters() -> Mapping[str, Emitter]:
@@ -125,9 +133,9 @@ def emitters() -> Mapping[str, Emitter]:
             found[accumulator_name("zero", total, columns)] = functools.partial(_call, f"inlaid_wgmma_zero<{columns}>")
             found[accumulator_name("store", total, columns)] = functools.partial(_call, f"inlaid_wgmma_store<{columns}>")
         for item in PRODUCTS:
-            for transposed in _variants(item):
-                name = product_name(item.left, item.right, columns, transposed)
-                function = f"{_function(item, columns)}<{int(transposed[0])}, {int(transposed[1])}>"
+            for transposed, swizzled in _variants(item, columns):
+                name = product_name(item.left, item.right, columns, transposed, swizzled)
+                function = f"{_function(item, columns)}<{int(transposed[0])}, {int(transposed[1])}, {int(swizzled)}>"
                 found[name] = functools.partial(_call, function)
     return found
 
@@ -153,85 +161,8 @@ def _call(function: str, places: Sequence[Place], args: Sequence[str]) -> Sequen
 
 def functions() -> dict[str, str]:
     """The definitions of the functions, by names; later ones call earlier ones."""
-    products = {_function(item, columns): _definition(item, columns) for item in PRODUCTS for columns in COLUMNS}
-    return {**_COMMON, **products}
+    return {_function(item, columns): _definition(item, columns) for item in PRODUCTS for columns in COLUMNS}
 
-
-_COMMON = {
-    "inlaid_fence_async_proxy": """\
-inline void inlaid_fence_async_proxy() {
-#ifndef INLAID_HOST
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-""",
-    "inlaid_wgmma_zero": """\
-template <int columns> inline void inlaid_wgmma_zero(uint32_t *to) {
-    for (int word = 0; word < columns / 2; word++) to[word] = 0;
-}
-""",
-    "inlaid_wgmma_row": """\
-// Row and column of a word of the accumulators, of which a thread holds half as many as there are columns.
-inline int inlaid_wgmma_row(int word) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + word / 2 % 2 * 8; }
-inline int inlaid_wgmma_column(int word) { return word / 4 * 8 + threadIdx.x % 4 * 2 + word % 2; }
-""",
-    "inlaid_wgmma_store": """\
-template <int columns> inline void inlaid_wgmma_store(const uint32_t *from, void *to, int pitch) {
-    // The accumulators may take the bytes of operands, which other warps of the warpgroup still read.
-    __syncthreads();
-    for (int word = 0; word < columns / 2; word += 2) {
-        char *at = (char *)to + inlaid_wgmma_row(word) * pitch + inlaid_wgmma_column(word) * 4;
-        *(inlaid_vector<uint32_t, 2> *)at = {from[word], from[word + 1]};
-    }
-}
-""",
-    "inlaid_wgmma_operand": """\
-// A matrix descriptor without swizzling. Between 8 rows of 16 bytes and the next 8: 128 bytes; between chunks: `pitch`.
-inline uint64_t inlaid_wgmma_descriptor(uint32_t address, int pitch, bool transposed) {
-    const uint64_t leading = transposed ? 128 : pitch, stride = transposed ? pitch : 128;
-    return (address & 0x3ffff) >> 4 | leading >> 4 << 16 | stride >> 4 << 32;
-}
-// The descriptor of the operand of instruction `number` of a step.
-inline uint64_t inlaid_wgmma_operand(const void *at, int pitch, bool transposed, int number, int bytes) {
-    const int step = transposed ? 32 / bytes * 16 : 2 * pitch;
-    return inlaid_wgmma_descriptor(inlaid_shared_address(at) + number * step, pitch, transposed);
-}
-""",
-    "inlaid_wgmma_emulated": """\
-#ifdef INLAID_HOST
-struct inlaid_from_tf32 {
-    template <class To> static To of(float a) { return inlaid_bits::of<float>(inlaid_bits::of<uint32_t>(a) & ~uint32_t(0x1fff)); }
-};
-// Load the element that a descriptor addresses. `window`, the operand's address, has the address bits that descriptors lack.
-template <class T> inline T inlaid_wgmma_element(uint64_t descriptor, bool transposed, int i, int k, const void *window) {
-    const uint32_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
-    const uint32_t stride = (descriptor >> 32 & 0x3fff) << 4, swizzle = descriptor >> 62, base = descriptor >> 49 & 7;
-    if (swizzle != 0 || base != 0) __builtin_trap();
-    constexpr int count = 16 / sizeof(T);
-    const uint32_t at = transposed ? i / count * stride + k / 8 * leading + k % 8 * 16 + i % count * sizeof(T)
-                                   : i / 8 * stride + k / count * leading + i % 8 * 16 + k % count * sizeof(T);
-    T value;
-    __builtin_memcpy(&value, (const char *)window + ((start + at - inlaid_shared_address(window)) & 0x3ffff), sizeof(T));
-    return value;
-}
-template <class A, class FromA, class B, class FromB, class Total, int columns>
-inline void inlaid_wgmma_emulated(
-    const void *a, uint64_t left, bool transposed_a, const void *b, uint64_t right, bool transposed_b, uint32_t *t
-) {
-    for (int word = 0; word < columns / 2; word++) {
-        Total total;
-        __builtin_memcpy(&total, t + word, 4);
-        for (int k = 0; k < 32 / int(sizeof(A)); k++) {
-            const A x = inlaid_wgmma_element<A>(left, transposed_a, inlaid_wgmma_row(word), k, a);
-            const B y = inlaid_wgmma_element<B>(right, transposed_b, inlaid_wgmma_column(word), k, b);
-            total += FromA::template of<Total>(x) * FromB::template of<Total>(y);
-        }
-        __builtin_memcpy(t + word, &total, 4);
-    }
-}
-#endif
-""",
-}
 
 _TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8", "uint8": "u8"}
 _HOST = {"float32": "float, inlaid_from_tf32, float, inlaid_from_tf32, float"}
@@ -254,12 +185,12 @@ def _definition(item: Product, columns: int) -> str:
     ins = ", ".join(f'"l"(left[{number}]), "l"(right[{number}])' for number in range(count))
     flags = ', "n"(transposed_a), "n"(transposed_b)' if bytes_ == 2 else ""
     return f"""\
-template <int transposed_a, int transposed_b>
+template <int transposed_a, int transposed_b, int swizzled>
 inline void {_function(item, columns)}(const void *a, const void *b, uint32_t *t, int pitch_a, int pitch_b) {{
     uint64_t left[{count}], right[{count}];
     for (int number = 0; number < {count}; number++) {{
-        left[number] = inlaid_wgmma_operand(a, pitch_a, transposed_a, number, {bytes_});
-        right[number] = inlaid_wgmma_operand(b, pitch_b, transposed_b, number, {bytes_});
+        left[number] = inlaid_wgmma_operand(a, pitch_a, transposed_a, swizzled, number, {bytes_});
+        right[number] = inlaid_wgmma_operand(b, pitch_b, transposed_b, swizzled, number, {bytes_});
     }}
 #ifndef INLAID_HOST
     asm volatile("{{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.fence.sync.aligned;"

@@ -1,0 +1,55 @@
+"""`__cuda_array_interface__`, version 3, by which CuPy and Numba exchange arrays in device memory.
+
+Source: Numba's documentation, "CUDA Array Interface (Version 3)".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inlaid.errors import InputError
+from inlaid.types import DTYPES
+
+ATTRIBUTE = "__cuda_array_interface__"
+STREAMS = (1, 2)
+"""Numbers of the legacy default stream and of that of a thread; other streams are handles."""
+
+
+class Found(NamedTuple):
+    """A row-major array: its address, shape, element type, and the stream whose commands may still write it, None if none do."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stream: int | None
+
+
+def export(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Mapping[str, object]:
+    """The interface of a row-major array that no command writes. Raises `AttributeError` for elements without a type code."""
+    if dtype.kind not in "biufc":
+        raise AttributeError(f"{ATTRIBUTE} has no elements of {dtype}")
+    return {"shape": shape, "typestr": dtype.str, "data": (address, False), "strides": None, "stream": None, "version": 3}
+
+
+def parse(interface: Mapping[str, Any]) -> Found:
+    """Read an interface. Raises `InputError` for masked, read-only and strided arrays, unknown elements, and damaged ones."""
+    try:
+        address, fixed = interface["data"]
+        shape, dtype = tuple(map(int, interface["shape"])), np.dtype(interface["typestr"])
+        strides, stream = interface.get("strides"), interface.get("stream")
+        due = tuple(math.prod(shape[axis + 1 :]) * dtype.itemsize for axis in range(len(shape)))
+        pairs = zip(shape, due, strides or due, strict=True)
+        dense = not math.prod(shape) or all(size == 1 or wanted == given for size, wanted, given in pairs)
+        found = Found(int(address or 0), shape, dtype, None if stream is None else int(stream))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{ATTRIBUTE}: expected data, shape and typestr of an array, {error!r}") from error
+    if stream == 0 or dtype not in [item.numpy for item in DTYPES.values() if item.kind != "string"]:
+        raise InputError(f"{ATTRIBUTE}: expected a known element type and a stream other than 0, got {dtype} and {stream}")
+    if interface.get("mask") is not None or fixed or not dense:
+        problem = "a mask" if interface.get("mask") is not None else "read-only memory" if fixed else f"strides {strides}"
+        raise InputError(f"{ATTRIBUTE}: expected a row-major array that may be written, got {problem}", remedy="give a copy of it")
+    return found

@@ -1,0 +1,65 @@
+"""Tile loads by tensor maps: how kernels call their functions in CUDA C++.
+
+On the host, a tensor map has an encoding of its own, and a load is made when a thread waits for it (`emulation.h`).
+
+Sources: PTX ISA 8.0 and later, "cp.async.bulk.tensor", "mbarrier", "Async Proxy"; CUDA C++ Programming Guide, "Using TMA to
+transfer multi-dimensional arrays", for the order of initialisation, fence and barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from inlaid.codegen.c_statements import Emitter, Place
+from inlaid_cuda.tensor_cores.tile_loads import AWAIT, BARRIERS, END, LOAD
+from inlaid_cuda.tensor_cores.waits import MOST_STAGES
+
+
+class Emitters(Mapping[str, Emitter]):
+    """Emitters by name; loads, whose names have their boxes, share one."""
+
+    def __init__(self, emitters: Mapping[str, Emitter]) -> None:
+        self._emitters = emitters
+
+    def __getitem__(self, name: str) -> Emitter:
+        if name.startswith(f"{LOAD}."):
+            _, _, order, box, boxes, axis = name.split(".")
+            inner, outer = map(int, box.split("_"))
+            return _Load(order.count("_") + 1, int(boxes), int(axis), inner, outer)
+        return self._emitters[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._emitters)
+
+    def __len__(self) -> int:
+        return len(self._emitters)
+
+
+class _Load:
+    """Prints loads: `boxes` boxes of `inner` by `outer` elements, neighbours along an axis."""
+
+    def __init__(self, rank: int, boxes: int, axis: int, inner: int, outer: int) -> None:
+        self.rank, self.boxes, self.axis, self.inner, self.outer = rank, boxes, axis, inner, outer
+
+    def __call__(self, places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+        *coordinates, descriptor = args
+        source, tile, barrier = places
+        size = self.inner * self.outer * source.region.buffer.dtype.bytes
+        step = (self.inner, self.outer)[self.axis]
+        function = f"inlaid_load_tile<{self.rank}, {self.boxes}, {self.axis}, {step}, {size}>"
+        return [f"{function}(&{descriptor}, {tile.pointer}, {barrier.pointer}, {{{{{', '.join(coordinates)}}}}});"]
+
+
+def emitters() -> Mapping[str, Emitter]:
+    """Emitters of initialisation, waits and invalidation, by name."""
+
+    def await_tile(places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+        return [f"inlaid_await_tile({places[0].pointer}, {args[0]});"]
+
+    def on_all(function: str, stages: int) -> Emitter:
+        return lambda places, args: [f"{function}<{stages}>({places[0].pointer});"]
+
+    numbers = range(1, MOST_STAGES + 1)
+    starts = {f"{BARRIERS}.{stages}": on_all("inlaid_tile_barriers", stages) for stages in numbers}
+    ends = {f"{END}.{stages}": on_all("inlaid_end_tile_barriers", stages) for stages in numbers}
+    return {AWAIT: await_tile, **starts, **ends}

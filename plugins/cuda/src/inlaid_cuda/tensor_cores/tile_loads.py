@@ -1,0 +1,248 @@
+"""Tiles of operands that the tensor memory accelerator loads (TMA, PTX `cp.async.bulk.tensor`, sm_90a): a loop pass.
+
+One thread issues the load of a tile, by a tensor map and the coordinates of the tile's first element. An mbarrier for each tile in
+shared memory counts the bytes; all threads wait for its phase before they multiply. A barrier of the block separates the products
+from the next load to the same place, as the IR requires, in which a load is a write by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from inlaid import arith
+from inlaid.arith import Expr, Var
+from inlaid.codegen.threads.indices import flat_index
+from inlaid.errors import CompileError
+from inlaid.schedules.threads.contraction import Axis
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.races import variable_bounds
+from inlaid.tensor.transform.lower_blocks import conjuncts, joined, mapped
+from inlaid.types import dtype
+from inlaid_cuda.capabilities import SHARED
+from inlaid_cuda.driver import MOST_BOX, MOST_RANK, STRIDE_BYTES, TensorMap
+from inlaid_cuda.tensor_cores.wgmma import SWIZZLED, chunk_of
+
+LOAD, AWAIT, BARRIERS, END = "cuda.load_tile", "cuda.await_tile", "cuda.tile_barriers", "cuda.end_tile_barriers"
+ALL_THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+_INT32 = dtype("int32")
+_Counts = Mapping[ir.Buffer, Expr]
+
+
+def has_tensor_map(value: ir.Expr, side: Sequence[Axis], depth: Sequence[Axis], params: Sequence[ir.Buffer]) -> bool:
+    """Whether tiles of an operand are boxes of a tensor that a tensor map describes, zero out of bounds: a parameter of constant
+    shape whose dimensions are the side axis, the depth axis, and others that neither axis indexes."""
+    if not isinstance(value, ir.Load) or value.buffer not in params or len(side) != 1 or len(depth) != 1:
+        return False
+    buffer = value.buffer
+    axes: dict[Expr, Expr] = {axis.var: axis.extent for axis in (*side, *depth)}
+    if not all(isinstance(dim, int) and 0 < dim < 1 << 31 for dim in buffer.shape):
+        return False
+    dims = [(index, dim) for index, dim in zip(value.indices, buffer.shape, strict=True) if dim != 1]
+    found = [index for index, dim in dims if index in axes and arith.wrap(dim) == axes[index]]
+    others = [index for index, _ in dims if index not in found]
+    if (
+        len(found) != len(axes)
+        or len(set(found)) != len(axes)
+        or any(not axes.keys().isdisjoint(arith.free_vars(i)) for i in others)
+    ):
+        return False
+    strides = _strides(buffer)[: len(buffer.shape) - 1]
+    aligned = all(stride % STRIDE_BYTES == 0 for stride, dim in zip(strides, buffer.shape, strict=False) if dim != 1)
+    return aligned and len(dims) <= MOST_RANK and dims[-1][0] in found and not any(map(arith.reads_data, value.indices))
+
+
+def _strides(buffer: ir.Buffer) -> list[int]:
+    """Bytes between neighbours along each dimension."""
+    sizes = [dim for dim in buffer.shape if isinstance(dim, int)]
+    return [prod(sizes[axis + 1 :]) * buffer.dtype.bytes for axis in range(len(sizes))]
+
+
+def load_tiles(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Load the operands of swizzled products by tensor maps.
+
+        for q in 4: { for i in 64: for k in 64: s[i, k] = select(i < 50, x[i, 64 * q + k], 0); product on s }
+    becomes
+        tile_barriers; for q in 4: { load_tile on x, s; await_tile; product on s }; end_tile_barriers
+
+    Runs before loops are peeled. Raises `CompileError` for an operand that is filled in another way.
+    """
+    products = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic) and _is_product(stmt)]
+    operands = {region.buffer for stmt in products for region in stmt.regions[:2]}
+    if not operands:
+        return program
+    return replace(program, body=_Loads(program, operands).kernel(program.body))
+
+
+def _is_product(stmt: ir.Stmt) -> bool:
+    return isinstance(stmt, ir.Intrinsic) and stmt.name.startswith(SWIZZLED)
+
+
+@dataclass
+class _Loads:
+    """Rewrites a kernel. `_stages`: tiles of an operand in shared memory; `_barriers`: their mbarriers."""
+
+    program: ir.LoopProgram
+    operands: set[ir.Buffer]
+    _stages: int = 0
+    _barriers: ir.Buffer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._analyzer = arith.Analyzer(variable_bounds(self.program.body))
+        nests = list(self._nests(self.program.body))
+        stages = {_size(nest[1].buffer) // prod(nest[0].values()) for nest in nests}
+        if {nest[1].buffer for nest in nests} != self.operands or len(stages) != 1:
+            raise self._refused("expected serial loops around one store for each tile")
+        self._stages = stages.pop()
+        self._barriers = ir.Buffer("tile_barriers", (self._stages,), dtype("uint64"), SHARED)
+
+    def _refused(self, problem: str) -> CompileError:
+        return CompileError(f"kernel {self.program.name}, operands of swizzled products: {problem}")
+
+    def kernel(self, stmt: ir.Stmt) -> ir.Stmt:
+        """The grid of a kernel, whose blocks initialise and invalidate their mbarriers."""
+        if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD and not stmt.over_threads:
+            return mapped(stmt, self.kernel)
+        if isinstance(stmt, (ir.Seq, ir.If, ir.Let)) and not any(map(self._is_load, ir.substatements(stmt))):
+            inside = [part for part in ir.substatements(stmt) if self._holds(part)]
+            if len(inside) == 1:
+                return mapped(stmt, lambda part: self.kernel(part) if part is inside[0] else part)
+        region = ir.Region(self._barriers, ((arith.ZERO, arith.Const(self._stages)),))
+        start, end = (ir.Intrinsic(f"{name}.{self._stages}", (region,), (ir.Access.WRITE,)) for name in (BARRIERS, END))
+        body, _, _ = self._stmt(stmt, dict.fromkeys(self.operands, arith.ZERO), arith.ZERO)
+        return ir.Alloc(self._barriers, joined(start, body, end))
+
+    def _holds(self, stmt: ir.Stmt) -> bool:
+        return any(_is_product(item) for item in ir.walk_stmts(stmt))
+
+    def _is_load(self, stmt: ir.Stmt) -> bool:
+        return self._nest(stmt) is not None
+
+    def _loads(self, stmt: ir.Stmt) -> bool:
+        return any(isinstance(item, ir.Store) and item.buffer in self.operands for item in ir.walk_stmts(stmt))
+
+    def _nest(self, stmt: ir.Stmt) -> tuple[dict[Var, int], ir.Store] | None:
+        """Constant serial loops around a store to an operand; None for any other statement."""
+        loops: dict[Var, int] = {}
+        while isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL and isinstance(stmt.extent, arith.Const):
+            loops[stmt.var] = stmt.extent.value
+            stmt = stmt.body
+        return (loops, stmt) if isinstance(stmt, ir.Store) and stmt.buffer in self.operands else None
+
+    def _nests(self, stmt: ir.Stmt) -> Iterator[tuple[dict[Var, int], ir.Store]]:
+        """All nests in a statement."""
+        nest = self._nest(stmt)
+        if nest is not None:
+            yield nest
+            return
+        for part in ir.substatements(stmt):
+            yield from self._nests(part)
+
+    def _stmt(self, stmt: ir.Stmt, loaded: _Counts, used: Expr) -> tuple[ir.Stmt, _Counts, Expr]:
+        """Rewrite a statement. `loaded` and `used` are the numbers of tiles that were loaded, and waited for, before it."""
+        nest = self._nest(stmt)
+        if nest is not None:
+            buffer = nest[1].buffer
+            return self._load(*nest, loaded[buffer]), {**loaded, buffer: loaded[buffer] + 1}, used
+        if not self._holds(stmt) and not self._loads(stmt):
+            return stmt, loaded, used
+        match stmt:
+            case ir.Seq(stmts=stmts):
+                return self._phases(stmts, loaded, used)
+            case ir.Alloc(body=body):
+                body, loaded, used = self._stmt(body, loaded, used)
+                return ir.Alloc(stmt.buffer, body), loaded, used
+            case ir.For(var=var, extent=extent, body=body, kind=ir.ForKind.SERIAL) if self._loads(stmt):
+                # Each iteration loads one tile of each operand, and uses one.
+                within = {buffer: count + var for buffer, count in loaded.items()}
+                body, _, _ = self._stmt(body, within, used + var)
+                after = {buffer: count + extent for buffer, count in loaded.items()}
+                return ir.For(var, extent, body, stmt.kind), after, used + extent
+        raise self._refused(f"expected loads and products in sequences and serial loops, found {type(stmt).__name__}")
+
+    def _phases(self, stmts: Sequence[ir.Stmt], loaded: _Counts, used: Expr) -> tuple[ir.Stmt, _Counts, Expr]:
+        found: list[ir.Stmt] = []
+        last: Sequence[Expr] = ()
+        for stmt in stmts:
+            if self._holds(stmt) and not self._loads(stmt):
+                product = next(item for item in ir.walk_stmts(stmt) if _is_product(item))
+                assert isinstance(product, ir.Intrinsic)
+                place = product.regions[0].ranges[0][0]
+                if not last or place != last[0]:
+                    found.append(self._await(used))
+                    used, last = used + 1, (place,)
+                found.append(stmt)
+                continue
+            stmt, loaded, used = self._stmt(stmt, loaded, used)
+            found.append(stmt)
+        return joined(*found), loaded, used
+
+    def _await(self, number: Expr) -> ir.Stmt:
+        """Wait of all threads for a tile of each operand, by number."""
+        parity = ir.Index(_INT32, self._analyzer.simplify(number // self._stages % 2))
+        return ir.Intrinsic(AWAIT, (self._place(number),), (ir.Access.READ,), (parity,), ALL_THREADS)
+
+    def _place(self, number: Expr) -> ir.Region:
+        return ir.Region(self._barriers, ((self._analyzer.simplify(number % self._stages), arith.ONE),))
+
+    def _load(self, loops: Mapping[Var, int], store: ir.Store, number: Expr) -> ir.Stmt:
+        """The load of a tile, the `number`-th of its operand, in place of a nest that stores it."""
+        analyzer, zero = self._analyzer, dict.fromkeys([*map(arith.wrap, loops)], arith.ZERO)
+        match store.value:
+            case ir.Select(condition=ir.Index(index=condition), then=ir.Load() as value):
+                guard = list(conjuncts(condition))
+            case ir.Load() as value:
+                guard = []
+            case _:
+                raise self._refused(f"expected a copy from main memory, found {store!r}")
+        source = value.buffer
+        first = [analyzer.simplify(arith.substitute(index, zero)) for index in value.indices]
+        moved = [analyzer.simplify(index - start) for index, start in zip(value.indices, first, strict=True)]
+        across, along = (axis for axis, step in enumerate(moved) if step != arith.ZERO)
+        sizes = {axis: self._extent(moved[axis], loops) for axis in (along, across)}
+        limits = [analyzer.simplify(arith.compare("<", value.indices[axis], source.shape[axis])) for axis in sizes]
+        if not all(analyzer.simplify(part) in limits for part in guard):
+            raise self._refused(f"expected conditions that are the bounds of {source}, found {guard}")
+        chunk = chunk_of(source.dtype.name, True)
+        start = arith.substitute(flat_index(store.buffer, store.indices), zero)
+        wanted = moved[along] // chunk * (sizes[across] * chunk) + moved[across] * chunk + moved[along] % chunk
+        if not analyzer.equal(flat_index(store.buffer, store.indices) - start, wanted):
+            raise self._refused(f"expected chunks of {chunk} elements, found {store!r}")
+        boxes = sizes[along] // chunk if sizes[along] > chunk else -(-sizes[across] // MOST_BOX)
+        box = (chunk, sizes[across] if sizes[along] > chunk else sizes[across] // boxes)
+        order = [along, across, *(axis for axis, dim in enumerate(source.shape) if dim != 1 and axis not in (along, across))]
+        name = f"{LOAD}.{'_'.join(map(str, order))}.{box[0]}_{box[1]}.{boxes}.{int(sizes[along] <= chunk)}"
+        read = [
+            (at, arith.minimum(sizes[axis], arith.wrap(source.shape[axis]) - at) if axis in sizes else arith.ONE)
+            for axis, at in enumerate(first)
+        ]
+        spans = [(analyzer.simplify(arith.substitute(index, zero)), index) for index in store.indices]
+        written = [(at, arith.Const(self._extent(analyzer.simplify(index - at), loops))) for at, index in spans]
+        regions = ir.Region(source, tuple(read)), ir.Region(store.buffer, tuple(written)), self._place(number)
+        access = ir.Access.READ, ir.Access.WRITE, ir.Access.READ
+        return ir.Intrinsic(name, regions, access, tuple(ir.Index(_INT32, first[axis]) for axis in order))
+
+    def _extent(self, step: Expr, loops: Mapping[Var, int]) -> int:
+        """Elements that an offset covers in loops."""
+        bounds = arith.Analyzer({var: (0, extent - 1) for var, extent in loops.items()}).bounds(step)
+        if bounds[0] != 0 or not isinstance(bounds[1], int):
+            raise self._refused(f"expected constant extents, found offset {step}")
+        return bounds[1] + 1
+
+
+def _size(buffer: ir.Buffer) -> int:
+    size = arith.product(buffer.shape)
+    assert isinstance(size, int), "operands of products have constant sizes"
+    return size
+
+
+def tensor_map_of(stmt: ir.Intrinsic) -> TensorMap:
+    """Tensor map of a load: the dimensions of its source, the innermost first, and one box of its tile."""
+    _, _, order, box, *_ = stmt.name.split(".")
+    source = stmt.regions[0].buffer
+    axes = [int(axis) for axis in order.split("_")]
+    shape, strides = list(source.shape), _strides(source)
+    sizes = tuple(size for axis in axes if isinstance(size := shape[axis], int))
+    boxes = (*map(int, box.split("_")), *(1 for _ in axes[2:]))
+    return TensorMap(source.dtype.bytes, sizes, tuple(strides[axis] for axis in axes[1:]), boxes)

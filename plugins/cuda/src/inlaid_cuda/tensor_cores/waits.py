@@ -1,0 +1,107 @@
+"""Waits of SPMD kernels for their asynchronous instructions, before each barrier.
+
+A thread waits for its copies (`cp.async`), and makes its writes to shared memory visible to the asynchronous proxy, through which
+`wgmma` reads; the barrier then publishes them. Copies that a thread has issued since the last barrier are a group. In a loop that
+fetches a tile several steps ahead, the newest groups stay pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from inlaid import arith
+from inlaid.codegen.c_statements import Emitter, Place
+from inlaid.tensor import ir
+from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.transform.lower_blocks import joined
+from inlaid.tensor.transform.rewrite import Rewriter
+
+COPY, WGMMA = "cuda.copy.", "cuda.wgmma."
+"""Beginnings of the names of copies, and of products that read shared memory which threads have written."""
+FENCE = "cuda.fence_async_proxy"
+_AWAIT = "cuda.await_copies"
+MOST_STAGES = 4
+"""Most tiles of an operand in shared memory."""
+
+
+def with_waits(program: ir.LoopProgram) -> ir.LoopProgram:
+    """The kernel with a wait before each barrier, and after each loop in which groups of copies stay pending.
+
+        for q in 6: { copy tile q + 2 to s[(q + 2) % 3]; use s[q % 3]; barrier }
+    becomes
+        for q in 6: { copy tile q + 2 to s[(q + 2) % 3]; use s[q % 3]; await_copies.1; barrier }; await_copies.0; barrier
+    """
+    names = [stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic)]
+    copies = any(name.startswith(COPY) for name in names)
+    fences = [ir.Intrinsic(FENCE, ())] if any(name.startswith(WGMMA) for name in names) else []
+    if not copies and not fences:
+        return program
+
+    def waiting(pending: int) -> list[ir.Stmt]:
+        return [*([ir.Intrinsic(f"{_AWAIT}.{pending}", ())] if copies else []), *fences]
+
+    loops = [stmt for stmt in ir.walk_stmts(program.body) if copies and isinstance(stmt, ir.For)]
+    pending = {loop.var: found for loop in loops if (found := _pending(loop))}
+    left = {_last(loop): pending[loop.var] for loop in loops if loop.var in pending}
+
+    def lowered(stmt: ir.Stmt) -> ir.Stmt | None:
+        if isinstance(stmt, ir.Barrier):
+            return joined(*waiting(left.get(stmt, 0)), stmt)
+        if isinstance(stmt, ir.For) and stmt.var in pending:
+            return joined(stmt, *waiting(0), ir.Barrier())
+        return None
+
+    return Rewriter(stmt=lowered).program(program)
+
+
+def _pending(loop: ir.For) -> int:
+    """Groups of copies that may be pending at the barrier that ends an iteration of a loop. 0 unless the loop has no other barrier,
+    copies to element (loop + d) % s of rings, and accesses element loop % s otherwise.
+
+    Copies from before the loop are complete, since a barrier precedes the first use. Of those in it, one group for each iteration,
+    the next iteration uses that of d - 1 iterations ago.
+    """
+    barriers = [stmt for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Barrier)]
+    if loop.kind is not ir.ForKind.SERIAL or len(barriers) != 1 or _last(loop) is not barriers[0]:
+        return 0
+    found = [(stmt, region) for stmt in ir.walk_stmts(loop.body) for region, _ in accesses_of(stmt)]
+    rings = {_target(stmt).buffer for stmt, _ in found if _is_copy(stmt)}
+    ahead: set[int] = set()
+    analyzer = arith.Analyzer({loop.var: (0, arith.unwrap(loop.extent - 1))})
+    for stmt, region in found:
+        if region.buffer in rings:
+            size, (first, extent) = region.buffer.shape[0], region.ranges[0]
+            if not isinstance(size, int) or size < 3 or extent != arith.ONE:
+                return 0
+            written = _is_copy(stmt) or isinstance(stmt, ir.Store)
+            distances = [d for d in range(1, size) if analyzer.equal(first, (loop.var + d) % size)] if written else []
+            if (written and not distances) or (not written and not analyzer.equal(first, loop.var % size)):
+                return 0
+            ahead.update(distances)
+    return min(ahead, default=1) - 1
+
+
+def _last(loop: ir.For) -> ir.Stmt:
+    return loop.body.stmts[-1] if isinstance(loop.body, ir.Seq) else loop.body
+
+
+def _is_copy(stmt: ir.Stmt) -> bool:
+    return isinstance(stmt, ir.Intrinsic) and stmt.name.startswith(COPY)
+
+
+def _target(stmt: ir.Stmt) -> ir.Region:
+    assert isinstance(stmt, ir.Intrinsic)
+    return stmt.regions[1]
+
+
+def emitters() -> Mapping[str, Emitter]:
+    """How kernels call the waits, by name."""
+
+    def call(text: str) -> Emitter:
+        def emit(places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+            return [text]
+
+        return emit
+
+    awaits = {f"{_AWAIT}.{pending}": call(f"inlaid_await_copies<{pending}>();") for pending in range(MOST_STAGES)}
+    return {FENCE: call("inlaid_fence_async_proxy();"), **awaits}

@@ -1,0 +1,177 @@
+"""Tiles that tensor maps load: the same results in the interpreter and on the host, which swizzles boxes, counts bytes and makes a
+load only when a thread waits for it, in every order of threads. No GPU has run them."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.race_free import check_race_free
+from tests.threads.printed import region_of
+from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
+
+from inlaid import arith, ops
+from inlaid.errors import CompileError, Unsupported
+from inlaid.plugins import DeviceTensor
+from inlaid.runtime.launch_code import decode_launches, encode_launches
+from inlaid.tensor import interp
+from inlaid.tensor.transform.launches import split_launches
+from inlaid_cuda.codegen import CudaCodegen
+from inlaid_cuda.dialect import DIALECT
+from inlaid_cuda.driver import DriverError, TensorMap
+from inlaid_cuda.options import CudaOptions
+from inlaid_cuda.tensor_cores.tile_loads import load_tiles
+
+from .test_tensor_cores import names_of
+from .test_wgmma import ABLE, INSTRUCTIONS, RULE, decision, on_the_host, product, scheduled, tile_like
+
+SMALL = (1, 1, 1, 64)
+CASES = [
+    ("float16", "kn", (72, 200, 72), SMALL, 3),
+    ("float16", "mn", (72, 136, 72), (1, 2, 1, 64), 1),
+    ("bfloat16", "mk", (72, 200, 136), (2, 1, 1, 32), 4),
+    ("float16", "kk", (64, 328, 300), (1, 1, 2, 192), 2),
+    ("float32", "kk", (72, 160, 72), (1, 1, 2, 32), 3),
+    ("int8", "kk", (72, 400, 72), (1, 1, 1, 32), 2),
+]  # fmt: skip
+"""Type, contiguous axes, rows, depth and columns, tile, and stages; tiles exceed the sizes, and some have several boxes."""
+
+
+def rows_of(of, contiguous, size):
+    return product(*size, of, contiguous=contiguous)
+
+
+@pytest.mark.parametrize(("of", "contiguous", "size", "wanted", "stages"), CASES)
+def test_tiles_as_the_interpreter_has_them(of, contiguous, size, wanted, stages):
+    program = rows_of(of, contiguous, size)
+    decided = {"tensor_maps": 1, "tile": tile_like(program, wanted, 1), "stages": stages}
+    held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, **decided)
+    split = split_launches(scheduled(program, **decided), ABLE.scopes)
+    (made,) = split.kernels.values()
+    check_race_free(made.program, made.offsets)
+    assert not planted_races(split), "each barrier is needed"
+
+
+@pytest.mark.usefixtures("host_compiler")
+@pytest.mark.parametrize(("of", "contiguous", "size", "wanted", "stages"), CASES)
+def test_the_same_kernels_on_the_host(of, contiguous, size, wanted, stages):
+    program = rows_of(of, contiguous, size)
+    source = on_the_host(program, 1, tile=tile_like(program, wanted, 1), stages=stages)
+    assert "inlaid_load_tile" in source and "inlaid_copy<" not in source
+
+
+@pytest.mark.usefixtures("host_compiler")
+def test_further_dimensions_are_coordinates():
+    """Batches before the rows, and between rows and depth."""
+    program = kernel(ops.matmul, ((2, 70, 72), "float16"), ((2, 72, 72), "float16"))
+    on_the_host(program, 1, tile=tile_like(program, SMALL, 1))
+
+    def heads(a, b):
+        return ops.matmul(ops.transpose(a, perm=(1, 0, 2)), ops.transpose(b, perm=(1, 2, 0)))
+
+    program = kernel(heads, ((70, 3, 72), "float16"), ((66, 3, 72), "float16"))
+    source = on_the_host(program, 1, tile=tile_like(program, SMALL, 1))
+    assert "inlaid_load_tile<3, " in source
+
+
+M = arith.SizeVar("m", 0, 128)
+
+
+@pytest.mark.parametrize("program", [
+    product(64, 68, 64, "float16"),
+    product(64, 64, 68, "float16", contiguous="kn"),
+    kernel(ops.matmul, ((M, 64), "float16"), ((64, 64), "float16")),
+    kernel(lambda x, w: ops.conv(x, w, strides=(1, 1), pads=(1, 1, 1, 1)), ((2, 8, 8, 8), "float16"), ((64, 8, 3, 3), "float16")),
+    product(70, 320, 40, "int8", contiguous="kn"),
+])  # fmt: skip
+def test_other_operands_are_fetched_by_threads(program):
+    """Rows that are no multiple of 16 bytes, unknown sizes, windows, and 8-bit operands that wgmma does not transpose."""
+    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS)
+    assert decision(offer, "tensor_maps").legal == (0,)
+    assert not any("tile" in name for name in names_of(scheduled(program)))
+
+
+def mistaken(monkeypatch, helper, right, wrong):
+    text = DIALECT.helpers[helper]
+    assert right in text
+    monkeypatch.setitem(DIALECT.helpers, helper, text.replace(right, wrong))
+    program = product(72, 328, 72, "float16", contiguous="kn")
+    on_the_host(program, 1, tile=tile_like(program, SMALL, 1), stages=3)
+
+
+@pytest.mark.usefixtures("host_compiler")
+@pytest.mark.parametrize(("helper", "right", "wrong"), [
+    ("inlaid_wgmma_operand", "stride = 1024, swizzle = 1", "stride = 1024, swizzle = 0"),
+    ("inlaid_wgmma_operand", "stride = 1024", "stride = 512"),
+    ("inlaid_wgmma_operand", "? 128 : 16", "? 64 : 16"),
+    ("inlaid_await_tile", "emulation::await_transfers(barrier, parity, __LINE__);", ""),
+])  # fmt: skip
+def test_mistakes_give_wrong_numbers_on_the_host(monkeypatch, helper, right, wrong):
+    with pytest.raises((AssertionError, DriverError), match=r"not equal|more arrivals than it expects"):
+        mistaken(monkeypatch, helper, right, wrong)
+
+
+@pytest.mark.usefixtures("host_compiler")
+@pytest.mark.parametrize(("helper", "right", "wrong"), [
+    ("inlaid_load_tile", "emulation::arrive(barrier, boxes * bytes);", "emulation::arrive(barrier, boxes * bytes + 16);"),
+    ("inlaid_tile_barriers", "start_barrier(barriers + stage, 2)", "start_barrier(barriers + stage, 3)"),
+    ("inlaid_await_tile", "barrier, parity,", "barrier, !parity,"),
+])  # fmt: skip
+def test_a_phase_that_never_completes_is_an_error(monkeypatch, helper, right, wrong):
+    with pytest.raises(DriverError, match="waits at the transfer barrier"):
+        mistaken(monkeypatch, helper, right, wrong)
+
+
+def test_operands_must_be_filled_as_boxes():
+    program = product(64, 128, 64, "float16")
+    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS, tile=tile_like(program, SMALL, 1))
+    with pytest.raises(CompileError, match="operands of swizzled products: expected "):
+        load_tiles(offer.schedule(program))
+
+
+# -- at run time --
+
+
+@pytest.fixture
+def made():
+    """An artifact for the host of a product whose tiles tensor maps load, with the program."""
+    program = product(72, 200, 72, "float16", contiguous="kn")
+    codegen = CudaCodegen(CudaOptions(arch="host"))
+    codegen.scopes = ABLE.scopes
+    unit = region_of([scheduled(program, tensor_maps=1, tile=tile_like(program, SMALL, 1))])
+    return program, codegen.compile(unit, SimpleNamespace(report=lambda *progress: None))
+
+
+def test_launches_encode_tensor_maps_once_for_an_address(device, queue, loaded, made):
+    program, artifact = made
+    arrays = inputs_for(program, {}, 1)
+    region, encoded = loaded(artifact).launching, []
+    device.tensor_map = partial(lambda plain, *given: encoded.append(given) or plain(*given), device.tensor_map)
+    tensors = [DeviceTensor(device.allocate(array.nbytes), 0, array.shape, array.dtype) for array in arrays]
+    result = np.zeros((72, 72), np.float16)
+    for array, tensor in zip(arrays, tensors, strict=True):
+        device.upload(array, tensor, queue)
+    out = DeviceTensor(device.allocate(result.nbytes), 0, result.shape, result.dtype)
+    for _ in range(2):
+        region.launch(tensors, [out], None, np.zeros(0, np.int64), queue)
+    device.download(out, result, queue)
+    device.synchronise(device.event(queue))
+    np.testing.assert_array_equal(result, interp.run(program, arrays)[0])
+    assert [address for _, address in encoded] == [tensor.buffer.address for tensor in tensors]
+    assert encoded[0][0] == TensorMap(2, (200, 72), (400,), (64, 64))
+    for tensor in (*tensors, out):
+        device.free(tensor.buffer)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2 200,72 400", "3 200,72 400 64,64", "2 200,72 401 64,64", "2 200,72 400 64,512", "2 0,8 400 64,8"]
+)
+def test_a_damaged_tensor_map(loaded, made, text):
+    _, artifact = made
+    plan, program = decode_launches(artifact)
+    descriptors = tuple(tuple(type(item)(item.buffer, text) for item in items) for items in plan.descriptors)
+    code = encode_launches(type(plan)(**{**vars(plan), "descriptors": descriptors}), program)
+    with pytest.raises(Unsupported, match="is damaged"):
+        loaded(type(artifact)(**{**vars(artifact), "code": code}))
