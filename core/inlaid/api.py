@@ -72,8 +72,8 @@ def compile(
 
     The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
     numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
-    kernel of its own, which shows what fusing brings. `precision` is "model", what the model says, or "bf16": products of float32
-    are then taken of bfloat16 and summed in float32 (see `inlaid.passes.lower_precision` for what that costs in accuracy).
+    kernel of its own, which shows what fusing brings. `precision` is "model", what the model says, or "bf16": float32 products
+    then multiply in bfloat16 and accumulate in float32 (see `inlaid.passes.lower_precision` for what that costs in accuracy).
     `placement` is by "priority"; by "cost": where operators go is then what takes the least predicted time, transfers included; or
     "measured": as by cost, with operators timed on their targets. `lock` is a file that `inlaid partition --lock` wrote: operators
     go where it says, and `LockWarning` tells where they would not without it. `donate` names inputs whose buffers outputs may take

@@ -205,7 +205,7 @@ def test_run(run: Run, folder: Path, name: str) -> None:
 
 
 def test_shadow(run: Run, folder: Path) -> None:
-    said = "every region agrees with the reference: 1 run is compared\n"
+    said = "shadow: 1 region run compared with the reference target, all within tolerance\n"
     assert good(run("run", "small.onnx", "--input", "x=x.npy", "--shadow")).startswith(f"{said}y: ")
     code, out, err = run("run", "small.onnx", "--input", "x=x.npy", "--shadow", "--json")
     assert code == 0 and err == said and json.loads(out)
@@ -402,7 +402,7 @@ def test_wrong_targets(run: Run) -> None:
     wrong(run("compile", "small.onnx", "--target", "x68"), "no target 'x68' is installed (is 'x86' meant?)")
     wrong(run("conformance", "--target", "x68"), "no target 'x68' is installed (is 'x86' meant?)")
     wrong(run("compile", "small.onnx", "--target", "x86:speed=9"), "no option 'speed'", "options: threads, cpu")
-    wrong(run("compile", "small.onnx", "--target", "x86:threads=many"), "threads", "takes a int")
+    wrong(run("compile", "small.onnx", "--target", "x86:threads=many"), "threads", "must be an integer, got 'many'")
     wrong(run("compile", "small.onnx", "--target", "x86:cpu=z80"), "no cpu 'z80'", "x86-64-v3")
     for threads in ("-1", "1000000", "9" * 20):
         wrong(run("compile", "small.onnx", "--target", f"x86:threads={threads}"), threads, "threads is 0 to 1024")

@@ -102,7 +102,8 @@ def summary(module: Module) -> str:
     if len(functions) > len(parts):
         parts.append(f"{len(functions) - len(parts)} more functions")
     if main is not None:
-        params = ", ".join(f"{param.name}: {param.type!r}" for param in main.params)
+        shown = [f"{param.name}: {param.type!r}" for param in main.params[:4]]
+        params = ", ".join([*shown, "..."] if len(main.params) > len(shown) else shown)
         result = main.type.result if isinstance(main.type, FunctionType) else main.type
         parts.insert(0, f"{described('main', main).replace('@main', f'@main({params}) -> {result!r}', 1)}")
     return f"<{type(module).__name__} {'; '.join(parts) or 'without functions'}>"
