@@ -15,7 +15,7 @@ DEVELOPING := $(VENV)/.developing
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
-PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py
+PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
 # Each process begins with one half of the tests, and takes from the other's when it is done: what the tests of a file share is made once.
 WORKERS := -n 2 --dist worksteal
 # Where the int8 models of MLPerf Tiny are.
@@ -73,7 +73,8 @@ lint: $(DEVELOPING) ## ruff: style, mistakes, formatting
 	$(BIN)/ruff format --check $(PATHS)
 	$(BIN)/python line_budgets.py
 
-format: $(DEVELOPING) ## let ruff put things right
+format: $(DEVELOPING) ## let ruff put things right, and write the types of operators
+	$(BIN)/python operator_stubs.py
 	$(BIN)/ruff check --fix $(PATHS)
 	$(BIN)/ruff format $(PATHS)
 

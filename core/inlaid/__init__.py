@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from inlaid import onnx_backend as onnx_backend
     from inlaid import ops as ops
     from inlaid import runtime as runtime
     from inlaid.api import build as build
@@ -88,14 +89,16 @@ _PACKAGES = ("onnx_backend", "ops", "runtime")
 __all__ = ["__version__", *_HOMES, *_PACKAGES, "te"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "te":
-        return importlib.import_module("inlaid.tensor.te")
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _PACKAGES:
-        return importlib.import_module(f"inlaid.{name}")
-    raise AttributeError(f"module 'inlaid' has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers know the names above, and report others
+
+    def __getattr__(name: str) -> Any:
+        if name == "te":
+            return importlib.import_module("inlaid.tensor.te")
+        if name in _HOMES:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        if name in _PACKAGES:
+            return importlib.import_module(f"inlaid.{name}")
+        raise AttributeError(f"module 'inlaid' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -14,6 +14,7 @@ from inlaid.cache import caches
 from inlaid.errors import DefaultTargetWarning, InputError, PackageError, TargetError
 from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
+from inlaid.log import StageLog
 from inlaid.plugins.registry import default_registry
 from inlaid.runtime import compiled
 from inlaid.runtime.executable import Executable
@@ -71,8 +72,8 @@ def compile(
 
     The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
     numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
-    kernel of its own, which shows what fusing brings. `precision` is "model", what the model says, or "bf16": products of float32
-    are then taken of bfloat16 and summed in float32 (see `inlaid.passes.lower_precision` for what that costs in accuracy).
+    kernel of its own, which shows what fusing brings. `precision` is "model", what the model says, or "bf16": float32 products
+    then multiply in bfloat16 and accumulate in float32 (see `inlaid.passes.lower_precision` for what that costs in accuracy).
     `placement` is by "priority"; by "cost": where operators go is then what takes the least predicted time, transfers included; or
     "measured": as by cost, with operators timed on their targets. `lock` is a file that `inlaid partition --lock` wrote: operators
     go where it says, and `LockWarning` tells where they would not without it. `donate` names inputs whose buffers outputs may take
@@ -92,9 +93,11 @@ def compile(
         return Executable(found.package, devices=devices)
     from inlaid.driver import compile_module
 
-    return compile_module(
-        _module(model, dims), _targets(targets), progress=progress, settings=settings, keep=cache, devices=devices
-    )
+    module, chosen = _module(model, dims), _targets(targets)
+    report = StageLog("a model" if isinstance(model, bytes) else type(model).__name__, chosen, progress)
+    executable = compile_module(module, chosen, progress=report, settings=settings, keep=cache, devices=devices)
+    report.finish(executable.regions)
+    return executable
 
 
 def build(
@@ -195,22 +198,18 @@ def quantize(
 
 
 def default_targets() -> tuple[str, ...]:
-    """The targets where none is given: x86 if its plugin is installed and can run here, else `reference`, with a
-    `DefaultTargetWarning`, as that one is slow."""
-    from inlaid.driver import FALLBACK
-
+    """The targets where none is given: x86 if its plugin is installed, else `reference`, with a `DefaultTargetWarning`, as that one
+    is slow."""
     registry = default_registry()
-    for name in USUAL:
-        try:
-            status = registry.probe(registry.target(name))
-        except TargetError as error:
-            problem = str(error)
-        else:
-            problem = "" if status.available else f"{name} cannot run here: {status.detail}"
-        if problem:
-            words = f"no target is given: {FALLBACK} is taken, which runs on numpy and is slow, since {problem}"
-            warnings.warn(words, DefaultTargetWarning, stacklevel=3)
-            return (FALLBACK,)
+    try:
+        for name in USUAL:
+            registry.spec(name)  # without a probe, which would load the plugin's libraries
+    except TargetError as error:
+        from inlaid.driver import FALLBACK
+
+        words = f"no target is given: {FALLBACK} is taken, which runs on numpy and is slow, since {error}"
+        warnings.warn(words, DefaultTargetWarning, stacklevel=3)
+        return (FALLBACK,)
     return USUAL
 
 
@@ -242,16 +241,17 @@ def compile_file(
 ) -> Compiled:
     """Compile a model file, or find it compiled, without loading it. `instruments` watch the graph passes. What `change` makes of
     the model is compiled in its place, and is never found compiled. Other arguments and errors as of `compile`."""
-    report: Progress = progress or (lambda stage, done, total: None)
     # Whether a plugin fails in isolation may depend on the machine's load: nothing that comes of it is kept.
     registry, kept = default_registry(), caches(cache and settings.isolation is None)
     targets, dims = _targets(targets), checked_dims(dims)
+    report = StageLog(model.name, targets, progress)
     made = None
     if kept.folder is not None and change is None:
         report("look up", 0, 0)
         made = compiled.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry)
         known = None if made is None else _read(compiled.find(made, kept))
         if known is not None:
+            report.finish(known.package.program.regions, cached=True)
             return known
     from inlaid.driver import build_package
 
@@ -260,7 +260,8 @@ def compile_file(
     module = import_model(model, dims, registry, files.append)
     if change is not None:
         module = change(module)
-    package = build_package(module, targets, registry, progress, instruments, settings, cache)
+    package = build_package(module, targets, registry, report, instruments, settings, cache)
+    report.finish(package.program.regions)
     if made is None:
         return Compiled(package, None)
     report("keep", 0, 0)

@@ -187,7 +187,7 @@ class DonationWarning(InlaidWarning):
 
 
 class DefaultTargetWarning(InlaidWarning):
-    """No target is given, and the usual one cannot run here: the slow reference target is taken."""
+    """No target is given, and the usual one is not installed: the slow reference target is taken."""
 
 
 class FallbackWarning(InlaidWarning):

@@ -105,10 +105,12 @@ def model(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("model")
 def test_the_python_of_the_readme_runs():
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    use, model = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     names = {"array": np.array([[-1, 0, 2], [3, -4, 5]], np.float32)}
-    exec(program, names)
+    exec(use, names)
     assert names["outputs"]["output"].tolist() == [[0, 0, 2], [3, 0, 5]]
+    exec(model, names)
+    assert names["outputs"]["output0"].tolist() == [[0.25] * 4]
 
 
 @pytest.mark.usefixtures("model")

@@ -64,7 +64,7 @@ def test_it_is_in_good_order(tmp_path, run_command, kind, name):
 
 @pytest.mark.parametrize("name", ["Acme", "2d", "acme-tpu", "class", "", "äcme"])
 def test_names_that_no_target_may_have(name):
-    with pytest.raises(InputError, match="is no name of a target"):
+    with pytest.raises(InputError, match="a target's name must be lower-case letters"):
         render(name, Level.REGION)
 
 

@@ -335,8 +335,8 @@ def test_only_extras_that_bring_a_target_are_offered(monkeypatch):
     [
         ("good:speed=3", "has no option 'speed'"),
         ("good:threads", "has no value"),
-        ("good:threads=many", "takes a int"),
-        ("good:fast=perhaps", "takes a bool"),
+        ("good:threads=many", "must be an integer, got"),
+        ("good:fast=perhaps", "must be true or false, got"),
     ],
 )
 def test_a_malformed_target_is_refused(make_plugin, text, message):

@@ -122,7 +122,7 @@ precision_option = click.option(
     "--precision",
     default="model",
     show_default=True,
-    help="model: as the model says; bf16: products of float32 are taken of bfloat16, and summed in float32.",
+    help="model: as the model says; bf16: multiply float32 in bfloat16, accumulate in float32.",
 )
 placement_option = click.option(
     "--placement",

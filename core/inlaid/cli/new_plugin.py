@@ -66,7 +66,7 @@ def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
     if memory == "device" and level is Level.LOOP:
         raise InputError("expected --level region for --memory device, got loop", remedy="the project for loops runs C on the host")
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
-        raise InputError(f"{name!r} is no name of a target: lower-case letters, digits and underscores are, a letter first")
+        raise InputError(f"a target's name must be lower-case letters, digits and underscores, a letter first, got {name!r}")
     if name in default_registry().kinds():
         raise InputError(f"there is a target {name} already, of plugin {default_registry().owner(name)}")
     from jinja2 import Environment, FunctionLoader, StrictUndefined

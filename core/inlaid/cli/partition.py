@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @dims_option
 @precision_option
 @placement_option
-@click.option("--explain", "explained", is_flag=True, help="Say for every operator why it went where.")
+@click.option("--explain", "explained", is_flag=True, help="Explain each operator's placement.")
 @click.option("--measure", "measured", is_flag=True, help="Compile and run the model too, and say what each region took.")
 @click.option("--html", type=click.Path(path_type=Path), help="Draw the graph and its regions on a page in this file.")
 @click.option(

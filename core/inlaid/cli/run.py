@@ -83,8 +83,8 @@ def run_command(
     results = executable.run(arrays)
     if shadowed:
         compared = _shadow(model, given_or_default(targets), dims, precision, arrays)
-        runs = "1 run is" if compared == 1 else f"{compared} runs are"
-        click.echo(f"every region agrees with the reference: {runs} compared", err=as_json)
+        runs = f"{compared} region run{'s' * (compared != 1)}"
+        click.echo(f"shadow: {runs} compared with the reference target, all within tolerance", err=as_json)
     if output is not None:
         _save(output, results)
     measured = executable.profile(arrays) if profile or trace is not None or roofline is not None else None

@@ -90,7 +90,7 @@ def _folder(folder: Path) -> Foreign:
         return _SUFFIXES[folder.suffix.lower()]
     if (folder / "saved_model.pb").exists():
         return SAVED_MODEL
-    models = sorted(path.name for path in folder.iterdir() if path.suffix in (".onnx", ".tflite", ".inlaid"))
+    models = sorted(path.name for path in folder.iterdir() if path.suffix in (".onnx", ".tflite"))
     if models:
         return Foreign("a folder", f"give a file in it: {folder / models[0]}")
     return HUGGING_FACE if (folder / "config.json").exists() else FOLDER

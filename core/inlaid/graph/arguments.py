@@ -104,13 +104,14 @@ def _check_kinds(operator: Operator, given: Mapping[str, Any]) -> None:
 
 
 def _wrong(operator: Operator, problem: str) -> TypeInferenceError:
-    return TypeInferenceError(problem, operator=operator.name, remedy=f"call it as {operator.name}{_short(signature_of(operator))}")
+    return TypeInferenceError(problem, operator=operator.name, remedy=f"call it as {usage(operator)}")
 
 
-def _short(signature: Signature) -> str:
-    """The signature without annotations and without `span`."""
-    kept = [item.replace(annotation=Parameter.empty) for name, item in signature.parameters.items() if name != "span"]
-    return str(Signature(kept))
+def usage(operator: Operator) -> str:
+    """How the operator is called: its signature without annotations and without `span`."""
+    parameters = signature_of(operator).parameters
+    kept = [item.replace(annotation=Parameter.empty) for name, item in parameters.items() if name != "span"]
+    return f"{operator.name}{Signature(kept)}"
 
 
 def as_operands(operator: Operator, args: Sequence[Any]) -> tuple[Expr, ...]:

@@ -252,11 +252,22 @@ class GlobalVar(Expr):
         return f"@{self.name}: {self.type!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Module:
     """Functions by global name. `main` is the entry of a model."""
 
     functions: Mapping[str, Function]
+
+    def __repr__(self) -> str:
+        from inlaid.graph.text import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from inlaid.graph.text import show
+        from inlaid.markup import preformatted
+
+        return preformatted(f"{self!r}\n\n{show(self)}")
 
     def __getitem__(self, name: str) -> Function:
         return self.functions[name]

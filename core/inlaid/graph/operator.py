@@ -7,10 +7,12 @@ is made with the same class and needs no table at all, since a `Call` holds the 
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from inlaid.errors import TypeInferenceError
 from inlaid.graph.attrs import Attrs as Attrs
@@ -165,6 +167,8 @@ class Operator:
         `out_type`, so that it defines the very dimensions that `infer` made.
     planned
         True for operators that are instructions of the plan: no target is asked for them, and they end a region.
+    doc
+        What the operator computes, in a line: `help` of the operator shows it with the signature and the attributes.
     """
 
     name: str
@@ -184,6 +188,7 @@ class Operator:
     host_only: bool = False
     existential: bool = False
     planned: bool = False
+    doc: str = ""
 
     def __repr__(self) -> str:
         return f"<operator {self.name}>"
@@ -224,3 +229,21 @@ class Operator:
             raise TypeInferenceError(
                 f"{message}; inputs are {', '.join(map(repr, types)) or 'none'}", operator=self.name, node=where
             ) from error
+
+
+class _Documentation:
+    """`__doc__` of the class, and of its instances, so that `help(inlaid.ops.conv)` is about convolution."""
+
+    def __init__(self, of_class: str) -> None:
+        self._of_class = of_class
+
+    def __get__(self, operator: Operator | None, owner: type[Operator]) -> str:
+        if operator is None:
+            return self._of_class
+        from inlaid.graph.arguments import usage
+
+        attributes = (operator.attrs.__doc__ or "") if dataclasses.fields(operator.attrs) else ""
+        return "\n\n".join(filter(None, (usage(operator), operator.doc, inspect.cleandoc(attributes))))
+
+
+Operator.__doc__ = cast(str, _Documentation(Operator.__doc__ or ""))

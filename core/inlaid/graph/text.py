@@ -49,6 +49,7 @@ from inlaid.graph.ir import (
     Var,
     children,
     introduced_sizes,
+    post_order,
 )
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
@@ -85,6 +86,27 @@ def show(unit: Module | Expr, weights: Literal["elided", "hash"] = "elided", spa
     else:
         printer.block(printer.scopes.root)
     return "\n".join(printer.lines) + "\n"
+
+
+def summary(module: Module) -> str:
+    """A module in one line: the types of its entry, how many operators it calls, and where its regions run."""
+
+    def described(name: str, function: Function) -> str:
+        count = sum(isinstance(expr, Call) and isinstance(expr.callee, Operator) for expr in post_order(function))
+        target = function.attr("target")
+        return f"@{name}{f' on {target}' if target else ''}: {count} operator{'s' * (count != 1)}"
+
+    functions = dict(module.functions)
+    main = functions.pop("main", None)
+    parts = [described(name, function) for name, function in itertools.islice(functions.items(), 4)]
+    if len(functions) > len(parts):
+        parts.append(f"{len(functions) - len(parts)} more functions")
+    if main is not None:
+        shown = [f"{param.name}: {param.type!r}" for param in main.params[:4]]
+        params = ", ".join([*shown, "..."] if len(main.params) > len(shown) else shown)
+        result = main.type.result if isinstance(main.type, FunctionType) else main.type
+        parts.insert(0, f"{described('main', main).replace('@main', f'@main({params}) -> {result!r}', 1)}")
+    return f"<{type(module).__name__} {'; '.join(parts) or 'without functions'}>"
 
 
 def _module_text(module: Module, weights: Literal["elided", "hash"], spans: bool, constants: dict[str, Array]) -> str:

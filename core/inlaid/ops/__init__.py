@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from inlaid.errors import suggestion
 from inlaid.graph.operator import Operator
 from inlaid.ops.activation import OPERATORS as ACTIVATION
 from inlaid.ops.attend import OPERATORS as ATTENTION
@@ -16,6 +17,7 @@ from inlaid.ops.container import OPERATORS as CONTAINER
 from inlaid.ops.conversion import OPERATORS as CONVERSION
 from inlaid.ops.convolution import OPERATORS as CONV
 from inlaid.ops.deform import OPERATORS as DEFORM
+from inlaid.ops.documentation import DOCUMENTATION
 from inlaid.ops.elementwise import OPERATORS as ELEMENTWISE
 from inlaid.ops.fixed_point import OPERATORS as FIXED_POINT
 from inlaid.ops.index import OPERATORS as INDEX
@@ -71,16 +73,21 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
 )
 OPERATORS: tuple[Operator, ...] = tuple(operator for family in FAMILIES for operator in family)
 
+_FUNCTIONS = ("mean", "split", "sum")
 TABLE: Mapping[str, Operator] = MappingProxyType({operator.name: operator for operator in OPERATORS})
 assert len(TABLE) == len(OPERATORS), "two operators have one name"
+
+for _operator in OPERATORS:
+    # Families read as definitions; the documentation is kept together, where one line can be compared with the next.
+    object.__setattr__(_operator, "doc", DOCUMENTATION[_operator.name])
 
 
 def __getattr__(name: str) -> Operator:
     try:
         return TABLE[name]
     except KeyError:
-        raise AttributeError(f"there is no operator {name!r}") from None
+        raise AttributeError(f"there is no operator {name!r}{suggestion(name, [*TABLE, *_FUNCTIONS])}") from None
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *TABLE})
+    return sorted({"FAMILIES", "OPERATORS", "TABLE", *_FUNCTIONS, *TABLE})

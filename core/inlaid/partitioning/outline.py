@@ -54,7 +54,7 @@ class Guard:
     regions: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Partitioned:
     """A module cut into regions: `module` holds the entry and one function per region; `placements` are by function of the module
     before; `regions` gives the numbers of the targets by name of region, those that guards bring in included."""
@@ -63,6 +63,9 @@ class Partitioned:
     placements: tuple[Placement, ...]
     regions: dict[str, int]
     guards: tuple[Guard, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Partitioned {len(self.regions)} regions: {', '.join(self.regions)}; {self.module!r}>"
 
 
 Place = Callable[[str, Annotated], tuple[Claim, ...]]

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from inlaid.markup import frame
+
 SHOWN = 12
 """How many changes the text names; the data has all."""
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -74,7 +76,7 @@ class ChangeReport:
     crossing_then: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """A partitioned model, explained. `conversions` are the regions that bring values into the forms that other regions ask for."""
 
@@ -87,6 +89,21 @@ class Report:
     def seconds(self) -> float:
         """What all regions together are predicted to take, with what moves between them; 0 where there is no prediction."""
         return sum((region.seconds or 0.0) + (region.transfer or 0.0) for region in (*self.regions, *self.conversions))
+
+    def __repr__(self) -> str:
+        targets = ", ".join(dict.fromkeys(region.target for region in self.regions)) or "no target"
+        predicted = f", predicted {duration(self.seconds)}" if self.seconds else ""
+        return (
+            f"<Report {_count(len(self.operators), 'operator')} in {_count(len(self.regions), 'region')} on {targets}{predicted}>"
+        )
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        from inlaid.partitioning.page import page
+
+        return frame(page(self, repr(self)[1:-1]))
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""

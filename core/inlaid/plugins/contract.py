@@ -244,6 +244,9 @@ def parse_options(text: str, spec: TargetSpec) -> Target:
     return Target(kind, spec.options(**given))
 
 
+_KINDS = {int: "an integer", float: "a number", bool: "true or false"}
+
+
 def _parse(kind: str, key: str, value: str, wanted: type) -> object:
     if wanted is bool:
         if value.lower() in ("true", "false", "1", "0"):
@@ -253,7 +256,7 @@ def _parse(kind: str, key: str, value: str, wanted: type) -> object:
             return wanted(value)
         except ValueError:
             pass
-    raise TargetError(f"option {key} of target {kind} takes a {wanted.__name__}, not {value!r}")
+    raise TargetError(f"option {key} of target {kind} must be {_KINDS.get(wanted, wanted.__name__)}, got {value!r}")
 
 
 def _text(value: object) -> str:

@@ -34,7 +34,7 @@ _WHOLE = ("attention",)
 READ_AS_FLOAT = "it is computed of floats, or read as a float"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QuantizedModule(Module):
     """A module in int8, and the report on how it came to be."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inlaid import ops
+from inlaid.arith import Dim
 from inlaid.graph.ir import Expr, Span, constant
 from inlaid.ops.compose import cast_to, scalar, tensor_of
 from inlaid.ops.fixed_point import FRACTION, fixed_points, scaled
@@ -169,7 +170,7 @@ def _within(total: Total, left: Array) -> Expr:
     return ops.maximum(ops.minimum(total.value, constant(most)), constant(-most))
 
 
-def padded(x: Stored, pads: Sequence[object], span: Span | None = None) -> Expr:
+def padded(x: Stored, pads: Sequence[Dim], span: Span | None = None) -> Expr:
     """Images, N C and the rest, with stored zeros around; `pads` are before each dimension of the rest, then after them."""
     if not any(pads):
         return x.value

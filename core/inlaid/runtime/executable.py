@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from inlaid import markup
 from inlaid.artifact import Artifact, TensorSpec
 from inlaid.artifact.plan import Invoke, RegionInfo
 from inlaid.errors import InputError, PluginError, TargetError, Unsupported, suggestion
@@ -55,6 +56,18 @@ class Executable:
     def __repr__(self) -> str:
         sides = [", ".join(map(_describe, specs)) for specs in (self.inputs, self.outputs)]
         return f"<Executable ({sides[0]}) -> ({sides[1]}) on {', '.join(dict.fromkeys(info.target for info in self.regions))}>"
+
+    def _repr_html_(self) -> str:
+        sides = (("input", self.inputs), ("output", self.outputs))
+        rows = [
+            (side, spec.name, "host object" if spec.dtype is None else spec.dtype.name, list(spec.shape))
+            for side, specs in sides
+            for spec in specs
+        ]
+        regions = [(info.symbol, info.target, len(info.nodes)) for info in self.regions]
+        return markup.table("Executable", ("", "name", "type", "shape"), rows) + markup.table(
+            "Regions", ("region", "target", "source nodes"), regions
+        )
 
     @property
     def regions(self) -> tuple[RegionInfo, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from inlaid import arith
+from inlaid import arith, markup
 from inlaid.arith import SizeVar
 from inlaid.artifact import Artifact
 from inlaid.artifact.plan import RegionInfo
@@ -69,7 +69,7 @@ class Row:
         return self.bytes / self.seconds if self.seconds else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """What one run did. `seconds` is its whole time, that of the executor included."""
 
@@ -107,6 +107,19 @@ class Profile:
 
     def __str__(self) -> str:
         return self.table()
+
+    def __repr__(self) -> str:
+        longest = ", ".join(f"{row.name} {row.share:.0%}" for row in self.rows()[:3])
+        return f"<Profile {self.seconds * 1e3:.3f} ms: {longest or 'nothing ran'}>"
+
+    def _repr_html_(self) -> str:
+        header = ("kernel", "ms", "share", "calls", "GFLOP/s", "GB/s", "target", "source nodes")
+        rows = (
+            (row.name, f"{row.seconds * 1e3:.3f}", row.share, row.calls, _rate(row.flops), _rate(row.bandwidth), row.target,
+             ", ".join(row.nodes))
+            for row in self.rows()
+        )  # fmt: skip
+        return markup.table(f"Profile: {self.seconds * 1e3:.3f} ms", header, rows, bar=2)
 
     def to_json(self) -> dict[str, object]:
         """The seconds of the whole run and the rows, of values that JSON has."""

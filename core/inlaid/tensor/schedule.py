@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from inlaid.arith import Var
 from inlaid.arith.text import Tokens, quoted, unquoted
 from inlaid.errors import ScheduleError
+from inlaid.markup import preformatted
 from inlaid.names import unique
 from inlaid.tensor import ir, primitives, text
 from inlaid.tensor.arguments import checked, program_of
@@ -123,6 +124,13 @@ class Schedule:
 
     def __str__(self) -> str:
         return text.show(self.program)
+
+    def __repr__(self) -> str:
+        count = len(self._steps)
+        return f"<Schedule of {self.program.name}: {count} primitive{'s' * (count != 1)} applied>"
+
+    def _repr_html_(self) -> str:
+        return preformatted(f"{self!r}\n\n{self.trace}\n\n{self}")
 
     @property
     def blocks(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import pytest
 from inlaid.cli.app import app
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.cli.json_output import strict
+from inlaid.plugins.registry import default_registry
 
 from .conftest import Run
 
@@ -67,6 +68,18 @@ def test_commands_print_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
     made = loaded(run("new-plugin", "acme", "-o", str(tmp_path / "acme"), "--json"))
     assert "src/inlaid_acme/plugin.py" in made["files"]
     assert {row["target"] for row in loaded(run("targets", "--json"))} >= {"reference"}
+
+
+def test_results_of_a_suite_are_its_report(run: Run) -> None:
+    report = loaded(run("conformance", "--target", "reference", "--only", "plugin", "--jobs", "1", "--json"))
+    assert report["conforms"] is True and report["results"] and report["target"] == "reference"
+
+
+@pytest.mark.skipif("x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"')
+def test_a_library_is_described(run: Run, cli_folder: Path) -> None:
+    made = loaded(run("export", "relu.onnx", "--dim", "batch=1", "--target", "x86:threads=1", "-o", "librelu.so", "--json"))
+    assert (made["library"], made["header"]) == ("librelu.so", "librelu.h") and isinstance(made["workspace_bytes"], int)
+    assert (cli_folder / "librelu.so").exists()
 
 
 def test_numpy_scalars_of_all_kinds_are_numbers(run: Run, cli_folder: Path) -> None:

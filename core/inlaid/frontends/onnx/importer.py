@@ -248,7 +248,9 @@ class Importer:
             if name not in self._sizes:
                 raise ModelImportError(
                     f"{self.file}: the model has no symbolic dimension {name!r}",
-                    remedy=f"its symbolic dimensions are {', '.join(self._sizes) or 'none'}",
+                    remedy=f"it has the symbolic dimensions {', '.join(self._sizes)}"
+                    if self._sizes
+                    else "it has no symbolic dimensions",
                 )
 
     def _input_type(self, item: onnx.ValueInfoProto) -> Type:

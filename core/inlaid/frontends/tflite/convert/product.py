@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from inlaid import arith, ops
+from inlaid.arith import Dim
 from inlaid.frontends.shapes import quotient
 from inlaid.frontends.tflite.convert.window import channels_last, channels_second, padded, strides_of, window_pads
 from inlaid.frontends.tflite.fixed import in_vectors, rounded_away
@@ -65,7 +66,7 @@ def _biased(node: Node, total: Expr, weights: Expr, reduced: tuple[int, ...], ze
     return ops.add(total, constant(known.reshape(shape)))
 
 
-def _along(shape: tuple[int, ...], size: object) -> tuple[object, ...]:
+def _along(shape: tuple[int, ...], size: Dim) -> tuple[Dim, ...]:
     return tuple(size if dim == -1 else dim for dim in shape)
 
 
