@@ -47,8 +47,8 @@ $(DEVELOPING): $(METADATA) requirements-dev.txt | $(BIN)/python
 	$(PIP) install -e . $(addprefix -e plugins/,$(PLUGINS))
 	@touch $@
 
-demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile ResNet-50 for this CPU, run it, and check the answer
-	$(BIN)/python examples/resnet50.py
+demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile a trained network for this CPU, and classify handwritten digits with it
+	$(BIN)/python examples/classify_digits.py
 
 test: check ## lint, import contracts, types, all tests; PLUGIN=name for those of one plugin
 	$(BIN)/python -m pytest -n 2 $(addprefix plugins/,$(PLUGIN))

@@ -26,7 +26,7 @@ def main() -> int:
     }
     failed = 0
     for name, folder in (packages | nested).items():
-        inside = sum(lines_of(other) for key, other in nested.items() if key.startswith(f"{name}/"))
+        inside = sum(lines_of(other) for key, other in nested.items() if str(Path(key).parent) == name)
         lines, budget = lines_of(folder) - inside, budgets.get(name, 0)
         failed |= lines > budget
         print(f"{name:<20} {lines:>6} of {budget:>6}{'  too many' if lines > budget else ''}")

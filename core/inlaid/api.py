@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from inlaid.cache import caches
-from inlaid.errors import InputError, PackageError, TargetError
+from inlaid.errors import DefaultTargetWarning, InputError, PackageError, TargetError
 from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
 from inlaid.plugins.registry import default_registry
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
 USUAL = ("x86",)
-"""The targets of those who name none."""
+"""Default targets, where they are installed and can run."""
 
 
 def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
@@ -53,7 +54,7 @@ def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec
 
 def compile(
     model: Model,
-    targets: Sequence[str] = USUAL,
+    targets: Sequence[str] | None = None,
     *,
     dims: Mapping[str, DimSpec] | None = None,
     progress: Progress | None = None,
@@ -65,7 +66,8 @@ def compile(
     donate: Sequence[str] = (),
     devices: Mapping[str, int] | None = None,
 ) -> Executable:
-    """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target.
+    """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target, and `default_targets`
+    apply where none is given.
 
     The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
     numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
@@ -78,7 +80,7 @@ def compile(
     it becomes the output; `DonationWarning` names those of which no output makes use. `devices` gives the device number for kinds
     of target, or for targets, as of `inlaid.runtime.load`. What was compiled before from an equal file in an equal way is taken
     from the user's cache, unless `cache` is off. Raises `ModelImportError`,
-    `TargetError` or `CompileError`, and `InputError` for arguments of a wrong kind.
+    `TargetError` or `CompileError`, `InputError` for arguments of a wrong kind, and `VerifyError` for a module that is malformed.
     """
     if isinstance(donate, str):
         raise InputError(f"donate takes a sequence of names, got {donate!r}", remedy=f"give [{donate!r}]")
@@ -172,7 +174,7 @@ def quantize(
 
     `calibration_data` are samples of the inputs: dictionaries by input name, or the path of an .npz file that has an array of
     samples for each input. `settings` say how (see `inlaid.Quantization`). The accuracy is measured on
-    `evaluation_data`, else on the same samples. Both run on `targets`: x86 where that is installed, or else the reference. The
+    `evaluation_data`, else on the same samples. Both run on `targets`. The
     first of `for_targets`, or else of `targets`, that declares a requantisation gets a model that needs no other. Other
     arguments as of `compile`. Raises `ModelImportError` and `CompileError`, and `InputError` for samples that do not fit.
     """
@@ -187,16 +189,29 @@ def quantize(
     module = _module(model, dims)
     samples = read_samples(calibration_data, module.main.params)
     measured = samples if evaluation_data is None else read_samples(evaluation_data, module.main.params)
-    chosen = _usual_targets() if targets is None else _targets(targets)
+    chosen = _targets(targets)
     made_for = chosen if for_targets is None else _targets(for_targets)
     return quantize_on(module, samples, measured, settings or Quantization(), chosen, made_for)
 
 
-def _usual_targets() -> tuple[str, ...]:
-    """The target that `compile` has by default where it is installed; or else the one that is there always."""
+def default_targets() -> tuple[str, ...]:
+    """The targets where none is given: x86 if its plugin is installed and can run here, else `reference`, with a
+    `DefaultTargetWarning`, as that one is slow."""
     from inlaid.driver import FALLBACK
 
-    return USUAL if set(USUAL) <= set(default_registry().kinds()) else (FALLBACK,)
+    registry = default_registry()
+    for name in USUAL:
+        try:
+            status = registry.probe(registry.target(name))
+        except TargetError as error:
+            problem = str(error)
+        else:
+            problem = "" if status.available else f"{name} cannot run here: {status.detail}"
+        if problem:
+            words = f"no target is given: {FALLBACK} is taken, which runs on numpy and is slow, since {problem}"
+            warnings.warn(words, DefaultTargetWarning, stacklevel=3)
+            return (FALLBACK,)
+    return USUAL
 
 
 @dataclass(frozen=True)
@@ -216,7 +231,7 @@ class Compiled:
 
 def compile_file(
     model: Path,
-    targets: Sequence[str] = USUAL,
+    targets: Sequence[str] | None = None,
     *,
     dims: Mapping[str, DimSpec] | None = None,
     progress: Progress | None = None,
@@ -272,7 +287,7 @@ def _read(file: Path | None) -> Compiled | None:
 
 def partition(
     model: Model,
-    targets: Sequence[str] = USUAL,
+    targets: Sequence[str] | None = None,
     *,
     dims: Mapping[str, DimSpec] | None = None,
     placement: str = "priority",
@@ -287,7 +302,7 @@ def partition(
 
 def estimate(
     model: Model,
-    targets: Sequence[str] = USUAL,
+    targets: Sequence[str] | None = None,
     *,
     dims: Mapping[str, DimSpec] | None = None,
     precision: str = "model",
@@ -316,8 +331,10 @@ def read_lock(path: str | Path | None) -> str:
         ) from error
 
 
-def _targets(targets: Sequence[str]) -> tuple[str, ...]:
-    """Targets one by one: a string is one of its own."""
+def _targets(targets: Sequence[str] | None) -> tuple[str, ...]:
+    """Targets one by one: a string is one of its own, None stands for the default ones."""
+    if targets is None:
+        return default_targets()
     found = (targets,) if isinstance(targets, str) else targets
     if isinstance(found, (list, tuple)) and all(isinstance(item, str) for item in found):
         return tuple(found)
@@ -333,9 +350,12 @@ def _target(target: Any) -> str:
 
 def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
     from inlaid.graph.ir import Function, Module
+    from inlaid.graph.verify import verify_model
 
     if not isinstance(model, (Module, Function)):
         return load(model, dims)
     if dims:
         raise InputError("dims applies to a model that is loaded, not to a module", remedy="give dims to inlaid.load")
-    return model if isinstance(model, Module) else Module({"main": model})
+    module = model if isinstance(model, Module) else Module({"main": model})
+    verify_model(module)
+    return module

@@ -162,6 +162,10 @@ class KernelFault(InlaidError):
     """A kernel reported an error while it ran, such as an index out of range."""
 
 
+class CheckFailed(InlaidError):
+    """A comparison that the user asked for found a difference, or could not be made completely."""
+
+
 class InlaidWarning(UserWarning):
     """Base of the warnings that are for whoever compiles a model."""
 
@@ -180,6 +184,10 @@ class ScheduleWarning(InlaidWarning):
 
 class DonationWarning(InlaidWarning):
     """No output takes over the buffer of a donated input."""
+
+
+class DefaultTargetWarning(InlaidWarning):
+    """No target is given, and the usual one cannot run here: the slow reference target is taken."""
 
 
 class FallbackWarning(InlaidWarning):

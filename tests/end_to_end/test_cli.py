@@ -15,11 +15,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from inlaid.cli import main
+from inlaid.cli.exit_codes import ExitCode
 from inlaid.driver.deviation import Deviation
 from inlaid.errors import PluginError
 from inlaid.plugins.blame import blame
 from inlaid.runtime import load
 
+MISTAKES = (ExitCode.USAGE, ExitCode.INPUT, ExitCode.UNSUPPORTED)
 W = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 RIGHT = np.maximum(X @ W, 0)
@@ -94,10 +96,10 @@ def data(result: tuple[int, str, str]) -> Any:
     return json.loads(good(result))
 
 
-def wrong(result: tuple[int, str, str], *words: str) -> None:
-    """The command must fail in one line that has all the words."""
+def wrong(result: tuple[int, str, str], *words: str, expected: tuple[ExitCode, ...] = MISTAKES) -> None:
+    """The command must fail in one line that has all the words, with an exit code of those for users' mistakes."""
     code, out, err = result
-    assert (code, out) == (2, ""), (code, out, err)
+    assert code in expected and out == "", (code, out, err)
     assert err.startswith("inlaid: ") and err.count("\n") == 1 and "Traceback" not in err
     for word in words:
         assert word in err, f"{word!r} is not in {err!r}"
@@ -217,7 +219,7 @@ def test_shadow_lists_what_differs(run: Run, folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr("inlaid.driver.shadow._compare", lambda *args: found)
     code, _, err = run("run", "small.onnx", "--input", "x=x.npy", "--shadow")
     (line,) = [line for line in err.splitlines() if line.startswith("region0_x86 on x86")]
-    assert code != 0
+    assert code == ExitCode.CHECK_FAILED
     assert line.endswith(": at most 1 (0.25 of the greatest value) at [0, 3], 2 of 8 elements differ, more than is allowed")
     assert "by 1, where 0.5 is allowed" in err and "the inputs are in small.shadow.npz" in err
     with np.load(folder / "small.shadow.npz") as saved:
@@ -358,6 +360,8 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("compile"), "Missing argument", "MODEL")
     wrong(run("compile", "small.onnx", "--fast"), "No such option", "--fast")
     wrong(run("run", "small.onnx", "--dim", "batch"), "'batch' is not NAME=SIZE")
+    for size in ("0", "0:0"):
+        wrong(run("run", "open.onnx", "--dim", f"batch={size}"), f"the size of dimension 'batch' must be >= 1, got {size}")
     for size in ("-1", "²", "1:", ":1", "9" * 5000):
         wrong(run("run", "small.onnx", "--dim", f"batch={size}"), "is not NAME=SIZE")
     wrong(run("run", "small.onnx", "-o", "a", "--trace", "a"), "expected a file for each of --output, --trace and --roofline")
@@ -377,7 +381,7 @@ def test_wrong_usage(run: Run) -> None:
 
 def test_wrong_models(run: Run) -> None:
     wrong(run("compile", "nowhere.onnx"), "nowhere.onnx", "does not exist")
-    wrong(run("compile", "."), "is a directory")
+    wrong(run("compile", "."), ". is a folder", "give a file in it: ")
     for name in ("cut.onnx", "empty.onnx", "text.onnx"):
         wrong(run("compile", name), name)
         wrong(run("show", name), name)
@@ -394,7 +398,7 @@ def test_wrong_packages(run: Run, folder: Path) -> None:
 
 
 def test_wrong_targets(run: Run) -> None:
-    wrong(run("compile", "small.onnx", "--target", "nope"), "no target 'nope' is installed", "installed:", "reference, x86")
+    wrong(run("compile", "small.onnx", "--target", "nope"), "no target 'nope' is installed", "installed:", "reference", "x86")
     wrong(run("compile", "small.onnx", "--target", "x68"), "no target 'x68' is installed (is 'x86' meant?)")
     wrong(run("conformance", "--target", "x68"), "no target 'x68' is installed (is 'x86' meant?)")
     wrong(run("compile", "small.onnx", "--target", "x86:speed=9"), "no option 'speed'", "options: threads, cpu")
@@ -456,7 +460,7 @@ def test_wrong_passes(run: Run) -> None:
 def test_debug(run: Run) -> None:
     for arguments in (("--debug", "compile", "cut.onnx"), ("compile", "cut.onnx", "--debug")):
         code, out, err = run(*arguments)
-        assert (code, out) == (2, "") and "Traceback" in err and "cut.onnx" in err.splitlines()[-1]
+        assert (code, out) == (ExitCode.INPUT, "") and "Traceback" in err and "cut.onnx" in err.splitlines()[-1]
 
 
 def test_failures_of_our_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,8 +469,8 @@ def test_failures_of_our_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("inlaid.load", broken, raising=False)
     code, out, err = run("show", "small.onnx")
-    assert (code, out) == (1, "") and err.count("\n") == 1
-    assert "a failure of Inlaid's own: KeyError: 'lost'" in err and "--debug" in err
+    assert (code, out) == (ExitCode.INTERNAL, "") and err.count("\n") == 1
+    assert "internal error: KeyError: 'lost'" in err and "--debug" in err
 
 
 def test_failures_of_a_plugin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,9 +483,9 @@ def test_failures_of_a_plugin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("inlaid.load", broken, raising=False)
     cause: Exception = AttributeError("'Step' object has no attribute 'op'")
     words = "the code generator failed: AttributeError: 'Step' object has no attribute 'op' (plugin zap)"
-    wrong(run("show", "small.onnx"), f"{words}; --debug shows where")
+    wrong(run("show", "small.onnx"), f"{words}; --debug shows where", expected=(ExitCode.INTERNAL,))
     code, _, err = run("show", "small.onnx", "--debug")
-    assert code == 2 and "in broken" in err and err.endswith(f"inlaid: {words}\n")
+    assert code == ExitCode.INTERNAL and "in broken" in err and err.endswith(f"inlaid: {words}\n")
     cause = PluginError("it gave nothing")
     assert "--debug" not in run("show", "small.onnx")[2]
 
@@ -517,7 +521,7 @@ def test_processes(folder: Path) -> None:
     done = process(folder, "compile", "small.onnx", "-o", "p.inlaid")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("p.inlaid: ")
     failed = process(folder, "run", "damaged.inlaid")
-    assert (failed.returncode, failed.stdout) == (2, "") and failed.stderr.count("\n") == 1
+    assert (failed.returncode, failed.stdout) == (ExitCode.INPUT, "") and failed.stderr.count("\n") == 1
     traced = process(folder, "run", "damaged.inlaid", "--debug")
     assert "Traceback" in traced.stderr and "PackageError" in traced.stderr
     shell = f"{sys.executable} -c 'from inlaid.cli import main; main()' show small.onnx --weights hash | head -c 10"
@@ -577,8 +581,12 @@ def test_broken_plugins(folder: Path, tmp_path: Path) -> None:
     assert "no_such_vendor_library" in rows["broken"]["detail"] and rows["x86"]["available"]
     assert "no_such_vendor_library" in process(folder, "targets", env=there).stdout
     failed = process(folder, "compile", "small.onnx", "--target", "broken", env=there)
-    assert failed.returncode == 2 and failed.stderr.count("\n") == 1
-    for word in ("no target 'broken'", "installed:", "reference, x86", "unusable: broken", "no_such_vendor_library"):
+    assert failed.returncode == ExitCode.USAGE and failed.stderr.count("\n") == 1
+    for word in ("no target 'broken'", "installed:", "reference", "x86", "unusable: broken", "no_such_vendor_library"):
         assert word in failed.stderr
-    absent = process(folder, "compile", "small.onnx", env={**os.environ, "INLAID_DISABLED_PLUGINS": "x86"})
-    assert absent.returncode == 2 and "; unset INLAID_DISABLED_PLUGINS" in absent.stderr and "pip install" not in absent.stderr
+    absent = process(folder, "compile", "small.onnx", "--target", "x86", env={**os.environ, "INLAID_DISABLED_PLUGINS": "x86"})
+    assert (
+        absent.returncode == ExitCode.USAGE
+        and "; unset INLAID_DISABLED_PLUGINS" in absent.stderr
+        and "pip install" not in absent.stderr
+    )

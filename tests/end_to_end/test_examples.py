@@ -18,6 +18,7 @@ from inlaid.plugins.registry import default_registry
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PROMISES = {
+    "classify_digits.py": ("is 0, taken for 0", "353 of 360 handwritten digits recognised", "the demo works"),
     "own_operator.py": ("largest difference from numpy", "my.swish"),
     "partition.py": ("string is not among its capabilities", "regions: region0_reference on reference, region1_x86 on x86"),
     "profile_model.py": ("source nodes", "the longest"),
@@ -59,6 +60,24 @@ def test_the_profile_is_written_as_a_chrome_trace(tmp_path):
     run("profile_model.py", str(path))
     events = json.loads(path.read_text())["traceEvents"]
     assert {event["cat"] for event in events if event["ph"] == "X"} == {"region", "kernel"}
+
+
+def test_the_demo_notices_a_network_that_is_wrong(tmp_path):
+    """Its network is trained, so that spoilt weights give other answers; one of constant weights would not tell."""
+    folder = tmp_path / "digits"
+    folder.mkdir()
+    (tmp_path / "demo.py").write_text((EXAMPLES / "classify_digits.py").read_text())
+    (folder / "digits.npz").write_bytes((EXAMPLES / "digits" / "digits.npz").read_bytes())
+    spoilt = onnx.load(EXAMPLES / "digits" / "digits.onnx")
+    (weight,) = [each for each in spoilt.graph.initializer if each.name == "w3"]
+    weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), "w3"))
+    onnx.save(spoilt, folder / "digits.onnx")
+    done = subprocess.run([sys.executable, str(tmp_path / "demo.py")], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1 and "THE RESULT IS WRONG" in done.stdout
+
+
+def test_the_model_of_the_demo_is_small():
+    assert sum(path.stat().st_size for path in (EXAMPLES / "digits").iterdir()) < 50_000
 
 
 @pytest.mark.slow

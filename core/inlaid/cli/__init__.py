@@ -10,13 +10,14 @@ from typing import NoReturn
 from inlaid.cli.text import printable
 
 DEBUG = "--debug"
+JSON = "--json"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of `inlaid`: run a command (that of the process, where none is given) and exit.
 
-    Exit code 2 and one line on standard error for anything that is the user's to put right, 1 for a failure of Inlaid's own, 130
-    where the user interrupts. `--debug`, anywhere on the line, shows tracebacks besides.
+    An error is one line on standard error and an `ExitCode`; with `--json` an object on standard output, too. `--debug`, anywhere
+    on the line, shows tracebacks besides.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run([item for item in given if item != DEBUG], debug=DEBUG in given))
@@ -26,47 +27,55 @@ def _run(arguments: list[str], debug: bool) -> int:
     import click
 
     from inlaid.cli.app import app
-    from inlaid.errors import InlaidError, PluginError
+    from inlaid.cli.exit_codes import ExitCode
 
     try:
         code = app.main(arguments, prog_name="inlaid", standalone_mode=False)
-        return code if isinstance(code, int) else 0
+        return code if isinstance(code, int) else ExitCode.SUCCESS
     except click.Abort:
-        return 130
+        return ExitCode.INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
-        return 2
+        return ExitCode.USAGE
     except BrokenPipeError:
         sys.stderr.close()
-        return 1
-    except click.ClickException as error:
-        return _say(error.format_message(), 2)
-    except PluginError as error:
-        # What a plugin raises that is no error of Inlaid's: whoever writes the plugin wants to see where.
-        foreign = error.__cause__ is not None and not isinstance(error.__cause__, InlaidError)
-        return _say(f"{_words(error)}; {DEBUG} shows where" if foreign and not debug else _words(error), 2, debug)
-    except (InlaidError, OSError) as error:
-        return _say(_words(error), 2, debug)
-    except MemoryError as error:
-        return _say(f"not enough memory: {error or 'the model is too large for this machine'}", 2, debug)
+        return ExitCode.INPUT
     except Exception as error:
-        return _say(f"a failure of Inlaid's own: {type(error).__name__}: {error}; {DEBUG} shows where, please report it", 1, debug)
+        return _report(error, debug, as_json=JSON in arguments)
 
 
-def _say(message: str, code: int, debug: bool = False) -> int:
-    """One line on standard error, after the traceback of the error being handled where that is asked for."""
+def _report(error: Exception, debug: bool, as_json: bool) -> int:
+    """Print an error as one line on standard error, after its traceback where that is asked for, and as JSON on standard output
+    where a program reads; its exit code."""
+    from inlaid.cli.exit_codes import exit_code_of
+    from inlaid.cli.json_output import error_json, print_json
+
+    code, message = exit_code_of(error), " ".join(_words(error, debug).split())
     if debug:
         print(printable(traceback.format_exc()), end="", file=sys.stderr)
-    print(printable(f"inlaid: {' '.join(message.split())}"), file=sys.stderr)
+    print(printable(f"inlaid: {message}"), file=sys.stderr)
+    if as_json:
+        print_json(error_json(error, message, code, code.label))
     return code
 
 
-def _words(error: Exception) -> str:
-    """What an error says, with its remedy spelt for the command line; of an error of the operating system, without its number."""
-    from inlaid.errors import InlaidError
+def _words(error: Exception, debug: bool) -> str:
+    """The message of an error, with its remedy spelt for the command line; of an error of the operating system, without its
+    number."""
+    import click
 
+    from inlaid.errors import InlaidError, PluginError
+
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, PluginError):
+        # What a plugin raises that is no error of Inlaid's: whoever writes the plugin wants to see where.
+        foreign = error.__cause__ is not None and not isinstance(error.__cause__, InlaidError)
+        return error.on_command_line() + (f"; {DEBUG} shows where" if foreign and not debug else "")
     if isinstance(error, InlaidError):
         return error.on_command_line()
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.strerror and error.filename else str(error)
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error or 'the model is too large for this machine'}"
+    return f"internal error: {type(error).__name__}: {error}; {DEBUG} shows where, please report it"

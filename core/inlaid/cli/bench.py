@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,25 @@ from inlaid.artifact import TensorSpec
 from inlaid.cli.common import (
     dims_option,
     echo,
+    given_or_default,
     inputs_option,
     is_package,
     json_option,
     make_inputs,
     model_argument,
     precision_option,
-    print_json,
     progress_bar,
     refuse_given,
     seed_option,
     target_option,
 )
-from inlaid.cli.contest import PEERS, Contest, Result, Timing, compete, with_threads
+from inlaid.cli.contest import PEERS, Contest, Result, Timing, check_installed, compete, with_threads
+from inlaid.cli.exit_codes import ExitCode
+from inlaid.cli.json_output import print_json
+
+COLUMNS = 100
+"""Width of the table."""
+HEADER = ("engine", "median ms", "least .. greatest", "ratio", "of rounds", "prepare s", "MiB", "differs")
 
 
 def _names(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -59,16 +65,18 @@ def bench_command(
 ) -> None:
     """Time MODEL, a package or an ONNX file, alone or against other engines.
 
-    Each engine runs in its own process, all but the one being timed are stopped, and they take turns for several rounds. A ratio
-    is Inlaid's time by the other's within one round: below 1, Inlaid is faster. All are held to one precision: the model's, or
-    bfloat16 for those that can.
+    Each engine runs in its own process, all but the one being timed are stopped, and they take turns for several rounds. The ratio
+    is Inlaid's median time by the other's: below 1, Inlaid is faster; beside it are the least and the greatest ratio of a round.
+    All are held to one precision: the model's, or bfloat16 for those that can. The exit code is 1 where an engine of --against
+    could not take part.
     """
     from inlaid.plugins.registry import default_registry
 
+    check_installed(against)
     refuse_given(model, "targets", "dims", "precision")
     if threads and is_package(model):
         raise click.UsageError(f"{model} runs on the threads that it was compiled for: leave --threads out")
-    targets, threads = with_threads(targets, threads, default_registry())
+    targets, threads = with_threads(given_or_default(targets), threads, default_registry())
     specs = _inputs_of(model, dims)
     made = make_inputs(specs, inputs, seed)
     arrays = {spec.name: made[spec.name] for spec in specs}
@@ -76,9 +84,16 @@ def bench_command(
     with progress_bar(as_json) as report:
         result = compete(contest, report)
     if as_json:
-        print_json({"threads": threads, **dataclasses.asdict(result), "ratios": _ratios(result)})
+        others = result.timings[1:]
+        ratios = {
+            "ratio": {item.label: result.ratio(item) for item in others},
+            "ratios": {item.label: result.ratios(item) for item in others},
+        }
+        print_json({"threads": threads, **dataclasses.asdict(result), **ratios})
     else:
         echo(render(contest, result))
+    if result.missing:
+        raise SystemExit(ExitCode.CHECK_FAILED)
 
 
 def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
@@ -99,34 +114,43 @@ def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
     )
 
 
-def _ratios(result: Result) -> dict[str, tuple[float, ...]]:
-    return {item.label: result.ratios(item) for item in result.timings[1:]}
-
-
 def render(contest: Contest, result: Result) -> str:
-    """The result as a table, with what did not take part and the settings under it."""
+    """The result as a table of at most `COLUMNS` columns, with what did not take part and the settings under it."""
     shapes = ", ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in contest.inputs.items())
     plural = "s" if contest.threads > 1 else ""
     threads = "" if is_package(contest.model) else f"{contest.threads} thread{plural}; "
-    lines = [
-        f"{contest.model.name}: {shapes}; {threads}{contest.rounds} rounds of {contest.seconds:g} s each",
-        "",
-        f"{'engine':<24}{'median ms':>11}{'least .. greatest':>20}{'ratio':>8}  {'ratio per round':<36}{'prepare s':>10}{'MiB':>7}"
-        f"{'differs by':>12}",
-    ]
-    lines += [_row(result, item) for item in result.timings]
-    lines += [f"{item.label:<24}{item.reason}" for item in result.missing]
-    lines += ["", "Settings:", *(f"  {item.label} {item.version}: {item.settings}" for item in result.timings)]
+    rows = [HEADER, *(_row(result, item) for item in result.timings)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    name = max(widths[0], *(len(item.label) for item in result.missing), 0)
+    lines = [_wrapped(f"{contest.model.name}: {shapes}; {threads}{contest.rounds} rounds of {contest.seconds:g} s each"), ""]
+    for label, *cells in rows:
+        lines.append("  ".join([f"{label:<{name}}", *map(str.rjust, cells, widths[1:])]).rstrip())
+    lines += [_wrapped(f"{item.label:<{name}}  {item.reason}", name + 2) for item in result.missing]
+    lines += ["", "Settings:", *(_wrapped(f"  {item.label} {item.version}: {item.settings}") for item in result.timings)]
     return "\n".join(lines)
 
 
-def _row(result: Result, item: Timing) -> str:
-    spread = f"{min(item.rounds):.3f} .. {max(item.rounds):.3f}"
-    ratios = () if item is result.own else result.ratios(item)
-    middle = f"{statistics.median(ratios):.2f}" if ratios else ""
-    each = " ".join(f"{ratio:.2f}" for ratio in ratios)
-    difference = f"{item.difference:.1e}" if ratios else ""
+def _wrapped(line: str, indent: int = 4) -> str:
+    return textwrap.fill(line, COLUMNS, subsequent_indent=" " * indent, drop_whitespace=True)
+
+
+def _row(result: Result, item: Timing) -> tuple[str, ...]:
+    ratio = rounds = difference = ""
+    if item is not result.own:
+        each = result.ratios(item)
+        ratio, rounds, difference = f"{result.ratio(item):.2f}", f"{min(each):.2f} .. {max(each):.2f}", f"{item.difference:.0e}"
+    spread = f"{_milliseconds(min(item.rounds))} .. {_milliseconds(max(item.rounds))}"
     return (
-        f"{item.label:<24}{item.median:>11.3f}{spread:>20}{middle:>8}  {each:<36}{item.prepare_s:>10.2f}{item.peak_mib:>7.0f}"
-        f"{difference:>12}"
+        item.label,
+        _milliseconds(item.median),
+        spread,
+        ratio,
+        rounds,
+        f"{item.prepare_s:.2f}",
+        f"{item.peak_mib:.0f}",
+        difference,
     )
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.3f}" if value < 100 else f"{value:.1f}"

@@ -5,21 +5,22 @@ from __future__ import annotations
 import click
 
 from inlaid.cache import caches
-from inlaid.cli.common import json_option, print_json
+from inlaid.cli.common import json_option
+from inlaid.cli.json_output import print_json
 
 
 @click.group("cache")
 def cache_command() -> None:
-    """What is kept of earlier compilations, to be quick the next time.
+    """Manage the compilation cache.
 
-    INLAID_CACHE=off switches it off; XDG_CACHE_HOME says where it is, else ~/.cache.
+    INLAID_CACHE=off disables it. It is in $XDG_CACHE_HOME/inlaid, by default ~/.cache/inlaid.
     """
 
 
 @cache_command.command("info")
 @json_option
 def info_command(as_json: bool) -> None:
-    """Say where the cache is and what it holds."""
+    """Print the location, size and limits of the cache."""
     kept = caches()
     facts = [(name, store.usage(), store.limit) for name, store in kept.stores().items()]
     if as_json:
@@ -32,7 +33,12 @@ def info_command(as_json: bool) -> None:
 
 
 @cache_command.command("clear")
-def clear_command() -> None:
-    """Remove everything that is kept."""
-    for store in caches().stores().values():
+@json_option
+def clear_command(as_json: bool) -> None:
+    """Remove all cached objects, models and packages."""
+    removed = {}
+    for name, store in caches().stores().items():
+        removed[name] = store.usage().entries
         store.clear()
+    if as_json:
+        print_json({"removed": removed})

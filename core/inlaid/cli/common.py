@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 import zipfile
@@ -24,6 +23,8 @@ from inlaid.runtime.example import example_inputs
 from inlaid.runtime.executable import Executable
 
 Report = Callable[[str, int, int], None]
+PACKAGE = ".inlaid"
+"""Suffix of packages."""
 _SIZE = re.compile(r"[0-9]{1,19}")  # as many digits as 64-bit integers have
 
 
@@ -37,6 +38,8 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
             raise click.BadParameter(f"{value!r} is not NAME=SIZE or NAME=LEAST:GREATEST")
         if name in dims:
             raise click.BadParameter(f"dimension {name!r} is given twice")
+        if int(high if colon else low) == 0:
+            raise click.BadParameter(f"the size of dimension {name!r} must be >= 1, got {size}")
         dims[name] = (int(low), int(high)) if colon else int(low)
     return dims
 
@@ -60,12 +63,21 @@ def target_option() -> Callable[[Any], Any]:
         "--targets",
         "targets",
         multiple=True,
-        default=("x86",),
-        show_default=True,
         callback=parse_targets,
         metavar="TARGET",
-        help="Target, such as x86 or x86:threads=1. Several, in order of priority: separate by commas or repeat.",
+        help="Target, such as x86 or x86:threads=1. Several, in order of priority: separate by commas or repeat. Default: x86, or "
+        "reference where that is not installed.",
     )
+
+
+def given_or_default(targets: tuple[str, ...]) -> tuple[str, ...]:
+    """The targets of the command line, or the default ones, with a word on standard error where those are slow."""
+    from inlaid.api import default_targets
+
+    if targets:
+        return targets
+    with warnings_told():
+        return default_targets()
 
 
 dims_option = click.option(
@@ -127,7 +139,7 @@ lock_option = click.option(
 )
 seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+model_argument = click.argument("model", type=click.Path(exists=True, path_type=Path))
 
 
 @contextmanager
@@ -168,7 +180,7 @@ def warnings_told() -> Iterator[list[warnings.WarningMessage]]:
 
 def is_package(model: Path) -> bool:
     """Whether a file is a package by its name."""
-    return model.suffix == ".inlaid"
+    return model.suffix == PACKAGE
 
 
 def refuse_given(model: Path, *parameters: str) -> None:
@@ -204,7 +216,7 @@ def executable_of(
     import inlaid
 
     with progress_bar(quiet) as report:
-        return inlaid.compile(model, targets, dims=dims, progress=report, precision=precision, devices=devices)
+        return inlaid.compile(model, given_or_default(targets), dims=dims, progress=report, precision=precision, devices=devices)
 
 
 def make_inputs(
@@ -237,8 +249,3 @@ def make_inputs(
 def echo(text: str) -> None:
     """A line or more on standard output, with nothing in it that a terminal acts on."""
     click.echo(printable(text))
-
-
-def print_json(value: object) -> None:
-    """JSON on standard output."""
-    click.echo(json.dumps(value, indent=2))

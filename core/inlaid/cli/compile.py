@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inlaid.cli.common import (
+    PACKAGE,
     Report,
     dims_option,
     echo,
+    given_or_default,
     json_option,
     lock_option,
     model_argument,
     placement_option,
     precision_option,
-    print_json,
     progress_bar,
     refuse_package,
     target_option,
     warnings_told,
 )
+from inlaid.cli.json_output import print_json
 from inlaid.cli.quantize import Quantizer, chosen, quantize_options
-from inlaid.errors import FallbackWarning
+from inlaid.errors import FallbackWarning, InputError
 from inlaid.runtime.output import check_output
 
 if TYPE_CHECKING:
@@ -61,8 +63,8 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    help="The package; default: the model's name, .inlaid. A folder, such as build/: files for programs without Inlaid, "
-    "where the target has them.",
+    help="The package; default: the model's name, .inlaid. For a target that writes files, such as microcontroller, every other "
+    "name is the folder for them.",
 )
 @click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
 @click.option("--no-cache", is_flag=True, help="Compile anew what was compiled before, and keep nothing of it.")
@@ -93,10 +95,11 @@ def compile_command(
     from inlaid.settings import Settings
 
     refuse_package(model)
-    path = Path(output) if output else Path(model.name).with_suffix(".inlaid")
-    folder = output is not None and (output.endswith(("/", os.sep)) or path.is_dir()) and _writes_folders(targets)
+    targets = given_or_default(targets)
+    path = Path(output) if output else Path(f"{model.stem}{PACKAGE}")
+    folder = output is not None and path.suffix != PACKAGE and _writes_folders(targets)
     if not folder:
-        check_output(path, [model])
+        _check_package(output, path, model)
     passes = _pass_times() if timed else None
     isolation = _isolation(isolate, time_limit, memory_limit)
     quantization = chosen(samples, calibration, scales, arithmetic, borders)
@@ -146,6 +149,15 @@ def compile_command(
         echo(quantizer.reports[0].to_text())
     if passes is not None:
         echo("\n".join(["", *map(_line, stages.seconds), "", "graph passes, and those of regions:", *map(_line, passes.seconds)]))
+
+
+def _check_package(output: str | None, path: Path, model: Path) -> None:
+    """Raise `InputError` for a path that no package can be written to."""
+    if output is not None and output.endswith(("/", os.sep)):
+        raise InputError(
+            f"expected a file for the package, got the folder {output}", remedy=f"give one, such as -o {model.stem}{PACKAGE}"
+        )
+    check_output(path, [model])
 
 
 def _writes_folders(targets: tuple[str, ...]) -> bool:

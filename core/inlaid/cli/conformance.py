@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from inlaid.cli.common import echo, progress_bar
+from inlaid.cli.common import echo, json_option, progress_bar
+from inlaid.cli.exit_codes import ExitCode
 from inlaid.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,14 +45,15 @@ def usable_cores() -> int:
     type=click.IntRange(1),
     help="Processes at a time.",
 )
-def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int) -> None:
+@json_option
+def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int, as_json: bool) -> None:
     """Check that a target's plugin keeps the contract: all that it claims is right.
 
-    The levels are plugin, annotations, codegen, operators, runtime, models and package. The status is 1 where a case fails.
+    The levels are plugin, annotations, codegen, operators, runtime, models and package. The exit code is 1 where a case fails.
     """
     if importlib.util.find_spec("hypothesis") is None:
         raise InputError("the suite draws examples with Hypothesis", remedy='pip install "inlaid[conformance]"')
-    from inlaid.conformance.report import report_of, write_report
+    from inlaid.conformance import report as reports
     from inlaid.conformance.subject import Subject
     from inlaid.conformance.suite import cases, chosen, run_in_processes
     from inlaid.plugins.registry import default_registry
@@ -63,14 +65,18 @@ def conformance_command(target: str, path: Path | None, only: tuple[str, ...], e
     wanted = chosen(subject, only)
     if not wanted:
         raise InputError(f"no case starts with {' or '.join(only)}")
-    with progress_bar() as progress:
+    with progress_bar(as_json) as progress:
         results = run_in_processes(subject, wanted, jobs, lambda done: progress("check", done, len(wanted)))
-    report = report_of(subject, results, complete=len(wanted) == len(cases(subject)))
-    _show(report)
-    if path is not None:
-        echo(f"wrote {', '.join(map(str, write_report(report, path)))}")
+    report = reports.report_of(subject, results, complete=len(wanted) == len(cases(subject)))
+    written = reports.write_report(report, path) if path is not None else ()
+    if as_json:
+        click.echo(reports.as_json(report))
+    else:
+        _show(report)
+        if written:
+            echo(f"wrote {', '.join(map(str, written))}")
     if report.failures:
-        raise SystemExit(1)
+        raise SystemExit(ExitCode.CHECK_FAILED)
 
 
 def _show(report: Report) -> None:

@@ -8,6 +8,7 @@ taken within a round, where both had much the same machine.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import selectors
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.cli import engines
-from inlaid.cli.engines import PACKAGES, Job
+from inlaid.cli.engines import MODULES, PACKAGES, Job
 from inlaid.errors import CompileError, InputError
 from inlaid.plugins.registry import PluginRegistry, default_registry
 
@@ -113,6 +114,10 @@ class Result:
         """Inlaid's time by another's, round by round: below 1 Inlaid is faster."""
         return tuple(mine / its for mine, its in zip(self.own.rounds, other.rounds, strict=True))
 
+    def ratio(self, other: Timing) -> float:
+        """Inlaid's median by another's: between the least and the greatest of `ratios`, and as the medians say."""
+        return self.own.median / other.median
+
 
 def with_threads(targets: Sequence[str], threads: int | None, registry: PluginRegistry) -> tuple[tuple[str, ...], int]:
     """The targets with a number of threads each, where they have that option, and that number: the one given, or that of the
@@ -139,6 +144,22 @@ def compete(contest: Contest, report: Report = lambda stage, done, total: None) 
         raise InputError(f"peers cannot read {contest.model}", remedy="give the ONNX model that it was made from")
     with tempfile.TemporaryDirectory(prefix="inlaid-bench-") as folder:
         return take_turns(_jobs(contest, Path(folder)), contest.rounds, contest.seconds, report)
+
+
+def check_installed(against: Sequence[str]) -> None:
+    """Raise `InputError` for a peer that is not installed, before anything is prepared."""
+    for name in against:
+        if not all(map(_importable, MODULES.get(name, ()))):
+            raise InputError(
+                f"engine {name!r} is not installed", remedy=f"pip install {PACKAGES[name]}, or leave it out of --against"
+            )
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:  # of the package that it is part of
+        return False
 
 
 def take_turns(jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, done, total: None) -> Result:

@@ -213,6 +213,15 @@ PACKAGES = {
 }
 """What to install for each peer."""
 
+MODULES = {
+    "onnxruntime": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "torch": ("torch", "onnx2torch"),
+    "tvm": ("tvm",),
+    "iree": ("iree.compiler", "iree.runtime"),
+}
+"""What each peer imports."""
+
 IN_BFLOAT16 = ("inlaid", "openvino", "torch")
 """Engines that compute a float32 model in bfloat16 where asked."""
 

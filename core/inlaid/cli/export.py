@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from inlaid.cli.common import dims_option, echo, executable_of, model_argument, refuse_given, target_option
+from inlaid.cli.common import dims_option, echo, executable_of, json_option, model_argument, refuse_given, target_option
+from inlaid.cli.json_output import print_json
 from inlaid.runtime.output import check_output
 
 
@@ -16,11 +17,15 @@ from inlaid.runtime.output import check_output
 @target_option()
 @dims_option
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The library, such as libmodel.so.")
-def export_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], output: Path) -> None:
+@json_option
+def export_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], output: Path, as_json: bool) -> None:
     """Write MODEL as a shared library and a C header."""
     from inlaid.driver.export import export_library
 
     check_output(output, [model])
     refuse_given(model, "dims")
-    done = export_library(executable_of(model, targets, dims), output)
+    done = export_library(executable_of(model, targets, dims, as_json), output)
+    if as_json:
+        print_json({"library": str(done.library), "header": str(done.header), "workspace_bytes": done.workspace})
+        return
     echo(f"{done.library} and {done.header}; a run needs {done.workspace} bytes of workspace")

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from inlaid import __version__
-from inlaid.cli.common import echo
+from inlaid.cli.common import echo, json_option
+from inlaid.cli.json_output import print_json
 from inlaid.errors import InputError
 from inlaid.plugins.contract import PLUGIN_API_VERSION, Level
 from inlaid.plugins.registry import default_registry
@@ -41,7 +42,8 @@ _DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64",
     help="Where the values of regions are: in the host's memory, or in that of a device. The latter is for --level region.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder; default: inlaid-NAME.")
-def new_plugin_command(name: str, level: str, memory: str, output: Path | None) -> None:
+@json_option
+def new_plugin_command(name: str, level: str, memory: str, output: Path | None, as_json: bool) -> None:
     """Write a project for a plugin with the target NAME, which installs, works and conforms as it is."""
     folder = output or Path(_distribution(name))
     files = render(name, Level(level), memory)
@@ -51,6 +53,9 @@ def new_plugin_command(name: str, level: str, memory: str, output: Path | None) 
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json({"folder": str(folder), "files": sorted(files)})
+        return
     echo(f"wrote {len(files)} files to {folder}; next:")
     echo(f'  cd {folder}\n  pip install -e ".[test]"\n  pytest\n  inlaid conformance --target {name}')
 

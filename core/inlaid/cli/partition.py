@@ -10,15 +10,16 @@ import click
 from inlaid.cli.common import (
     dims_option,
     echo,
+    given_or_default,
     json_option,
     model_argument,
     placement_option,
     precision_option,
-    print_json,
     refuse_package,
     target_option,
     warnings_told,
 )
+from inlaid.cli.json_output import print_json
 from inlaid.runtime.output import check_output
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def partition_command(
     from inlaid.settings import Settings
 
     refuse_package(model)
+    targets = given_or_default(targets)
     if html is not None and html == lock:
         raise click.UsageError(f"{html} cannot be both the page and the lock")
     for path in filter(None, (html, lock)):

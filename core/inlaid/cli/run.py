@@ -14,17 +14,18 @@ from inlaid.cli.common import (
     dims_option,
     echo,
     executable_of,
+    given_or_default,
     inputs_option,
     is_package,
     json_option,
     make_inputs,
     model_argument,
     precision_option,
-    print_json,
     seed_option,
     target_option,
 )
-from inlaid.errors import InputError, KernelFault
+from inlaid.cli.json_output import print_json
+from inlaid.errors import CheckFailed, InputError
 from inlaid.runtime.example import PYTHON
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
@@ -81,7 +82,7 @@ def run_command(
     arrays = make_inputs(executable.inputs, inputs, seed, dims)
     results = executable.run(arrays)
     if shadowed:
-        compared = _shadow(model, targets, dims, precision, arrays)
+        compared = _shadow(model, given_or_default(targets), dims, precision, arrays)
         runs = "1 run is" if compared == 1 else f"{compared} runs are"
         click.echo(f"every region agrees with the reference: {runs} compared", err=as_json)
     if output is not None:
@@ -114,7 +115,7 @@ def _roofline(profile: Profile, title: str) -> str:
 
 def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, arrays: dict[str, Any]) -> int:
     """Compare regions with the reference, and print those that differ at all, the worst first: how many runs of them agree. Raises
-    `KernelFault` where one differs by more than is allowed, with the inputs of the worst saved beside."""
+    `CheckFailed` where one differs by more than is allowed, with the inputs of the worst saved beside."""
     import inlaid
     from inlaid.driver.shadow import shadow
     from inlaid.settings import Settings
@@ -130,7 +131,7 @@ def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precisi
     found.difference.save(path)
     wrong = sum(region.difference is not None for region in found.regions)
     others = f"; {wrong} of {len(found.regions)} regions differ, and this is the worst" if wrong > 1 else ""
-    raise KernelFault(f"{found.difference}{others}", remedy=f"the inputs are in {path}")
+    raise CheckFailed(f"{found.difference}{others}", remedy=f"the inputs are in {path}")
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:
@@ -155,7 +156,12 @@ def _save(path: Path, results: dict[str, Any]) -> None:
 def _summary(value: Any) -> dict[str, Any]:
     if not isinstance(value, np.ndarray):
         return {"type": type(value).__name__, "value": repr(value)[:200]}
-    return {"dtype": value.dtype.name, "shape": list(value.shape), "first": [str(item) for item in value.reshape(-1)[:8]]}
+    return {"dtype": value.dtype.name, "shape": list(value.shape), "first": [_plain(item) for item in value.reshape(-1)[:8]]}
+
+
+def _plain(element: Any) -> Any:
+    """An element as JSON has it: a number or a truth value, and of strings the text."""
+    return element.item() if isinstance(element, np.generic) else str(element)
 
 
 def _words(value: Any) -> str:

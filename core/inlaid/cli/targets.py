@@ -8,7 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from inlaid.cli.common import json_option, print_json
+from inlaid.cli.common import json_option
+from inlaid.cli.json_output import print_json
 from inlaid.plugins.registry import default_registry
 
 WIDTH_OF_PIPES = 200

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inlaid.errors import InlaidError, InputError, ModelImportError, PluginError
+from inlaid.frontends.foreign import LFS, SAVED_MODEL, foreign_format
 from inlaid.plugins.blame import describe
 from inlaid.plugins.frontend import HEAD_BYTES, Frontend, ModelSource
 from inlaid.plugins.registry import PluginRegistry
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from inlaid.graph.ir import Module
 
 _PACKAGE = ".inlaid"
-_CONVERTIBLE = (".pt", ".pth", ".pt2", ".h5", ".keras")
-"""Suffixes of files that their own frameworks export to ONNX."""
 
 
 def import_model(
@@ -37,14 +36,18 @@ def import_model(
         model = Path(model)
     frontends = registry.frontends()
     if isinstance(model, Path):
+        if model.is_dir():
+            raise _unknown(model, b"", registry)
         named = [item for item in frontends if model.name.lower().endswith(item[1].suffixes)]
         if len(named) != 1:
-            content = _head(model) if named or model.suffix != _PACKAGE else b""
-            named = [*_recognising(content, named or list(frontends)), *named]
+            content = _head(model) if model.suffix != _PACKAGE else b""
+            # TensorFlow's .pb begins as ONNX does: both are protocol buffers whose first field is a version.
+            known = None if named else foreign_format(model, content)
+            named = [] if known in (SAVED_MODEL, LFS) else [*_recognising(content, named or list(frontends)), *named]
     else:
         named = _recognising(model[:HEAD_BYTES] if isinstance(model, bytes) else model, list(frontends))
     if not named:
-        raise _unknown(model, registry)
+        raise _unknown(model, _head(model) if isinstance(model, Path) and model.suffix != _PACKAGE else b"", registry)
     plugin, frontend = named[0]
     source = ModelSource(model, dims, opened)
     if frontend.missing:
@@ -90,7 +93,7 @@ def _recognising(model: object, frontends: list[tuple[str, Frontend]]) -> list[t
     return [item for item in frontends if recognises(item[1])]
 
 
-def _unknown(model: object, registry: PluginRegistry) -> InlaidError:
+def _unknown(model: object, head: bytes, registry: PluginRegistry) -> InlaidError:
     frontends = [frontend for _, frontend in registry.frontends()]
     if not isinstance(model, (Path, bytes)):
         known = " or ".join(item.title for item in frontends)
@@ -98,12 +101,17 @@ def _unknown(model: object, registry: PluginRegistry) -> InlaidError:
         return InputError(f"an object of type {type(model).__name__} is no model", remedy=remedy)
     if isinstance(model, Path) and model.suffix == _PACKAGE:
         return ModelImportError(f"{model} is a compiled package", remedy="load it with inlaid.runtime.load")
+    foreign = foreign_format(model, model[:HEAD_BYTES] if isinstance(model, bytes) else head)
+    if foreign is not None:
+        subject = str(model) if isinstance(model, Path) else "the model"
+        titles = ", ".join(item.title for item in frontends)
+        return ModelImportError(
+            f"expected a model that Inlaid imports ({titles}), but {subject} is {foreign.what}", remedy=foreign.way
+        )
     facts = [f"installed formats: {', '.join(item.title for item in frontends) or 'none'}"]
     facts += [f"for {item.description}, {item.remedy}" for item in frontends if item.missing]
     facts += [f"unusable plugin {problem.plugin} ({problem.stage}: {problem.message})" for problem in registry.problems()]
-    if isinstance(model, Path) and model.suffix.lower() in _CONVERTIBLE:
-        facts.append("convert the model to ONNX, or install a plugin that imports it")
-    elif not frontends:
+    if not frontends:
         facts.append("install Inlaid again: its own frontends are not registered")
     what = str(model) if isinstance(model, Path) else f"a model that begins with {model[:8]!r}"
     return ModelImportError(f"no installed frontend imports {what}", remedy="; ".join(facts))

@@ -8,9 +8,10 @@ the classes, whose `type` argument they work out. All operators are pure.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -33,8 +34,96 @@ class Expr:
     type: Type
     span: Span | None
 
+    __array_ufunc__ = None  # an array on the left of an operator leaves the operation to the expression
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.type!r}>"
+
+    def __add__(self, other: Operand) -> Call:
+        return _apply("add", self, other)
+
+    def __radd__(self, other: Operand) -> Call:
+        return _apply("add", other, self)
+
+    def __sub__(self, other: Operand) -> Call:
+        return _apply("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Call:
+        return _apply("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Call:
+        return _apply("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Call:
+        return _apply("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Call:
+        return _apply("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Call:
+        return _apply("div", other, self)
+
+    def __mod__(self, other: Operand) -> Call:
+        return _apply("mod", self, other)
+
+    def __rmod__(self, other: Operand) -> Call:
+        return _apply("mod", other, self)
+
+    def __pow__(self, other: Operand) -> Call:
+        return _apply("pow", self, other)
+
+    def __rpow__(self, other: Operand) -> Call:
+        return _apply("pow", other, self)
+
+    def __matmul__(self, other: Operand) -> Call:
+        return _apply("matmul", self, other)
+
+    def __rmatmul__(self, other: Operand) -> Call:
+        return _apply("matmul", other, self)
+
+    def __neg__(self) -> Call:
+        return _apply("neg", self)
+
+    def __abs__(self) -> Call:
+        return _apply("abs", self)
+
+    def __lt__(self, other: Any) -> Call:
+        return _apply("less", self, other)
+
+    def __gt__(self, other: Any) -> Call:
+        return _apply("less", other, self)
+
+    def __le__(self, other: Any) -> Call:
+        return _apply("less_equal", self, other)
+
+    def __ge__(self, other: Any) -> Call:
+        return _apply("less_equal", other, self)
+
+    def __getitem__(self, key: Any) -> Expr:
+        """Elements of a tensor by integers, slices, `None` for a new axis, `...`, or one integer tensor, as in numpy; or a field
+        of a tuple. Raises `TypeInferenceError`."""
+        item: Expr = _operators().subscript(self, key)
+        return item
+
+    def __iter__(self) -> Iterator[Expr]:
+        """The fields of a tuple, such as the values and indices of `topk`. Raises TypeError for a tensor."""
+        if not isinstance(self.type, TupleType):
+            raise TypeError(f"expected a tuple to iterate over, got a value of type {self.type!r}: cut it with inlaid.ops.split")
+        return iter([tuple_item(self, index) for index in range(len(self.type.fields))])
+
+
+Operand = Union["Expr", int, float, list[Any], np.ndarray[Any, Any]]
+"""An expression, or a number or an array that stands for a constant."""
+
+
+def _operators() -> Any:
+    # Operators are a layer above expressions. They are imported when the first expression is written with one.
+    return importlib.import_module("inlaid.ops")
+
+
+def _apply(name: str, *operands: Operand) -> Call:
+    made: Call = _operators().TABLE[name](*operands)
+    return made
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -184,9 +273,12 @@ class Module:
         return self.functions["main"]
 
 
-def var(name: str, type_: Type, span: Span | None = None) -> Var:
-    """A fresh variable."""
-    return Var(type_, span, name)
+def var(name: str, type_: Type | Sequence[Dim | str], span: Span | None = None, dtype: str = "float32") -> Var:
+    """A fresh variable, of a type; or of a tensor type with a shape and a `dtype`, where a string is a symbolic dimension. Raises
+    `TypeInferenceError` for other objects."""
+    if not isinstance(type_, (Type, tuple, list)):
+        raise TypeInferenceError(f"expected a type or a shape for %{name}, got {type_!r}", remedy=f'inlaid.var("{name}", (2, 3))')
+    return Var(type_ if isinstance(type_, Type) else TensorType(type_, dtype), span, name)
 
 
 def constant(value: Any, dtype: str | None = None, span: Span | None = None) -> Constant:
@@ -207,6 +299,7 @@ def constant(value: Any, dtype: str | None = None, span: Span | None = None) -> 
 def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = None, span: Span | None = None) -> Call:
     """An application. Raises `TypeInferenceError` where the arguments do not fit."""
     args = tuple(args)
+    _check_expressions(args, "argument")
     attrs = attrs if attrs is not None else callee.attrs() if isinstance(callee, Operator) else Attrs()
     types = tuple(arg.type for arg in args)
     if isinstance(callee, Operator):
@@ -214,6 +307,14 @@ def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = No
     if not isinstance(callee.type, FunctionType):
         raise TypeInferenceError(f"only a function can be called, not a value of type {callee.type!r}", node=str(span or ""))
     return Call(instantiate(callee.type, types, span, own_sizes(callee)), span, callee, args, attrs)
+
+
+def _check_expressions(values: tuple[Any, ...], what: str) -> None:
+    for place, value in enumerate(values):
+        if not isinstance(value, Expr):
+            raise TypeInferenceError(
+                f"{what} {place} must be an expression, got {type(value).__name__}", remedy="make constants with inlaid.constant"
+            )
 
 
 def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
@@ -245,29 +346,45 @@ def existential(size: arith.Expr) -> bool:
 
 
 def tuple_(fields: Iterable[Expr], span: Span | None = None) -> Tuple:
-    """Several values as one."""
+    """Several values as one. Raises `TypeInferenceError` for fields that are no expressions."""
     fields = tuple(fields)
+    _check_expressions(fields, "field")
     return Tuple(TupleType(tuple(item.type for item in fields)), span, fields)
 
 
 def tuple_item(value: Expr, index: int, span: Span | None = None) -> Expr:
-    """One field of a tuple value; of a `Tuple` expression, the field itself."""
+    """One field of a tuple value; of a `Tuple` expression, the field itself. Raises `TypeInferenceError` for a value that is no
+    tuple, or an index out of range."""
+    if not isinstance(value.type, TupleType):
+        raise _wrong_field(value, span, f"expected a tuple to take field {index} of, got a value of type {value.type!r}")
+    if not 0 <= index < len(value.type.fields):
+        raise _wrong_field(
+            value, span, f"expected a field of {value.type!r}, which has {len(value.type.fields)}, got field {index}"
+        )
     if isinstance(value, Tuple):
         return value.fields[index]
-    if not isinstance(value.type, TupleType) or not 0 <= index < len(value.type.fields):
-        raise TypeInferenceError(f"a value of type {value.type!r} has no field {index}", node=str(span or ""))
     return TupleItem(value.type.fields[index], span or value.span, value, index)
 
 
+def _wrong_field(value: Expr, span: Span | None, problem: str) -> TypeInferenceError:
+    operator = value.callee.name if isinstance(value, Call) and isinstance(value.callee, Operator) else None
+    return TypeInferenceError(problem, operator=operator, node=str(span or value.span or ""), remedy="count fields from 0")
+
+
 def function(
-    params: Iterable[Var],
+    params: Iterable[Var] | Var,
     body: Expr,
     attrs: tuple[tuple[str, str], ...] = (),
     result: Type | None = None,
     span: Span | None = None,
 ) -> Function:
-    """A function. `result` declares the result type, which the body's must fit (recursive functions need it)."""
-    params = tuple(params)
+    """A function of parameters, or of one. `result` declares the result type, which the body's must fit (recursive functions need
+    it). Raises `TypeInferenceError`."""
+    params = (params,) if isinstance(params, Var) else tuple(params)
+    _check_expressions((body,), "body")
+    wrong = [param for param in params if not isinstance(param, Var)]
+    if wrong:
+        raise TypeInferenceError(f"parameters must be variables, got {wrong[0]!r}", remedy="make them with inlaid.var")
     if result is not None:
         unify(result, body.type, span)
     type_ = FunctionType(tuple(param.type for param in params), body.type if result is None else result)

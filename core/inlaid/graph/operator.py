@@ -188,11 +188,25 @@ class Operator:
     def __repr__(self) -> str:
         return f"<operator {self.name}>"
 
-    def __call__(self, *args: Expr, span: Span | None = None, **attrs: Any) -> Call:
-        """A call of this operator; attributes by keyword. Raises `TypeInferenceError` where the arguments do not fit."""
+    def __call__(self, *args: Any, span: Span | None = None, **attrs: Any) -> Call:
+        """A call of this operator: operands by position or keyword, attributes by keyword.
+
+        Numbers and arrays stand for constants (see `inlaid.graph.arguments.as_operands`); a negative axis counts from the last.
+        Raises `TypeInferenceError` where arguments do not fit.
+        """
+        from inlaid.graph import arguments
         from inlaid.graph.ir import call
 
-        return call(self, args, self.attrs(**attrs), span=span)
+        operands = arguments.as_operands(self, arguments.operands_of(self, args, attrs))
+        return call(self, operands, self.attrs(**arguments.normalised(attrs, operands, self.name)), span=span)
+
+    def __getattr__(self, name: str) -> Any:
+        # `inspect.signature` and completion ask for it; the class itself keeps the signature of its constructor.
+        if name == "__signature__":
+            from inlaid.graph.arguments import signature_of
+
+            return signature_of(self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def infer_type(self, attrs: Attrs, types: tuple[Type, ...], span: Span | None = None) -> Type:
         """The result type, with errors that name the operator, its inputs and the node of the source model."""

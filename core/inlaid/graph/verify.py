@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NoReturn
 
 from inlaid import arith
-from inlaid.errors import TypeInferenceError, VerifyError
+from inlaid.errors import TypeInferenceError, VerifyError, suggestion
 from inlaid.graph.attrs import attr_vars, sizes_in
 from inlaid.graph.ir import (
     Call,
@@ -46,6 +47,38 @@ def verify(unit: Module | Function) -> None:
         _Verifier(target, unit, name).run()
 
 
+def verify_model(module: Module) -> None:
+    """Raise `VerifyError` unless a module can be compiled: it is well formed, and its entry `main` is a function of parameters
+    with different names whose results are values that a run can give."""
+    functions = module.functions
+    main = functions.get("main") if isinstance(functions, Mapping) else None
+    if not isinstance(main, Function):
+        found = "none of that name" if main is None else f"a {type(main).__name__}"
+        names = ", ".join(map(str, functions)) if isinstance(functions, Mapping) else type(functions).__name__
+        raise VerifyError(
+            f"a module must have a function main, its entry; found {found} among {names or 'no functions'}",
+            remedy='make it with inlaid.Module({"main": function})',
+        )
+    for name, target in functions.items():
+        if not isinstance(target, Function):
+            raise VerifyError(f"@{name} must be a Function, got {type(target).__name__}", remedy="make it with inlaid.function")
+    verify(module)
+    names_of = [param.name for param in main.params]
+    for name in names_of:
+        if names_of.count(name) > 1:
+            raise VerifyError(
+                f"in @main: parameters must have different names, as inputs are given by name; found {name!r} "
+                f"{names_of.count(name)} times",
+                remedy="rename them: inlaid.var(name, type)",
+            )
+    if isinstance(main.type, FunctionType) and _holds_function(main.type.result):
+        raise VerifyError(f"in @main: the result must be tensors, got {main.type.result!r}", remedy="call the function in its body")
+
+
+def _holds_function(type_: Type) -> bool:
+    return isinstance(type_, FunctionType) or (isinstance(type_, TupleType) and any(map(_holds_function, type_.fields)))
+
+
 class _Verifier:
     """Checks one function. Here the body of a `Let` counts as a scope, so that its variable is seen to be used in it alone."""
 
@@ -69,7 +102,9 @@ class _Verifier:
                 self._fail(expr, f"ill-typed: {error.message}")
             for index, child in enumerate(children(expr)):
                 if isinstance(child, Var) and not self._inside(self._vars.get(id(child)), self._scope_of(expr, index)):
-                    self._fail(expr, f"%{child.name} is used outside of its scope")
+                    known = f"bind it once around all its uses: %{child.name} is bound elsewhere"
+                    free = f"add it to the parameters of the function: inlaid.function([..., {child.name}], body)"
+                    self._fail(expr, f"%{child.name} is used outside of its scope", known if id(child) in self._vars else free)
             if isinstance(expr, Call):
                 here = self._scopes.of[id(expr)]
                 for size in attr_vars(expr.attrs):
@@ -95,7 +130,7 @@ class _Verifier:
             bound, scope = (expr.var,), self._scopes.inner[id(expr), 1]
         for variable in bound:
             if id(variable) in self._vars:
-                self._fail(expr, f"%{variable.name} is bound twice")
+                self._fail(expr, f"%{variable.name} is bound twice", "make a variable for each place: inlaid.var(name, type)")
             self._vars[id(variable)] = scope
             for size in sizes_in(variable.type):
                 self._sizes.setdefault(size, []).append((scope, -1))
@@ -134,18 +169,22 @@ class _Verifier:
             case Loop(body=body, state=state, scanned=scanned, trip_count=trips, condition=condition):
                 self._agree(expr, infer_loop(body, state, scanned, trips, condition, None, expr.span))
             case GlobalVar(name=name) if self._module is not None:
-                if name not in self._module.functions:
-                    self._fail(expr, f"the module has no function @{name}")
-                self._agree(expr, self._module[name].type)
+                functions = self._module.functions
+                if name not in functions:
+                    listed = ", ".join(f"@{each}" for each in functions)
+                    problem = f"the module has no function @{name}{suggestion(name, list(functions))}; it has {listed}"
+                    self._fail(expr, problem, f'add it: inlaid.Module({{..., "{name}": function}})')
+                self._agree(expr, functions[name].type, f'declare it as inlaid.global_var("{name}", module["{name}"].type)')
 
-    def _agree(self, expr: Expr, inferred: Type) -> None:
+    def _agree(self, expr: Expr, inferred: Type, remedy: str | None = None) -> None:
         if expr.type is not inferred and not fits(expr.type, inferred):
-            self._fail(expr, f"the type is given as {expr.type!r}, but is {inferred!r}")
+            what = f"the type of @{expr.name}" if isinstance(expr, GlobalVar) else "the type"
+            self._fail(expr, f"{what} is given as {expr.type!r}, but is {inferred!r}", remedy)
 
-    def _fail(self, expr: Expr, problem: str) -> NoReturn:
+    def _fail(self, expr: Expr, problem: str, remedy: str | None = None) -> NoReturn:
         where = f"in @{self._name}: " if self._name else ""
         operator = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else None
-        raise VerifyError(f"{where}{problem}", operator=operator, node=str(expr.span) if expr.span else None)
+        raise VerifyError(f"{where}{problem}", operator=operator, node=str(expr.span) if expr.span else None, remedy=remedy)
 
 
 def _binds(expr: Expr, index: int) -> bool:

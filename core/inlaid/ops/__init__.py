@@ -1,7 +1,7 @@
 """The canonical operators.
 
-`TABLE` maps every operator by its name; each is also an attribute of this package (`ops.add`). Nothing registers itself: the
-families are listed here.
+`TABLE` maps every operator by its name; each is also an attribute of this package (`ops.add`). Beside them are functions that make
+several calls, such as `split`. Nothing registers itself: the families are listed here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from inlaid.ops.index import OPERATORS as INDEX
 from inlaid.ops.interpolation import OPERATORS as RESIZE
 from inlaid.ops.linear import OPERATORS as LINEAR
 from inlaid.ops.normalise import OPERATORS as NORMALISE
+from inlaid.ops.notation import mean as mean
+from inlaid.ops.notation import split as split
+from inlaid.ops.notation import subscript as subscript
+from inlaid.ops.notation import sum as sum
 from inlaid.ops.plan import OPERATORS as PLAN
 from inlaid.ops.pool import OPERATORS as POOL
 from inlaid.ops.quantised import OPERATORS as QUANTISED

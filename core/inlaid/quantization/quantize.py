@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -17,6 +17,7 @@ from inlaid.ops.quantised import dequantize, quantize, requantize
 from inlaid.passes.decompose import decompose
 from inlaid.passes.manager import FunctionPass, PassManager
 from inlaid.passes.pipeline import CANONICAL
+from inlaid.quantization.agreement import Agreement
 from inlaid.quantization.calibrate import Compile, Run, Sample, Scales, gather, name_of, observed
 from inlaid.quantization.histogram import unmasked
 from inlaid.quantization.match import is_real
@@ -72,8 +73,10 @@ def quantize_module(
     scales = Scales(plan)
     scales.choose(gather(plan, samples, run), settings)
     made = realise(plan, scales, settings)
-    differences = _differences(plan, scales, watched, results, run, compile_(module.with_function("main", made.probe)), measured)
+    probe = compile_(module.with_function("main", made.probe))
+    differences, agreements = _differences(plan, scales, watched, results, run, probe, measured)
     found = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
+    agreed = {id(expr): agreement for expr, agreement in zip(results, agreements, strict=True)}
     layers = {id(expr) for expr in watched if not isinstance(expr, Var)}
     floats = _floats(plan, made.main)
     left = {(item.node, item.operator) for item in floats}
@@ -81,7 +84,10 @@ def quantize_module(
         settings,
         len(measured),
         tuple(_input(param, plan, scales) for param in main.params),
-        tuple(_output(name, expr, plan, scales, found) for name, expr in zip(_output_names(main), plan.outputs, strict=True)),
+        tuple(
+            _output(name, expr, plan, scales, found.get(id(expr)), agreed.get(id(expr)))
+            for name, expr in zip(_output_names(main), plan.outputs, strict=True)
+        ),
         tuple(_layer(expr, plan, scales, found[id(expr)], left) for expr in plan.order if id(expr) in layers),
         floats,
     )
@@ -109,10 +115,11 @@ def _differences(
     run: Run,
     quantised: Run,
     samples: Sequence[Sample],
-) -> list[Difference]:
-    """How far what two functions give is apart: inside, where one gives stored values, and then of results."""
+) -> tuple[list[Difference], list[Agreement]]:
+    """Differences of the values of two functions: inside, where one gives stored values, and then of results; and the agreement of
+    results."""
     of = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
-    found = [Difference() for _ in of]
+    found, agreed = [Difference() for _ in of], [Agreement() for _ in results]
     masked = [id(expr) in plan.masked for expr in (*watched, *results)]
     for sample in samples:
         given = {
@@ -123,7 +130,9 @@ def _differences(
             value = value if scale is None else scale.real_array(value)
             kept = unmasked(real) if masked[place] else ...
             found[place] = found[place].with_values(real[kept], value[kept])
-    return found
+            if (result := place - len(watched)) >= 0:
+                agreed[result] = agreed[result].with_values(np.asarray(real), np.asarray(value))
+    return found, agreed
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -135,10 +144,12 @@ def _input(param: Var, plan: Plan, scales: Scales) -> BorderReport:
     return BorderReport(param.name, _element_type(param), None, None)
 
 
-def _output(name: str, expr: Expr, plan: Plan, scales: Scales, found: Mapping[int, Difference]) -> BorderReport:
+def _output(
+    name: str, expr: Expr, plan: Plan, scales: Scales, difference: Difference | None, agreement: Agreement | None
+) -> BorderReport:
     if plan.is_int8(expr):
-        return BorderReport(name, "int8", scales[expr].scale, scales[expr].zero_point, found[id(expr)])
-    return BorderReport(name, _element_type(expr), None, None, found.get(id(expr)))
+        return BorderReport(name, "int8", scales[expr].scale, scales[expr].zero_point, difference, agreement)
+    return BorderReport(name, _element_type(expr), None, None, difference, agreement)
 
 
 def _layer(expr: Expr, plan: Plan, scales: Scales, difference: Difference, floats: set[tuple[str, str]]) -> LayerReport:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from inlaid.quantization.agreement import Agreement
 from inlaid.quantization.histogram import Array
 from inlaid.quantization.settings import Quantization
 
@@ -63,14 +64,15 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class BorderReport:
-    """One input or output: its scale and zero point, None where it is no stored tensor; and, of an output, how far it is from the
-    float model."""
+    """One input or output: its scale and zero point, None where it is no stored tensor; and, of a float output of the source, its
+    difference from the float model and its agreement with it."""
 
     name: str
     dtype: str
     scale: float | None
     zero_point: int | None
     difference: Difference | None = None
+    agreement: Agreement | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ class QuantizationReport:
             for item in items:
                 stored = "" if item.scale is None else f", scale {item.scale:.6g}, zero point {item.zero_point}"
                 told = "" if item.difference is None else f": {_words(item.difference)}"
-                yield f"{what} {item.name}: {item.dtype}{stored}{told}"
+                agreed = "" if item.agreement is None else f"; {item.agreement}"
+                yield f"{what} {item.name}: {item.dtype}{stored}{told}{agreed}"
         if self.layers:
             width = max(len(_taken(layer)) for layer in self.layers)
             yield f"{_count(self.layers, 'layer')} in integers, with the errors of those before them:"
@@ -156,4 +159,6 @@ def _words(difference: Difference) -> str:
 
 def _border(item: BorderReport) -> dict[str, Any]:
     told = {} if item.difference is None else item.difference.to_json()
+    if item.agreement is not None:
+        told |= item.agreement.to_json()
     return {"name": item.name, "dtype": item.dtype, "scale": item.scale, "zero_point": item.zero_point, **told}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inlaid.arith import Dim, Expr, SizeVar, free_vars, product, simplify, substitute, unwrap
@@ -16,12 +17,12 @@ class Type:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class TensorType(Type):
-    """A dense array: `shape` of dimensions (integers, or expressions over `SizeVar`s) and an element type."""
+    """A dense array: `shape` of dimensions (integers, names, or expressions over `SizeVar`s) and an element type."""
 
     shape: tuple[Dim, ...]
     dtype: DType
 
-    def __init__(self, shape: tuple[Dim, ...] | list[Dim], dtype_: str | DType) -> None:
+    def __init__(self, shape: Sequence[Dim | str], dtype_: str | DType) -> None:
         object.__setattr__(self, "shape", tuple(dim if type(dim) is int else _dim(dim) for dim in shape))
         object.__setattr__(self, "dtype", dtype(dtype_))
 

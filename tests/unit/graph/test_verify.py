@@ -90,7 +90,7 @@ def test_global_names() -> None:
     kind = FunctionType((SCALAR,), SCALAR)
     fails(Module({"main": function([x], call(global_var("f", kind), [x]))}), "no function @f")
     other = function([y := var("y", COUNT)], y)
-    fails(Module({"main": function([x], call(global_var("f", kind), [x])), "f": other}), "the type is given as")
+    fails(Module({"main": function([x], call(global_var("f", kind), [x])), "f": other}), "the type of @f is given as")
 
 
 def test_dimensions_without_value() -> None:

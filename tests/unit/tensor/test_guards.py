@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from inlaid import arith
 from inlaid.arith import SizeVar, Var
+from inlaid.lowering.finish import without_prefetches
 from inlaid.tensor import interp, ir
+from inlaid.tensor.primitives import PREFETCH
 from inlaid.tensor.transform.guards import RUN, free_registers, nest_guards
 from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
 
@@ -92,6 +94,25 @@ def test_what_is_left_of_a_tile_has_loops_of_its_own(count, dependent):
     assert all(branches(loop.body) == 0 for loop in loops) or (dependent and count > RUN)
     for n in range(ROWS + 2):
         assert np.array_equal(run(after, n), run(before, n))
+
+
+def test_a_prefetch_counts_as_no_row():
+    """RUN rows behind a prefetch run in one loop, not in one over all rows but the last, and another over that."""
+    hint = ir.Intrinsic(PREFETCH, (ir.Region(IN, ((arith.ZERO, arith.ONE),)),), (ir.Access.HINT,))
+    tile: list[ir.Stmt] = [hint]
+    for row in range(RUN):
+        lane = Var("lane")
+        place = (arith.Const(row), lane)
+        store = ir.Store(OUT, place, ir.binary("add", ir.load(OUT, place), ir.const(1 + row, "int32")))
+        vector = ir.For(lane, arith.Const(COLUMNS), store, ir.ForKind.VECTORIZED)
+        tile.append(guarded(vector, arith.compare("<", arith.Const(row), N)))
+    before = program(ir.For(Var("k"), arith.Const(3), ir.Seq(tuple(tile))))
+    after = simplify_program(nest_guards(before))
+    loops = [stmt for stmt in ir.walk_stmts(after.body) if isinstance(stmt, ir.For) and stmt.var.name == "k"]
+    rows = [sum(isinstance(stmt, ir.Store) for stmt in ir.walk_stmts(loop.body)) for loop in loops]
+    assert sorted(rows) == list(range(RUN + 1))
+    for n in range(ROWS + 2):
+        assert np.array_equal(run(without_prefetches(after), n), run(without_prefetches(before), n))
 
 
 def test_vectors_behind_the_end_are_skipped():

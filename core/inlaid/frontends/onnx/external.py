@@ -54,6 +54,13 @@ class ExternalData:
             data = read_range(self.folder, reference, size)
             self.opened(reference.location)
             return data
+        except FileNotFoundError as error:
+            expected = f"expected the file {reference.location!r} in {self.folder}"
+            raise ModelImportError(
+                f"the external data of tensor {tensor.name!r} is missing: {expected}",
+                node=f"{self.file}:{tensor.name}",
+                remedy="copy it there from where the model comes from: it holds the weights",
+            ) from error
         except (OSError, ValueError) as error:
             raise ModelImportError(
                 f"cannot read the external data of tensor {tensor.name!r}: {error}", node=f"{self.file}:{tensor.name}"

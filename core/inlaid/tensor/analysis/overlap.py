@@ -71,6 +71,7 @@ class Overlaps:
         self._analyzer = analyzer
         self._offsets = offsets
         self._forms: dict[Access, _Form] = {}
+        self._telling: dict[Access, bool] = {}
         self._tables: dict[object, _Table] = {}
 
     def find(self, first: Access, second: Access) -> Overlap | None:
@@ -100,6 +101,11 @@ class Overlaps:
 
     def _tells_thread(self, access: Access) -> bool:
         """Whether the indices alone say which thread has them."""
+        if access not in self._telling:
+            self._telling[access] = self._tells_thread_anew(access)
+        return self._telling[access]
+
+    def _tells_thread_anew(self, access: Access) -> bool:
         if any(map(arith.reads_data, access.point)):
             return False
         own = {var: (0, arith.unwrap(extent - 1)) for var, extent in access.free.items() if extent is not None}

@@ -5,8 +5,9 @@ The walk carries the accesses that threads have made since the last barrier: eac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from math import prod
 from types import MappingProxyType
 
@@ -15,7 +16,7 @@ from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
-from inlaid.tensor.analysis.overlap import Access, Overlaps, Values
+from inlaid.tensor.analysis.overlap import Access, Overlap, Overlaps, Values
 from inlaid.tensor.text import show, show_stmt
 from inlaid.types import dtype
 
@@ -37,19 +38,24 @@ def check_races(program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None
     program with the second access marked. Where indices are not affine, or too many to enumerate, it says "cannot prove".
     """
     for problem in Races(program, offsets).problems():
-        raise ScheduleError(f"{program.name}: {problem.text}\n{show(program, mark=problem.at)}")
+        raise ScheduleError(f"{program.name}: {problem.text()}\n{show(program, mark=problem.at)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """What is wrong with a program, and where: a race, or (`diverges`) a place that only some threads reach."""
+    """What is wrong with a program, and where: a race, or (`diverges`) a place that only some threads reach. `text` says it in
+    words, which takes printing statements."""
 
     at: ir.Stmt
-    text: str
+    text: Callable[[], str]
     diverges: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+class _New(Exception):
+    """A problem that is not known."""
+
+
+@dataclass(frozen=True)
 class _Where:
     """What holds where a statement runs. `values` are of variables that all threads share, `free` as in `Access`; `differing` are
     variables whose values depend on the thread, `varying` those on which it depends whether a thread comes here."""
@@ -60,6 +66,11 @@ class _Where:
     rounds: tuple[tuple[arith.Expr, int], ...] = ()
     differing: frozenset[arith.Expr] = frozenset()
     varying: frozenset[arith.Expr] = frozenset()
+
+    @cached_property
+    def key(self) -> object:
+        """Equal where accesses are."""
+        return frozenset(self.values.items()), frozenset(self.free.items()), self.guards, self.rounds
 
     def shared(self, var: arith.Expr, value: arith.Expr, number: int | None = None) -> _Where:
         """With a variable that all threads share, in a round of its loop."""
@@ -82,8 +93,13 @@ class Races:
     def __init__(self, program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
         self._program = program
         self._offsets = offsets
-        found = (access for stmt in ir.walk_stmts(program.body) for access in accesses_of(stmt))
-        self._touched = {region.buffer for region, access in found if access & ir.Access.WRITE} | offsets.keys()
+        made = {stmt: tuple(accesses_of(stmt)) for stmt in ir.walk_stmts(program.body)}
+        found = (pair for pairs in made.values() for pair in pairs)
+        touched = {region.buffer for region, access in found if access & ir.Access.WRITE} | offsets.keys()
+        self._accessed = {stmt: tuple(pair for pair in pairs if pair[0].buffer in touched) for stmt, pairs in made.items()}
+        self._stops_at: dict[ir.Stmt, tuple[ir.Barrier, ...]] = {}
+        self._relevant: set[ir.Stmt] = set()
+        self._survey(program.body)
         bounds = variable_bounds(program.body)
         self._analyzer = arith.Analyzer(bounds)
         self._overlaps = Overlaps(self._analyzer, bounds, offsets)
@@ -91,9 +107,11 @@ class Races:
         self._axes: dict[str, ir.For] = {}
         self._without: Collection[ir.Stmt] = ()
         self._within: Collection[ir.Stmt] = ()
+        self._known: Collection[Problem] | None = None
         self._made: dict[object, tuple[Access, ...]] = {}
         self._moved: dict[object, Access] = {}
         self._clashes: dict[tuple[Access, Access], Problem | None] = {}
+        self._sharing: dict[tuple[ir.Buffer, ir.Buffer], bool] = {}
         self._divergences: dict[tuple[ir.Stmt, object], Problem] = {}
         self._symbols: dict[object, arith.Var] = {}
         self._found: dict[Problem, None] = {}
@@ -101,12 +119,33 @@ class Races:
     def problems(self, without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> list[Problem]:
         """What is wrong with the program without some of its barriers, and with others `within` subgroups, over `LANES`. A problem
         that stays is the same object."""
-        self._without, self._within = without, within
+        self._without, self._within, self._known = frozenset(without), frozenset(within), None
         self._found = {}
         self._nests(self._program.body, _Where())
         return list(self._found)
 
+    def adds(self, known: Collection[Problem], without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> bool:
+        """Whether `problems` gives one that is not among the known ones. Stops at the first."""
+        self._without, self._within, self._known = frozenset(without), frozenset(within), known
+        try:
+            self._nests(self._program.body, _Where())
+        except _New:
+            return True
+        return False
+
     # -- walking --
+
+    def _survey(self, stmt: ir.Stmt) -> None:
+        """Note the barriers in a statement, and whether anything in it can be part of a problem."""
+        parts = ir.substatements(stmt)
+        for part in parts:
+            self._survey(part)
+        own = (stmt,) if isinstance(stmt, ir.Barrier) else ()
+        self._stops_at[stmt] = (*own, *(barrier for part in parts for barrier in self._stops_at[part]))
+        acts = isinstance(stmt, ir.Barrier) or bool(self._accessed[stmt])
+        acts = acts or (isinstance(stmt, ir.Intrinsic) and bool(stmt.over)) or (isinstance(stmt, ir.For) and stmt.over_threads)
+        if acts or not self._relevant.isdisjoint(parts):
+            self._relevant.add(stmt)
 
     def _nests(self, stmt: ir.Stmt, where: _Where) -> None:
         """Walk the nests of loops over threads in a statement."""
@@ -125,6 +164,8 @@ class Races:
 
     def _walk(self, stmt: ir.Stmt, where: _Where, before: _Open) -> _Open:
         """The accesses that are open behind a statement, given those before it."""
+        if stmt not in self._relevant:
+            return before
         if isinstance(stmt, ir.Barrier):
             if stmt in self._without:
                 return before
@@ -196,13 +237,15 @@ class Races:
         return self._symbols.setdefault(key, arith.Var(f"{key[0]}"))
 
     def _stops(self, stmt: ir.Stmt) -> bool:
-        return any(isinstance(node, ir.Barrier) and node not in self._without for node in ir.walk_stmts(stmt))
+        return any(barrier not in self._without for barrier in self._stops_at[stmt])
 
     def _surely_stops(self, stmt: ir.Stmt) -> bool:
         """Whether no way through a statement avoids all barriers."""
         match stmt:
             case ir.Barrier(over=over):
                 return not over and stmt not in self._without and stmt not in self._within
+            case _ if not self._stops(stmt):
+                return False
             case ir.If(then=then, otherwise=otherwise):
                 return otherwise is not None and self._surely_stops(then) and self._surely_stops(otherwise)
             case ir.For(extent=extent) if not self._analyzer.prove(arith.compare("<", 0, extent)):
@@ -227,7 +270,12 @@ class Races:
             )
 
     def _report(self, stmt: ir.Stmt, text: str) -> None:
-        self._found[self._divergences.setdefault((stmt, text), Problem(stmt, text, True))] = None
+        self._note(self._divergences.setdefault((stmt, text), Problem(stmt, lambda: text, True)))
+
+    def _note(self, problem: Problem) -> None:
+        if self._known is not None and problem not in self._known:
+            raise _New
+        self._found[problem] = None
 
     def _value(self, index: arith.Expr, where: _Where) -> arith.Expr:
         return arith.substitute(index, where.values)
@@ -235,29 +283,38 @@ class Races:
     # -- accesses --
 
     def _meet(self, before: _Open, new: tuple[Access, ...]) -> _Open:
+        if not new:
+            return before
         after = before | dict.fromkeys(new)
         for second in new:
             for first in after:
-                if (first.writes or second.writes) and share_bytes(first.buffer, second.buffer, self._offsets):
+                if (first.writes or second.writes) and (first.buffer is second.buffer or self._share(first.buffer, second.buffer)):
                     pair = (first, second)
                     if pair not in self._clashes:
                         self._clashes[pair] = self._clash(first, second)
                     problem = self._clashes[pair]
                     if problem is not None:
-                        self._found[problem] = None
+                        self._note(problem)
         return after
+
+    def _share(self, a: ir.Buffer, b: ir.Buffer) -> bool:
+        if (a, b) not in self._sharing:
+            self._sharing[a, b] = share_bytes(a, b, self._offsets)
+        return self._sharing[a, b]
 
     def _of(self, stmt: ir.Stmt, where: _Where) -> tuple[Access, ...]:
         """What a statement itself reads and writes of memory that threads share."""
-        key = (stmt, frozenset(where.values.items()), frozenset(where.free.items()), where.guards, where.rounds)
+        if not self._accessed[stmt]:
+            return ()
+        key = (stmt, where.key)
         if key not in self._made:
             self._made[key] = tuple(self._accesses(stmt, where))
         return self._made[key]
 
     def _accesses(self, stmt: ir.Stmt, where: _Where) -> Iterator[Access]:
         over = tuple(axis for axis in self._axes if axis in stmt.over) if isinstance(stmt, ir.Intrinsic) else ()
-        for region, access in accesses_of(stmt):
-            if region.buffer in self._touched and region.buffer not in self._private:
+        for region, access in self._accessed[stmt]:
+            if region.buffer not in self._private:
                 free = dict(where.free)
                 point = []
                 for first, extent in region.ranges:
@@ -297,16 +354,19 @@ class Races:
         loop = next((f", carried by loop {a[0]}" for a, b in rounds if a != b), "")
         if not loop and (common := [var for var in first.free if var in second.free]):
             loop = f", in loop {common[-1]}"
-        names = f"{first.buffer}" if first.buffer is second.buffer else f"{first.buffer} and {second.buffer}, which share bytes"
-        remedy = "put a barrier between them, or change an index"
-        if first.stmt is second.stmt and first.rounds == second.rounds:
-            remedy = "give each thread elements of its own"
-        texts = " and ".join(f"`{_line(access.stmt)}` ({'write' if access.writes else 'read'})" for access in (first, second))
-        if found.doubt:
-            return Problem(
-                second.stmt, f"cannot prove that no two threads race for {names}: {texts}{loop}; {found.doubt}; {remedy}"
-            )
-        return Problem(second.stmt, f"threads {found.threads} race for {names}: {texts}{loop}; {remedy}")
+        return Problem(second.stmt, partial(_race, first, second, found, loop))
+
+
+def _race(first: Access, second: Access, found: Overlap, loop: str) -> str:
+    """What to say of a race of two accesses."""
+    names = f"{first.buffer}" if first.buffer is second.buffer else f"{first.buffer} and {second.buffer}, which share bytes"
+    remedy = "put a barrier between them, or change an index"
+    if first.stmt is second.stmt and first.rounds == second.rounds:
+        remedy = "give each thread elements of its own"
+    texts = " and ".join(f"`{_line(access.stmt)}` ({'write' if access.writes else 'read'})" for access in (first, second))
+    if found.doubt:
+        return f"cannot prove that no two threads race for {names}: {texts}{loop}; {found.doubt}; {remedy}"
+    return f"threads {found.threads} race for {names}: {texts}{loop}; {remedy}"
 
 
 def share_bytes(a: ir.Buffer, b: ir.Buffer, offsets: Offsets) -> bool:

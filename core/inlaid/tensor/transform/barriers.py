@@ -324,18 +324,18 @@ def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
 
     # The analysis is more precise for loops without barriers: a removal may prove another barrier needless.
     def needless() -> ir.Stmt | None:
-        return next((barrier for barrier in barriers if known.issuperset(races.problems([*dropped, barrier]))), None)
+        return next((barrier for barrier in barriers if not races.adds(known, [*dropped, barrier])), None)
 
     while (barrier := needless()) is not None:
         dropped.append(barrier)
         barriers.remove(barrier)
     for problem in races.problems(dropped):
         if problem.diverges:
-            raise failed(program, problem.text, problem.at)
+            raise failed(program, problem.text(), problem.at)
 
     within: list[ir.Stmt] = []
     for barrier in barriers if subgroups else ():
-        if known.issuperset(races.problems(dropped, [*within, barrier])):
+        if not races.adds(known, dropped, [*within, barrier]):
             within.append(barrier)
 
     def rewritten(stmt: ir.Stmt) -> ir.Stmt:

@@ -240,15 +240,17 @@ def _loops(loop: ir.For, levels: _Levels) -> ir.Stmt | None:
     def over(count: int) -> ir.Stmt:
         return replace(loop, body=joined(*(stmt for _, stmts in levels[:count] for stmt in stmts)))
 
-    first = min(len(levels), RUN)
+    # A prefetch before the first row is no row: counted as one, a strip of RUN rows would end in a loop over its last row alone.
+    hints = all(isinstance(stmt, ir.Intrinsic) for stmt in levels[0][1])
+    first = min(len(levels), RUN + hints)
     found = over(first)
-    if len(levels) > RUN:
-        if not _independent(levels[:RUN], levels[RUN:]):
+    if len(levels) > first:
+        if not _independent(levels[:first], levels[first:]):
             return None
-        rest = _loops(loop, levels[RUN:])
+        rest = _loops(loop, levels[first:])
         if rest is None:
             return None
-        found = joined(found, guarded(rest, levels[RUN][0]))
+        found = joined(found, guarded(rest, levels[first][0]))
     for count in range(first - 1, 0, -1):
         found = ir.If(truth(levels[count][0]), found, over(count))
     return found

@@ -27,11 +27,12 @@ SERIAL = {
 
 
 def examples(operator: Operator, able: Capabilities) -> Iterator[tuple[ir.LoopProgram, list[Any]]]:
-    """Small examples with sizes that are known and that are not, whose constants are inputs, for a device."""
+    """Small examples with sizes that are known and that are not, whose constants are inputs, for a device. One is enough of an
+    operator with a loop program for threads, of which `test_whole` runs more."""
     entry = entry_of(operator)
     assert entry is not None
     element = next(name for name in ("float32", "int32", *entry.dtypes) if name in entry.dtypes)
-    for number in range(3):
+    for number in range(3 if operator.threaded is None else 1):
         for form in entry.example(Choices.pinned(number), element).forms():
             if form.kind != "constants":
                 source = KernelSource(operator.name, form.function.params, form.function.body)

@@ -28,6 +28,7 @@ UOP_BYTES = 4
 PAGE_BYTES = 4096
 """DRAM buffers start on page boundaries; physical page 0 is invalid."""
 _INSTRUCTION_HALF = 64
+_ADDRESS_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,22 @@ class Config:
         if (self.log_inp_width, self.log_wgt_width, self.log_acc_width) != (3, 3, 5):
             self._illegal("int8 operands and int32 accumulators (log widths 3, 3, 5)", "other widths")
         for field in fields(self):
-            if getattr(self, field.name) < (1 if field.name in ("bus_bytes", "burst_beats") else 0):
-                self._illegal(f"{field.name} >= 0", str(getattr(self, field.name)))
+            least = 1 if field.name in ("bus_bytes", "burst_beats") else 0
+            if getattr(self, field.name) < least:
+                self._illegal(f"{field.name} >= {least}", str(getattr(self, field.name)))
         if self.bus_bytes & (self.bus_bytes - 1) or self.burst_beats & (self.burst_beats - 1):
             self._illegal("bus_bytes and burst_beats that are powers of two", f"{self.bus_bytes} and {self.burst_beats}")
         for memory in (Memory.INP, Memory.WGT, Memory.ACC, Memory.UOP):
             if self.index_bits(memory) < 1:
                 self._illegal(f"a {memory.name} buffer of two elements or more", f"{self.depth(memory)}")
+            if self.index_bits(memory) > _ADDRESS_BITS:
+                self._illegal(f"a {memory.name} buffer of at most 2^{_ADDRESS_BITS} elements", f"{self.depth(memory)}")
+            if self.element_bytes(memory) > PAGE_BYTES:
+                self._illegal(f"{memory.name} elements of at most a page", f"{self.element_bytes(memory)} bytes")
         inp, wgt, acc = (self.index_bits(memory) for memory in (Memory.INP, Memory.WGT, Memory.ACC))
         if inp + wgt + acc > 8 * UOP_BYTES:
             self._illegal("micro-op index fields of 32 bits in all", f"{acc} + {inp} + {wgt}")
-        if 2 * (acc + inp + wgt) > _INSTRUCTION_HALF or 2 * (acc + max(inp, acc)) + 20 > _INSTRUCTION_HALF:
+        if 2 * (acc + inp + wgt) > _INSTRUCTION_HALF or 2 * (acc + inp) + 20 > _INSTRUCTION_HALF:
             self._illegal("factors that fit the second half of GEMM and ALU", f"index bits {acc}, {inp}, {wgt}")
         if self.index_bits(Memory.UOP) * 2 + 1 + 28 + 8 > _INSTRUCTION_HALF:
             self._illegal("micro-op ranges that fit the first half of GEMM", f"index bits {self.index_bits(Memory.UOP)}")

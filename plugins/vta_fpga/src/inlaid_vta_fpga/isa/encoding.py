@@ -21,6 +21,9 @@ class EncodingError(InlaidError):
     """An instruction whose fields do not fit, or bytes that are no instruction."""
 
 
+_DAMAGED = "the stream is damaged, or was made for another encoding: compile it anew"
+
+
 class Encoding:
     """The encoding for one configuration: `fields` of each opcode, as (name, lowest bit, width), no two overlapping."""
 
@@ -68,11 +71,11 @@ class Encoding:
         """The instruction that 16 bytes encode; unused bits are ignored. Raises `EncodingError` for an unknown opcode, memory or
         ALU operation."""
         if len(data) != INSTRUCTION_BYTES:
-            raise EncodingError(f"expected {INSTRUCTION_BYTES} bytes of an instruction, found {len(data)}")
+            raise EncodingError(f"expected {INSTRUCTION_BYTES} bytes of an instruction, found {len(data)}", remedy=_DAMAGED)
         word = int.from_bytes(data, "little")
         opcode = word & 7
         if opcode not in self.fields:
-            raise EncodingError(f"expected an opcode from 0 to 4, found {opcode}")
+            raise EncodingError(f"expected an opcode from 0 to 4, found {opcode}", remedy=_DAMAGED)
         value = {name: word >> low & (1 << width) - 1 for name, low, width in self.fields[opcode]}
         flags = Flags(*(bool(value[name]) for name in ("pop_prev", "pop_next", "push_prev", "push_next")))
         if opcode == FINISH:
@@ -84,7 +87,7 @@ class Encoding:
         if opcode == GEMM:
             return Gemm(*loops, dst, src, (value["wgt_factor_out"], value["wgt_factor_in"]), bool(value["reset"]), flags)
         if value["op"] not in AluOp.__members__.values():
-            raise EncodingError(f"expected an ALU operation from 0 to {max(AluOp)}, found {value['op']}")
+            raise EncodingError(f"expected an ALU operation from 0 to {max(AluOp)}, found {value['op']}", remedy=_DAMAGED)
         imm = (value["imm"] ^ 0x8000) - 0x8000 if value["use_imm"] else None
         return Alu(AluOp(value["op"]), *loops, dst, src, imm, flags)
 
@@ -99,7 +102,7 @@ class Encoding:
             try:
                 found.append(self.decode(data[start : start + INSTRUCTION_BYTES]))
             except EncodingError as error:
-                raise EncodingError(f"instruction {start // INSTRUCTION_BYTES}: {error}") from error
+                raise EncodingError(f"instruction {start // INSTRUCTION_BYTES}: {error.message}", remedy=error.remedy) from error
         return found
 
     def encode_uops(self, uops: Sequence[Uop]) -> Uops:
@@ -108,7 +111,10 @@ class Encoding:
         for name, low, width in self.uop_fields:
             column = np.array([getattr(uop, name) for uop in uops], np.int64)
             if len(column) and not 0 <= column.min() <= column.max() < 1 << width:
-                raise EncodingError(f"expected {name} of micro-ops of {width} bits, found {column.min()} to {column.max()}")
+                raise EncodingError(
+                    f"expected {name} of micro-ops of {width} bits, found {column.min()} to {column.max()}",
+                    remedy="choose a smaller tile",
+                )
             words |= (column << low).astype(np.uint32)
         return words
 
@@ -136,6 +142,8 @@ def _values(instruction: Instruction) -> tuple[int, dict[str, int]]:
         case Load() | Store():
             opcode = LOAD if isinstance(instruction, Load) else STORE
             value["memory"] = int(getattr(instruction, "memory", Memory.OUT))
+            if opcode == LOAD and value["memory"] == Memory.OUT:
+                raise EncodingError(f"expected a LOAD of another memory than OUT, found {instruction}", remedy="load into ACC")
             value |= {name: getattr(instruction, name) for name in ("sram_base", "dram_base", "y_size", "x_size", "x_stride")}
             value |= {name: getattr(instruction, name, 0) for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")}
         case Gemm() | Alu():
@@ -158,7 +166,7 @@ def _values(instruction: Instruction) -> tuple[int, dict[str, int]]:
 
 def _transfer(opcode: int, value: dict[str, int], flags: Flags) -> Instruction:
     if value["memory"] not in Memory.__members__.values():
-        raise EncodingError(f"expected a memory from 0 to {max(Memory)}, found {value['memory']}")
+        raise EncodingError(f"expected a memory from 0 to {max(Memory)}, found {value['memory']}", remedy=_DAMAGED)
     memory = Memory(value["memory"])
     place = value["sram_base"], value["dram_base"], value["y_size"], value["x_size"], value["x_stride"]
     pads = value["y_pad_0"], value["y_pad_1"], value["x_pad_0"], value["x_pad_1"]
@@ -167,5 +175,6 @@ def _transfer(opcode: int, value: dict[str, int], flags: Flags) -> Instruction:
     if opcode == STORE and memory is Memory.OUT and not any(pads):
         return Store(*place, flags)
     raise EncodingError(
-        f"expected a LOAD of another memory than OUT, or a STORE of OUT without padding, found {memory.name}, {pads}"
+        f"expected a LOAD of another memory than OUT, or a STORE of OUT without padding, found {memory.name}, {pads}",
+        remedy=_DAMAGED,
     )

@@ -1,0 +1,47 @@
+"""Exit codes of `inlaid`, and the errors that each stands for."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The status that a command ends with; docs/command-line.md has the same table."""
+
+    SUCCESS = 0
+    CHECK_FAILED = 1
+    """What was to be checked does not hold: a conformance case, `run --shadow`, an engine of `bench --against`."""
+    USAGE = 2
+    """The command line is wrong: a command, an option, a value, a target."""
+    INPUT = 3
+    """A file cannot be read or written, or a model, package or array is damaged or does not fit."""
+    UNSUPPORTED = 4
+    """Input is sound, but the targets, this machine or its memory cannot do what it asks for."""
+    INTERNAL = 5
+    """Inlaid or a plugin failed: a bug to report."""
+    INTERRUPTED = 130
+
+    @property
+    def label(self) -> str:
+        """The name as `--json` has it, such as "check failed"."""
+        return self.name.lower().replace("_", " ")
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The exit code for an error."""
+    import click
+
+    from inlaid import errors
+
+    match error:
+        case errors.CheckFailed():
+            return ExitCode.CHECK_FAILED
+        case click.ClickException() | errors.TargetError():
+            return ExitCode.USAGE
+        case errors.Unsupported() | errors.CompileError() | errors.OutOfMemory() | errors.DeviceLost() | MemoryError():
+            return ExitCode.UNSUPPORTED
+        case errors.PluginError() | errors.VerifyError() | errors.ScheduleError():
+            return ExitCode.INTERNAL
+        case errors.InlaidError() | OSError():
+            return ExitCode.INPUT
+    return ExitCode.INTERNAL

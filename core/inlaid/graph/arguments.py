@@ -1,0 +1,182 @@
+"""Arguments of a call as a user writes them: scalars and arrays as operands, negative axes, operands by keyword."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from inlaid.errors import TypeInferenceError, suggestion
+from inlaid.types import TensorType
+
+if TYPE_CHECKING:
+    from inlaid.graph.ir import Expr
+    from inlaid.graph.operator import Operator
+
+_AXES = frozenset(("axis", "axes", "batch_axis", "time_axis", "perm"))
+"""Attributes that number dimensions of the first operand, or of the result where there is no operand."""
+
+
+_INTEGER, _REAL = (int, np.integer), (int, float, np.number)
+_TYPES: dict[str, Any] = {"int": _INTEGER, "float": _REAL, "bool": (bool, np.bool_), "str": str}
+_ELEMENTS: dict[str, Any] = {"tuple[int, ...]": _INTEGER, "tuple[float, ...]": _REAL, "tuple[str, ...]": str}
+
+
+class _Field(NamedTuple):
+    """An attribute: its annotation, and whether it is required."""
+
+    annotation: str
+    required: bool
+
+
+@lru_cache(1024)
+def _fields(operator: Operator) -> Mapping[str, _Field]:
+    """The attributes of an operator, in order."""
+    return {
+        item.name: _Field(
+            item.type if isinstance(item.type, str) else item.type.__name__,
+            item.default is item.default_factory is dataclasses.MISSING,
+        )
+        for item in dataclasses.fields(operator.attrs)
+    }
+
+
+def operand_names(operator: Operator) -> tuple[str, ...]:
+    """Names of the operands as keywords: one that an attribute has, too, ends in an underscore."""
+    return tuple(f"{name}_" if name in _fields(operator) else name for name in operator.inputs)
+
+
+def signature_of(operator: Operator) -> Signature:
+    """The signature of a call: operands by position or keyword, attributes by keyword."""
+    least, greatest = operator.arity
+    parameters = []
+    names = operand_names(operator)
+    for place, name in enumerate(names):
+        if greatest is None and place == len(names) - 1:
+            parameters.append(Parameter(name, Parameter.VAR_POSITIONAL))
+        else:
+            default = Parameter.empty if place < least else None
+            parameters.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default))
+    for item in dataclasses.fields(operator.attrs):
+        default = Parameter.empty if item.default is dataclasses.MISSING else item.default
+        parameters.append(Parameter(item.name, Parameter.KEYWORD_ONLY, default=default, annotation=item.type))
+    return Signature([*parameters, Parameter("span", Parameter.KEYWORD_ONLY, default=None)], return_annotation="Call")
+
+
+def operands_of(operator: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, ...]:
+    """Operands in order, where some are given by keyword: those are taken out of `given`. Raises `TypeInferenceError` for keywords
+    that are neither operands nor attributes, and for attributes that are missing."""
+    fields = _fields(operator)
+    operands = args
+    if not given.keys() <= fields.keys():
+        names = operand_names(operator)
+        for name in given.keys() - fields.keys():
+            if name not in names:
+                raise _wrong(operator, f"expected an operand or an attribute, got {name!r}{suggestion(name, [*fields, *names])}")
+            if name in names[: len(args)]:
+                raise _wrong(operator, f"operand {name!r} is given by position and by keyword")
+        while len(operands) < len(names) and names[len(operands)] in given:
+            operands += (given.pop(names[len(operands)]),)
+        if left := given.keys() - fields.keys():
+            raise _wrong(operator, f"operand {names[len(operands)]!r} is missing before {min(left, key=names.index)!r}")
+    for name, field in fields.items():
+        if field.required and name not in given:
+            raise _wrong(operator, f"attribute {name!r} is missing")
+    _check_kinds(operator, given)
+    return operands
+
+
+def _check_kinds(operator: Operator, given: Mapping[str, Any]) -> None:
+    """Raise `TypeInferenceError` for an attribute whose value is of another type than declared."""
+    for name, value in given.items():
+        declared = _fields(operator)[name].annotation
+        element = _ELEMENTS.get(declared)
+        if element is None:
+            fits = isinstance(value, _TYPES.get(declared, object))
+        else:
+            fits = isinstance(value, (tuple, list)) and all(isinstance(item, element) for item in value)
+        if not fits:
+            raise _wrong(operator, f"attribute {name!r} must be {declared}, got {value!r}")
+
+
+def _wrong(operator: Operator, problem: str) -> TypeInferenceError:
+    return TypeInferenceError(problem, operator=operator.name, remedy=f"call it as {operator.name}{_short(signature_of(operator))}")
+
+
+def _short(signature: Signature) -> str:
+    """The signature without annotations and without `span`."""
+    kept = [item.replace(annotation=Parameter.empty) for name, item in signature.parameters.items() if name != "span"]
+    return str(Signature(kept))
+
+
+def as_operands(operator: Operator, args: Sequence[Any]) -> tuple[Expr, ...]:
+    """The operands, with scalars and arrays as constants. Raises `TypeInferenceError` for other objects.
+
+    A Python number, and a list of them, takes the element type of a tensor beside it in element-wise operators: of the first that
+    is not bool, and for a float of the first that is a float. Without one, and in other operators, integers are int64 and floats
+    float32. numpy arrays keep their type.
+    """
+    from inlaid.graph.ir import Expr
+
+    if all(isinstance(item, Expr) for item in args):
+        return tuple(args)
+    known = [item.type.dtype for item in args if isinstance(item, Expr) and isinstance(item.type, TensorType)]
+    kinds = [dtype for dtype in known if dtype.kind != "bool"] if operator.elementwise else []
+    return tuple(item if isinstance(item, Expr) else _constant(operator, place, item, kinds) for place, item in enumerate(args))
+
+
+def _constant(operator: Operator, place: int, value: Any, beside: Sequence[Any]) -> Expr:
+    from inlaid.graph.ir import constant
+
+    if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, float):
+        return constant(value)
+    if isinstance(value, (bool, int, float, list)):
+        array = np.asarray(value)
+        floats = [dtype for dtype in beside if dtype.is_float]
+        if array.dtype == np.bool_:
+            return constant(array)
+        if array.dtype.kind == "f":
+            return constant(array, floats[0].name if floats else "float32")
+        if array.dtype.kind in "iu":
+            of = beside[0] if beside else None
+            made = constant(array, of.name if of is not None else "int64")
+            if of is not None and not np.array_equal(made.data.astype(np.float64), array.astype(np.float64)):
+                raise TypeInferenceError(
+                    f"{value!r} is out of range for {of.name}", operator=operator.name, remedy="cast the tensor beside it first"
+                )
+            return made
+    name = operator.inputs[min(place, len(operator.inputs) - 1)] if operator.inputs else str(place)
+    raise TypeInferenceError(
+        f"operand {name!r} must be an expression, a number or an array, got {type(value).__name__}",
+        operator=operator.name,
+        remedy="give attributes by keyword, and arrays of objects by inlaid.constant",
+    )
+
+
+def normalised(given: Mapping[str, Any], args: Sequence[Expr], operator: str) -> dict[str, Any]:
+    """Attributes with lists as tuples, and negative axes counted from the front. Raises `TypeInferenceError` for axes out of
+    range."""
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    for name in _AXES & found.keys():
+        value = found[name]
+        axes = value if isinstance(value, tuple) else (value,)
+        negative = [axis for axis in axes if isinstance(axis, int) and axis < 0]
+        rank = _rank(found, args) if negative else None
+        if rank is not None:
+            if min(negative) < -rank:
+                raise TypeInferenceError(
+                    f"{name} must be >= -{rank} for an operand of rank {rank}, got {min(negative)}", operator=operator
+                )
+            moved = tuple(axis + rank if axis in negative else axis for axis in axes)
+            found[name] = moved if isinstance(value, tuple) else moved[0]
+    return found
+
+
+def _rank(given: Mapping[str, Any], args: Sequence[Expr]) -> int | None:
+    if args:
+        return args[0].type.rank if isinstance(args[0].type, TensorType) else None
+    return len(given["shape"]) if isinstance(given.get("shape"), tuple) else None

@@ -1,0 +1,150 @@
+"""What Python's notation means for expressions, and short forms of operators under the names that numpy has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import Any
+
+from inlaid import arith
+from inlaid.arith import Dim
+from inlaid.errors import TypeInferenceError
+from inlaid.graph.ir import Expr, tuple_item
+from inlaid.ops import compose
+from inlaid.ops.index import take
+from inlaid.ops.reduce import reduce_sum
+from inlaid.ops.shape import reshape, strided_slice
+from inlaid.types import TensorType, TupleType
+
+Key = int | slice | EllipsisType | None
+
+
+def subscript(x: Expr, key: Any) -> Expr:
+    """`x[key]`: see `Expr.__getitem__`. Raises `TypeInferenceError`."""
+    if isinstance(x.type, TupleType):
+        if not isinstance(key, int):
+            raise TypeInferenceError(f"expected an integer as the index of a tuple, got {key!r}")
+        return tuple_item(x, key + len(x.type.fields) if key < 0 else key)
+    if not isinstance(x.type, TensorType):
+        raise TypeInferenceError(f"expected a tensor or a tuple before [ ], got a value of type {x.type!r}")
+    if isinstance(key, Expr):
+        return take(x, key, axis=0)
+    return _cut(x, x.type.shape, _complete(key if isinstance(key, tuple) else (key,), x.type))
+
+
+def _complete(keys: tuple[Any, ...], type_: TensorType) -> list[int | slice | None]:
+    """Keys for every axis, and `None` for new ones."""
+    for item in keys:
+        if isinstance(item, bool) or not (item is None or item is ... or isinstance(item, slice) or hasattr(item, "__index__")):
+            raise TypeInferenceError(
+                f"expected integers, slices, None or ... as an index, got {item!r}",
+                remedy="gather by tensors with inlaid.ops.take, take_along_axis or gather_nd",
+            )
+    given = len([item for item in keys if item is not None and item is not ...])
+    if given > type_.rank or len([item for item in keys if item is ...]) > 1:
+        raise TypeInferenceError(f"expected at most {type_.rank} indices and one ... for {type_!r}, got {keys!r}")
+    whole = [slice(None)] * (type_.rank - given)
+    at = next((place for place, item in enumerate(keys) if item is ...), len(keys))
+    return [*keys[:at], *whole, *keys[at + 1 :]]
+
+
+def _cut(x: Expr, shape: tuple[Dim, ...], keys: list[int | slice | None]) -> Expr:
+    limits: list[tuple[Dim, Dim, int]] = []
+    kept: list[int | None] = []  # axes of the result: of the slice, None for a new one
+    for key in keys:
+        if key is None:
+            kept.append(None)
+            continue
+        axis, extent = len(limits), shape[len(limits)]
+        if isinstance(key, slice):
+            limits.append(_range(key, extent, axis))
+            kept.append(axis)
+        else:
+            limits.append(_element(int(key), extent, axis))
+    whole = all(limit == (0, extent, 1) for limit, extent in zip(limits, shape, strict=True))
+    begin, end, strides = zip(*limits, strict=True) if limits else ((), (), ())
+    found = x if whole else strided_slice(x, begin=begin, end=end, strides=strides)
+    if kept == list(range(len(shape))):
+        return found
+    assert isinstance(found.type, TensorType)
+    return reshape(found, shape=tuple(1 if axis is None else found.type.shape[axis] for axis in kept))
+
+
+def _element(index: int, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
+    if isinstance(extent, int) and not -extent <= index < extent:
+        raise TypeInferenceError(f"index must be >= {-extent} and < {extent} for axis {axis}, got {index}")
+    begin = index if index >= 0 else arith.unwrap(arith.add(extent, index))
+    return begin, arith.unwrap(arith.add(begin, 1)), 1
+
+
+def _range(key: slice, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
+    step = 1 if key.step is None else int(key.step)
+    if step == 0:
+        raise TypeInferenceError(f"the step of a slice must not be 0 (axis {axis})")
+    if isinstance(extent, int):
+        begin, end, step = key.indices(extent)
+        return begin, (max(begin, end) if step > 0 else min(begin, end)), step
+    if step < 0 and (key.start, key.stop) != (None, None):
+        raise TypeInferenceError(f"expected a step > 0 or [::{step}] for the symbolic axis {axis}, got {key!r}")
+    if step < 0:
+        return arith.unwrap(arith.add(extent, -1)), -1, step
+
+    def limit(value: int | None, default: Dim) -> Dim:
+        if value is None:
+            return default
+        found = value if value >= 0 else arith.add(extent, value)
+        return arith.unwrap(arith.simplify(arith.maximum(0, arith.minimum(found, extent))))
+
+    begin_, end_ = limit(key.start, 0), limit(key.stop, extent)
+    return begin_, arith.unwrap(arith.simplify(arith.maximum(begin_, end_))), step
+
+
+def _axes(x: Expr, axes: int | Sequence[int] | None) -> tuple[int, ...]:
+    rank = compose.tensor_of(x).rank
+    if axes is None:
+        return tuple(range(rank))
+    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    wrong = [axis for axis in given if not -rank <= axis < rank]
+    if wrong:
+        raise TypeInferenceError(f"axes must be >= -{rank} and < {rank} for an operand of rank {rank}, got {wrong[0]}")
+    return tuple(sorted({axis % rank for axis in given}))
+
+
+def sum(x: Expr, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Expr:
+    """The sum over `axes`, or over all of them; `keepdims` leaves them as extent 1. See `reduce_sum`."""
+    return reduce_sum(x, axes=_axes(x, axes), keepdims=keepdims)
+
+
+def mean(x: Expr, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Expr:
+    """The mean over `axes`, or over all of them, in float32 or wider and rounded to the element type once."""
+    return compose.mean(x, _axes(x, axes), keepdims)
+
+
+def split(x: Expr, parts: int | Sequence[int], axis: int = 0) -> tuple[Expr, ...]:
+    """Cut a tensor along an axis into `parts` equal pieces, or into pieces of the extents that `parts` lists.
+
+    Raises `TypeInferenceError` where the pieces do not make up the axis, or its extent is symbolic and `parts` a number.
+    """
+    type_ = compose.tensor_of(x)
+    if not -type_.rank <= axis < type_.rank:
+        raise TypeInferenceError(f"axis must be >= -{type_.rank} and < {type_.rank}, got {axis} (split of {type_!r})")
+    axis %= type_.rank
+    extent = type_.shape[axis]
+    if isinstance(parts, int):
+        if not isinstance(extent, int) or parts < 1 or extent % parts:
+            raise TypeInferenceError(f"expected a number of equal parts of axis {axis}, of extent {extent!r}, got {parts}")
+        sizes = [extent // parts] * parts
+    else:
+        sizes = list(parts)
+        total = 0
+        for size in sizes:
+            total += size
+        if isinstance(extent, int) and (total != extent or min(sizes, default=0) < 0):
+            raise TypeInferenceError(f"expected parts that add up to {extent} (axis {axis} of {type_!r}), got {sizes}")
+    pieces, begin = [], 0
+    for size in sizes:
+        key = [slice(None)] * type_.rank
+        key[axis] = slice(begin, begin + size)
+        pieces.append(subscript(x, tuple(key)))
+        begin += size
+    return tuple(pieces)

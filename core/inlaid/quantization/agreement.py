@@ -1,0 +1,60 @@
+"""Agreement of a quantised model's outputs with the float model's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inlaid.quantization.histogram import Array
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Cosine similarity and top-1 agreement of one output over samples.
+
+    `rows` counts vectors along the last axis, of outputs with two elements or more there, and `equal` those whose greatest element
+    has the same index in both models: the predictions that quantisation leaves as they are, if the output classifies. `dot`, `real`
+    and `found` are sums of products and of squares over finite elements.
+    """
+
+    dot: float = 0.0
+    real: float = 0.0
+    found: float = 0.0
+    rows: int = 0
+    equal: int = 0
+
+    def with_values(self, real: Array, found: Array) -> Agreement:
+        """With the values of one more sample: of the float model, and of the quantised one."""
+        rows = equal = 0
+        if real.ndim > 0 and real.shape[-1] > 1:
+            best, other = (values.reshape(-1, values.shape[-1]).argmax(axis=1) for values in (real, found))
+            rows, equal = best.size, int(np.sum(best == other))
+        real, found = real.astype(np.float64), found.astype(np.float64)
+        finite = np.isfinite(real) & np.isfinite(found)
+        a, b = real[finite], found[finite]
+        return Agreement(
+            self.dot + float(a @ b), self.real + float(a @ a), self.found + float(b @ b), self.rows + rows, self.equal + equal
+        )
+
+    @property
+    def cosine(self) -> float:
+        """Cosine of the angle between the outputs of all samples, taken as one vector; 1 where both are zero."""
+        if self.real == self.found == 0:
+            return 1.0
+        return self.dot / math.sqrt(self.real * self.found) if self.real and self.found else 0.0
+
+    @property
+    def top1(self) -> float | None:
+        """Part of the rows with the same greatest element, 0 to 1; None where there are none."""
+        return self.equal / self.rows if self.rows else None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"cosine": round(self.cosine, 6), "top1": self.top1, "top1_rows": self.rows}
+
+    def __str__(self) -> str:
+        first = f", top-1 equal in {self.equal} of {self.rows} ({self.equal / self.rows:.1%})" if self.rows else ""
+        return f"cosine {self.cosine:.5f}{first}"

@@ -1,0 +1,50 @@
+"""Static checker of VTA streams: proves that a stream runs to its end, and alike in every timing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from inlaid_vta_fpga.checker.instructions import InstructionRules
+from inlaid_vta_fpga.checker.memories import MemoryRules
+from inlaid_vta_fpga.checker.tokens import check_tokens
+from inlaid_vta_fpga.checker.violations import Rule, Violation
+from inlaid_vta_fpga.isa.config import Config
+from inlaid_vta_fpga.isa.instructions import Instruction
+
+__all__ = ["Rule", "Violation", "check"]
+
+
+def check(
+    instructions: Sequence[Instruction],
+    dram: npt.NDArray[np.uint8],
+    config: Config,
+    sources: Sequence[str] = (),
+    *,
+    acc_8bit: bool = False,
+    mul: bool = False,
+) -> list[Violation]:
+    """Check a stream against every `Rule`: its violations by instruction number, none for a legal stream.
+
+    dram: physical memory from address 0 at launch, from which LOAD UOP reads micro-ops. sources: the operator that each instruction
+    comes from. acc_8bit, mul: the device has LOAD ACC_8BIT, the ALU's MUL. Not checked: what depends on data, such as the shifts of
+    SHR with a tensor operand (0 to 15).
+    """
+    found: list[Violation] = []
+
+    def report(number: int, rule: Rule, message: str) -> None:
+        found.append(Violation(number, rule, message, sources[number] if number < len(sources) else ""))
+
+    rules = InstructionRules(config, len(dram), acc_8bit, mul)
+    for number, instruction in enumerate(instructions):
+        for rule, message in rules.broken(instruction):
+            report(number, rule, message)
+    undefined = {violation.number for violation in found}
+    order = check_tokens(instructions, report)
+    if order is not None:
+        memories = MemoryRules(config, dram, order, report)
+        for number in order.sequence:
+            (memories.skip if number in undefined else memories.check)(number, instructions[number])
+    return sorted(found, key=lambda violation: violation.number)

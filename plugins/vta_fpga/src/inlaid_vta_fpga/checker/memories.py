@@ -1,0 +1,169 @@
+"""Rules of memory: races, initialised reads, the OUT buffer, and what GEMM and ALU access.
+
+The stream is walked in one order of execution. For each element, the last access of each module is kept; an access races with those
+that its vector clock does not cover (Flanagan and Freund, FastTrack, 2009). Without races, every timing gives the same values, so
+the other rules hold in every timing as well.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inlaid_vta_fpga.checker.footprints import DISTANCE, Footprints
+from inlaid_vta_fpga.checker.tokens import Order
+from inlaid_vta_fpga.checker.violations import Report, Rule
+from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
+from inlaid_vta_fpga.isa.instructions import Alu, Finish, Gemm, Instruction, Load, Module, Store
+
+Indices = npt.NDArray[np.int64]
+_ACCESSORS = {
+    "INP": (Module.LOAD, Module.COMPUTE),
+    "WGT": (Module.LOAD, Module.COMPUTE),
+    "OUT": (Module.COMPUTE, Module.STORE),
+    "DRAM": (Module.STORE, Module.LOAD, Module.COMPUTE),
+}
+"""The module that writes each memory, then those that read it. ACC and UOP have one module, so no races."""
+
+
+class _Out(IntEnum):
+    """What an element of OUT holds, from the worst."""
+
+    UNDEFINED = 0
+    LOADED = 1
+    RESET = 2
+    COMPUTED = 3
+
+
+_TO_COMPUTE = {_Out.UNDEFINED: "compute it before", _Out.LOADED: "copy it by ALU SHR 0", _Out.RESET: "add to it by GEMM or ALU"}
+
+
+class MemoryRules:
+    """Checks the instructions of a stream one by one, in their order of execution."""
+
+    def __init__(self, config: Config, dram: npt.NDArray[np.uint8], order: Order, report: Report) -> None:
+        self._config = config
+        self._dram = dram
+        self._order = order
+        self._report = report
+        self._footprints = Footprints(config)
+        # DRAM counts the smallest elements: all others are whole numbers of them.
+        self._grain = min(config.element_bytes(memory) for memory in Memory)
+        sizes = {memory.name: config.depth(memory) for memory in Memory} | {"DRAM": len(dram) // self._grain + 1}
+        self._last = {name: {module: np.zeros(sizes[name], np.int32) for module in _ACCESSORS[name]} for name in _ACCESSORS}
+        """Last access of each module to each element, as its position in the module's program from 1; 0 for none."""
+        self._initialised = {memory: np.zeros(config.depth(memory), np.bool_) for memory in Memory}
+        self._out = np.zeros(config.depth(Memory.OUT), np.int8)
+        self._uops = np.zeros(config.depth(Memory.UOP), np.uint32)
+        self._uops_known = True
+
+    def check(self, number: int, instruction: Instruction) -> None:
+        """Report violations, and take the instruction's effects."""
+        match instruction:
+            case Load() if instruction.x_size:
+                self._load(number, instruction)
+            case Store() if instruction.x_size:
+                self._store(number, instruction)
+            case Gemm() | Alu():
+                self._compute(number, instruction)
+            case Load() | Store() | Finish():
+                pass
+
+    def skip(self, number: int, instruction: Instruction) -> None:
+        """Take an instruction of unknown effects: what it may have written counts as initialised, to report no consequences."""
+        match instruction:
+            case Load(memory=Memory.UOP):
+                self._uops_known = False
+            case Load(memory=Memory.INP | Memory.WGT):
+                self._initialised[instruction.memory][:] = True
+            case Load() | Gemm() | Alu():
+                self._initialised[Memory.ACC][:] = True
+                self._out[:] = _Out.COMPUTED
+            case Store() | Finish():
+                pass
+
+    def _load(self, number: int, load: Load) -> None:
+        memory = Memory.ACC if load.memory is Memory.ACC_8BIT else load.memory
+        elements = slice(load.sram_base, load.sram_base + load.sram_size)
+        rows = self._rows(load, load.memory)
+        self._access(number, load, "DRAM", rows)
+        self._initialised[memory][elements] = True
+        if memory is Memory.ACC:
+            # LOAD leaves OUT as it is, but whether STORE may read there depends on it.
+            self._access(number, load, "OUT", elements)
+            self._out[elements] = _Out.LOADED
+        elif memory is Memory.UOP:
+            start = load.dram_base * UOP_BYTES
+            self._uops[elements] = self._dram[start : start + load.x_size * UOP_BYTES].view("<u4")
+            if last := int(self._last["DRAM"][Module.STORE][rows].max()):
+                text = (
+                    f"expected micro-ops that no STORE overwrites, found instruction {self._order.numbers[Module.STORE][last - 1]}"
+                )
+                self._report(number, Rule.CONSTANT_UOPS, f"{text}; store elsewhere")
+                self._uops_known = False
+        else:
+            self._access(number, load, memory.name, elements)
+
+    def _store(self, number: int, store: Store) -> None:
+        elements = slice(store.sram_base, store.sram_base + store.sram_size)
+        self._access(number, store, "OUT", elements)
+        self._access(number, store, "DRAM", self._rows(store, Memory.OUT))
+        worst = int(self._out[elements].argmin())
+        state = _Out(int(self._out[elements][worst]))
+        if state is not _Out.COMPUTED:
+            text = f"expected elements that GEMM or ALU wrote last, found OUT {store.sram_base + worst} {state.name.lower()}"
+            rule = Rule.INITIALISED if state is _Out.UNDEFINED else Rule.OUT_BUFFER
+            self._report(number, rule, f"{text}; {_TO_COMPUTE[state]}")
+
+    def _compute(self, number: int, compute: Gemm | Alu) -> None:
+        uops = slice(compute.uop_begin, compute.uop_end)
+        if not self._uops_known or not self._check_initialised(number, Memory.UOP, np.arange(uops.start, uops.stop)):
+            self.skip(number, compute)
+            return
+        footprint = self._footprints.of(compute, self._uops[uops])
+        if footprint.outside is not None:
+            memory, index = footprint.outside
+            text = f"expected {memory.name} indices below {self._config.depth(memory)}, found {index}; choose a smaller tile"
+            self._report(number, Rule.SRAM_RANGE, text)
+            self.skip(number, compute)
+            return
+        if footprint.close:
+            text = f"expected {DISTANCE} micro-ops from the write of an accumulator to its next access, found fewer"
+            self._report(number, Rule.DISTANCE, f"{text}; make the innermost loop move dst")
+        for memory, indices in footprint.read:
+            self._check_initialised(number, memory, indices)
+            if memory is not Memory.ACC:
+                self._access(number, compute, memory.name, indices)
+        self._access(number, compute, "OUT", footprint.written)
+        self._initialised[Memory.ACC][footprint.written] = True
+        self._out[footprint.written] = _Out.RESET if isinstance(compute, Gemm) and compute.reset else _Out.COMPUTED
+
+    def _check_initialised(self, number: int, memory: Memory, indices: Indices) -> bool:
+        initialised = self._initialised[memory][indices]
+        if not initialised.all():
+            text = f"expected initialised elements, found {memory.name} {indices[initialised.argmin()]} unwritten; write it before"
+            self._report(number, Rule.INITIALISED, text)
+            return False
+        return True
+
+    def _rows(self, transfer: Load | Store, memory: Memory) -> slice | npt.NDArray[Any]:
+        """The DRAM elements of a transfer."""
+        scale = self._config.element_bytes(memory) // self._grain
+        base, row, stride = (scale * size for size in (transfer.dram_base, transfer.x_size, transfer.x_stride))
+        if transfer.y_size == 1 or row == stride:
+            return slice(base, base + transfer.y_size * row)
+        return base + np.arange(transfer.y_size)[:, None] * stride + np.arange(row)
+
+    def _access(self, number: int, instruction: Instruction, name: str, elements: slice | npt.NDArray[Any]) -> None:
+        own, clock = instruction.module, self._order.clocks[number]
+        writer, *readers = _ACCESSORS[name]
+        for other in readers if own is writer else (writer,):
+            last = int(self._last[name][other][elements].max())
+            if last > clock[other]:
+                early, late = sorted((number, self._order.numbers[other][last - 1]))
+                text = f"expected tokens to order accesses to {name}, found none between instructions {early} and {late}"
+                self._report(late, Rule.RACE, f"{text}; push and pop a token between them")
+        self._last[name][own][elements] = clock[own] + 1

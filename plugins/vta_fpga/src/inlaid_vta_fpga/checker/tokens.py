@@ -1,0 +1,154 @@
+"""Execution order of a stream: dependence tokens, command queues, happens-before.
+
+A token queue has one producer and one consumer module, and both run in order. So the k-th pop takes the token of the k-th push,
+and the happens-before order is a static graph: program order of each module, and an edge from each push to its pop. Vector clocks
+(Fidge 1988, Mattern 1989) over the three modules represent it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inlaid_vta_fpga.checker.violations import Report, Rule
+from inlaid_vta_fpga.isa.instructions import Finish, Instruction, Module
+
+COMMANDS = 512
+"""Instructions that the command queue of a module holds, the running one included."""
+TOKENS = 255
+"""Tokens that a queue holds: its counter saturates there."""
+Queue = tuple[Module, Module]
+"""Producer and consumer of tokens."""
+Queues = Sequence[Sequence[Queue]]
+"""Of each instruction by number."""
+Clock = tuple[int, int, int]
+"""Instructions of each module that are complete."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Happens-before order of a stream that runs to its end.
+
+    sequence: instruction numbers in one order of execution. clocks: of each instruction by number, the instructions of each module
+    that are complete before it starts, in every timing. numbers: instruction numbers of each module.
+    """
+
+    sequence: Sequence[int]
+    clocks: Sequence[Clock]
+    numbers: Sequence[Sequence[int]]
+
+
+def check_tokens(instructions: Sequence[Instruction], report: Report) -> Order | None:
+    """Check flags, balance, deadlock, overflow, and FINISH; None for a stream that does not run to its end."""
+    _check_flags(instructions, report)
+    pops = [_queues(instruction, "pop") for instruction in instructions]
+    pushes = [_queues(instruction, "push") for instruction in instructions]
+    starved = False
+    for queue in ((Module(own), Module(other)) for own, other in ((0, 1), (1, 0), (1, 2), (2, 1))):
+        pushing = [number for number, queues in enumerate(pushes) if queue in queues]
+        popping = [number for number, queues in enumerate(pops) if queue in queues]
+        if len(pushing) != len(popping):
+            starved |= len(popping) > len(pushing)
+            number = max(pushing, popping, key=len)[min(len(pushing), len(popping))]
+            text = f"expected a pop for each push of {_name(queue)}, found {len(pushing)} pushes and {len(popping)} pops"
+            report(number, Rule.TOKEN_BALANCE, f"{text}; add the missing flag")
+    order = _run(instructions, pops, pushes, (lambda *_: None) if starved else report)
+    if order is not None:
+        _check_overflow(order, pops, pushes, report)
+        _check_finish(instructions, order, report)
+    return order
+
+
+def _queues(instruction: Instruction, kind: str) -> list[Queue]:
+    """The queues that an instruction pops or pushes; flags for absent modules are ignored."""
+    own, flags = instruction.module, instruction.flags
+    others = [(-1, flags.pop_prev), (1, flags.pop_next)] if kind == "pop" else [(-1, flags.push_prev), (1, flags.push_next)]
+    found = [Module(own + step) for step, given in others if given and own + step in (0, 1, 2)]
+    return [(other, own) if kind == "pop" else (own, other) for other in found]
+
+
+def _name(queue: Queue) -> str:
+    return " -> ".join(module.name.lower() for module in queue)
+
+
+def _check_flags(instructions: Sequence[Instruction], report: Report) -> None:
+    for number, instruction in enumerate(instructions):
+        own, flags = instruction.module, instruction.flags
+        if own is not Module.COMPUTE:
+            side, *given = (
+                ("prev", flags.pop_prev, flags.push_prev) if own is Module.LOAD else ("next", flags.pop_next, flags.push_next)
+            )
+            if any(given):
+                report(number, Rule.FLAGS, f"expected no flag pop_{side} or push_{side} in {own.name}, found {flags}; clear it")
+    ends = [number for number, instruction in enumerate(instructions) if isinstance(instruction, Finish)]
+    last = max(0, len(instructions) - 1)
+    for number in [number for number in ends if number != last] if ends else [last]:
+        report(
+            number, Rule.FINISH, f"expected one FINISH, as instruction {last}, found {ends or 'none'}; end the stream by one FINISH"
+        )
+
+
+def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, report: Report) -> Order | None:
+    """Run the stream as far as it goes. Whether it ends does not depend on timing: modules share queues alone, each with one
+    producer and one consumer (Kahn 1974)."""
+    tokens: dict[Queue, deque[Clock]] = {(own, other): deque() for own in Module for other in Module}
+    commands: list[deque[int]] = [deque() for _ in Module]
+    numbers: list[list[int]] = [[] for _ in Module]
+    clocks: list[Clock] = [(0, 0, 0)] * len(instructions)
+    now: list[Clock] = [(0, 0, 0)] * len(Module)
+    sequence: list[int] = []
+    fetched = 0
+    while True:
+        while fetched < len(instructions) and len(commands[instructions[fetched].module]) < COMMANDS:
+            commands[instructions[fetched].module].append(fetched)
+            fetched += 1
+        ready = [queue[0] for queue in commands if queue and all(tokens[popped] for popped in pops[queue[0]])]
+        if not ready:
+            break
+        # The first of the stream, so that its own order is taken where it is one of execution.
+        number = min(ready)
+        own = instructions[number].module
+        commands[own].popleft()
+        taken = [now[own], *(tokens[popped].popleft() for popped in pops[number])]
+        load, compute, store = clocks[number] = (max(c[0] for c in taken), max(c[1] for c in taken), max(c[2] for c in taken))
+        now[own] = (load + (own == 0), compute + (own == 1), store + (own == 2))
+        for pushed in pushes[number]:
+            tokens[pushed].append(now[own])
+        numbers[own].append(number)
+        sequence.append(number)
+    if len(sequence) == len(instructions):
+        return Order(sequence, clocks, numbers)
+    blocked = "" if fetched == len(instructions) else f"; a full command queue blocks the fetch of instruction {fetched}"
+    for number in [queue[0] for queue in commands if queue]:
+        for popped in [popped for popped in pops[number] if not tokens[popped]]:
+            text = f"expected a token of {_name(popped)}, found that its push never runs{blocked}"
+            report(number, Rule.DEADLOCK, f"{text}; push it earlier in the stream")
+    return None
+
+
+def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Report) -> None:
+    for queue in {queue for queues in pushes for queue in queues}:
+        producer, consumer = queue
+        taken = [0]
+        for number in order.numbers[consumer]:
+            taken.append(taken[-1] + (queue in pops[number]))
+        pushing = [number for number in order.numbers[producer] if queue in pushes[number]]
+        for given, number in enumerate(pushing, 1):
+            # In the worst timing, the consumer has completed only what happens before the push.
+            if (held := given - taken[order.clocks[number][consumer]]) > TOKENS:
+                report(
+                    number,
+                    Rule.TOKEN_OVERFLOW,
+                    f"expected at most {TOKENS} tokens in {_name(queue)}, found {held}; pop more before",
+                )
+                break
+
+
+def _check_finish(instructions: Sequence[Instruction], order: Order, report: Report) -> None:
+    if instructions and isinstance(instructions[-1], Finish):
+        for module, complete in zip(Module, order.clocks[-1], strict=True):
+            late = order.numbers[module][complete:]
+            if late and module is not Module.COMPUTE:
+                text = f"expected {module.name} to be complete at FINISH, found instructions {late[0]} to {late[-1]} unordered"
+                report(late[-1], Rule.BEFORE_FINISH, f"{text}; push a token that FINISH or an instruction before it pops")

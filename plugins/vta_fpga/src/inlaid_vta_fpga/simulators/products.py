@@ -1,0 +1,125 @@
+"""GEMM instructions as few matrix products.
+
+The micro-ops of an instruction are grouped: accumulators that sum over the same sequence of weight blocks become the rows of one
+product, whose depth runs over that sequence. Sums are exact in float32: |int8 * int8| <= 2^14, and a product has a depth of at most
+2^10 lanes, so that no partial sum exceeds 2^24 in any order.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inlaid_vta_fpga.simulators.loops import Indices, expand
+
+DEPTH = 1 << 10
+"""Lanes of an exact float32 sum of int8 products."""
+CALL = 1 << 18
+"""Multiply-accumulates of one BLAS call. OpenBLAS starts threads above this size; their synchronisation costs more than they save
+for products with 16 columns."""
+PLANS = 1 << 22
+"""Micro-ops that the cache of plans may hold."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """`groups` products: acc[dst[g, d]] += sum over r of inp[src[g, d, r]] @ wgt[g, r]. dst is without repeats.
+
+    Shapes: dst [groups, rows], src [groups, calls, rows of a call, depth], wgt [groups, depth]. Copies of a row fill
+    the last call.
+    """
+
+    dst: Indices
+    src: Indices
+    wgt: Indices
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Products that together execute a list of micro-ops.
+
+    touched: the distinct indices of dst, src and wgt. near: dst repeats at distance 1 or 2. size: number of micro-ops.
+    """
+
+    products: list[Product]
+    touched: tuple[Indices, ...]
+    near: bool
+    size: int
+
+    @staticmethod
+    def of(dst: Indices, src: Indices, wgt: Indices, block: int, batch: int) -> Plan:
+        """Group micro-ops, given in execution order."""
+        order = np.lexsort((wgt, dst))
+        starts = np.flatnonzero(np.diff(dst[order], prepend=dst.min() - 1))
+        counts = np.diff(starts, append=len(order))
+        products = []
+        for count in np.unique(counts):
+            rows = order[starts[counts == count][:, None] + np.arange(count)]
+            for first in range(0, int(count), DEPTH // block):
+                part = rows[:, first : first + DEPTH // block]
+                products += _products(dst[part[:, 0]], src[part], wgt[part], batch * block * block)
+        near = bool((dst[1:] == dst[:-1]).any() or (dst[2:] == dst[:-2]).any())
+        return Plan(products, (np.unique(dst), np.unique(src), np.unique(wgt)), near, len(dst))
+
+
+def _products(dst: Indices, src: Indices, wgt: Indices, macs: int) -> list[Product]:
+    """Group rows of equal weight blocks, and groups of equal size. macs: multiply-accumulates of a micro-op."""
+    blocks, member = np.unique(wgt, axis=0, return_inverse=True)
+    member = member.reshape(-1)
+    sizes = np.bincount(member)
+    order = np.argsort(member, kind="stable")
+    starts = np.cumsum(sizes) - sizes
+    rows = max(1, CALL // (macs * wgt.shape[1]))
+    products = []
+    for size in np.unique(sizes):
+        groups = np.flatnonzero(sizes == size)
+        members = order[starts[groups][:, None] + np.arange(size)]
+        filled = np.arange(-(-size // min(rows, size)) * min(rows, size))
+        padded = members[:, np.minimum(filled, size - 1)].reshape(len(groups), -1, min(rows, size))
+        products.append(Product(dst[members], src[padded], blocks[groups]))
+    return products
+
+
+class Plans:
+    """Plans by micro-ops and loops, least recently used ones dropped. Indices are relative, so that tiles share plans."""
+
+    def __init__(self, block: int, batch: int) -> None:
+        self._block, self._batch = block, batch
+        self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
+        self._size = 0
+
+    def get(self, columns: tuple[Indices, Indices, Indices], factors: tuple[tuple[int, int], ...], loops: tuple[int, int]) -> Plan:
+        """The plan for micro-ops of columns dst, src and wgt under two loops (outer, inner)."""
+        key = (factors, loops, *(column.tobytes() for column in columns))
+        plan = self._plans.pop(key, None)
+        if plan is None:
+            dst, src, wgt = (expand(column, factor, *loops) for column, factor in zip(columns, factors, strict=True))
+            plan = Plan.of(dst, src, wgt, self._block, self._batch)
+            self._size += plan.size
+        self._plans[key] = plan
+        while self._size > PLANS and len(self._plans) > 1:
+            self._size -= self._plans.popitem(last=False)[1].size
+        return plan
+
+
+def accumulate(
+    product: Product,
+    base: tuple[int, int, int],
+    acc: npt.NDArray[np.int32],
+    inp: npt.NDArray[np.float32],
+    wgt: npt.NDArray[np.float32],
+) -> None:
+    """Execute a product. `base`: offsets of dst, src and wgt. acc [depth, batch, block]; inp [depth, batch, block] and wgt
+    [depth, in, out] hold int8 values. Sums wrap at 32 bits."""
+    batch, block = acc.shape[1:]
+    groups, calls, rows, depth = product.src.shape
+    left = inp.take(product.src + base[1], axis=0)
+    if batch > 1:
+        left = left.swapaxes(-3, -2)
+    left = left.reshape(groups, calls, rows * batch, depth * block)
+    right = wgt.take(product.wgt + base[2], axis=0).reshape(groups, 1, depth * block, block)
+    sums = np.matmul(left, right).astype(np.int32).reshape(groups, calls * rows, batch, block)
+    acc[product.dst + base[0]] += sums[:, : product.dst.shape[1]]

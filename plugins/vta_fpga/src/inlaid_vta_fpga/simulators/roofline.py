@@ -1,0 +1,131 @@
+"""Roofline of timed runs (Williams et al., CACM 2009): achieved rate by arithmetic intensity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, floor, log2
+
+from inlaid_vta_fpga.isa.config import Config
+from inlaid_vta_fpga.simulators.timing import Timeline, Timing
+
+GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Peak of GEMM in operations a second, a multiply-add as two, and bandwidth of the read port in bytes a second."""
+
+    peak: float
+    bandwidth: float
+
+    @staticmethod
+    def of(config: Config, timing: Timing) -> Limits:
+        """The limits of a configuration at a clock rate."""
+        operations = 2 * config.batch * config.block * config.block
+        return Limits(operations * timing.hertz / timing.gemm, config.bus_bytes * timing.hertz)
+
+    def allowed(self, intensity: float) -> float:
+        """The rate that the roof allows at an intensity, in operations a second."""
+        return min(self.peak, self.bandwidth * intensity)
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """A run: intensity in GEMM operations per byte of operands and results, rate in operations a second."""
+
+    series: str
+    name: str
+    timeline: Timeline
+    intensity: float
+    rate: float
+
+    @staticmethod
+    def of(series: str, name: str, timeline: Timeline, config: Config, timing: Timing) -> Achieved:
+        """The rates of a run; 0 where it moves nothing or takes no cycle."""
+        operations = 2 * config.batch * config.block * config.block * timeline.gemm_uops
+        moved = sum(timeline.loaded.values()) + timeline.stored
+        cycles = timeline.cycles or 0
+        rate = operations * timing.hertz / cycles if cycles else 0.0
+        return Achieved(series, name, timeline, operations / moved if moved else 0.0, rate)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Logarithmic axes in pixels, in powers of two: intensities from 2^left to 2^right, rates from 2^bottom to 2^top GOP/s."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    bottom: int
+    top: int
+
+    @staticmethod
+    def around(points: list[Achieved], limits: Limits, width: int, height: int) -> Axes:
+        """Axes that show all points, and the ridge with at least a quarter of its intensity and of the peak."""
+        drawn = [point for point in points if point.intensity and point.rate]
+        ridge = limits.peak / limits.bandwidth
+        intensities = [ridge / 4, ridge * 4, *(point.intensity for point in drawn)]
+        rates = [limits.peak / 4, *(point.rate for point in drawn)]
+        spread = floor(log2(min(intensities))), ceil(log2(max(intensities)))
+        return Axes(width, height, *spread, floor(log2(min(rates) / GIGA)), ceil(log2(limits.peak * 1.2 / GIGA)))
+
+    def x(self, intensity: float) -> float:
+        """Pixels from the left."""
+        return round(self.width * (log2(intensity) - self.left) / (self.right - self.left), 1)
+
+    def y(self, rate: float) -> float:
+        """Pixels from the top."""
+        return round(self.height * (self.top - log2(rate / GIGA)) / (self.top - self.bottom), 1)
+
+
+def picture(
+    runs: Mapping[str, Mapping[str, Timeline]], config: Config, timing: Timing, width: int, height: int
+) -> dict[str, object]:
+    """What a template needs to draw runs, by series and name, under the roof; lines join the runs of one name."""
+    limits = Limits.of(config, timing)
+    points = [
+        Achieved.of(series, name, timeline, config, timing) for series, named in runs.items() for name, timeline in named.items()
+    ]
+    axes = Axes.around(points, limits, width, height)
+    drawn = [point for point in points if point.intensity and point.rate]
+    ridge = limits.peak / limits.bandwidth
+    corners = [2.0**axes.left, ridge, 2.0**axes.right]
+    places = {(point.series, point.name): (axes.x(point.intensity), axes.y(point.rate)) for point in drawn}
+    lines = [[places[series, name] for series in runs if (series, name) in places] for name in {point.name: 0 for point in drawn}]
+    numbers = {series: number for number, series in enumerate(runs)}
+    return {
+        "width": width,
+        "height": height,
+        "peak": limits.peak / GIGA,
+        "bandwidth": limits.bandwidth / GIGA,
+        "series": list(runs),
+        "roof": " ".join(f"{axes.x(corner)},{axes.y(limits.allowed(corner))}" for corner in corners),
+        "lines": [" ".join(f"{x},{y}" for x, y in line) for line in lines if len(line) > 1],
+        "points": [
+            {
+                "series": numbers[point.series],
+                "name": point.name,
+                "last": numbers[point.series] == len(runs) - 1,
+                "x": places[point.series, point.name][0],
+                "y": places[point.series, point.name][1],
+                "label": f"{point.name}, {point.series}: {point.rate / GIGA:.1f} GOP/s at {point.intensity:.0f} OP/byte",
+            }
+            for point in drawn
+        ],
+        "intensities": [(axes.x(2.0**power), f"{2.0**power:g}") for power in range(axes.left, axes.right + 1)],
+        "rates": [(axes.y(2.0**power * GIGA), f"{2.0**power:g}") for power in range(axes.bottom, axes.top + 1)],
+        "rows": [
+            {
+                "series": point.series,
+                "name": point.name,
+                "cycles": f"{point.timeline.cycles:,}",
+                "utilisation": f"{100 * point.timeline.utilisation:.1f} %",
+                "intensity": f"{point.intensity:.0f}",
+                "rate": f"{point.rate / GIGA:.1f}",
+                "roof": f"{100 * point.rate / limits.allowed(point.intensity):.0f} %" if point.intensity else "",
+            }
+            for point in points
+        ],
+    }

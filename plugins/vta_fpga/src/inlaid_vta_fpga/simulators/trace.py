@@ -1,0 +1,56 @@
+"""Chrome trace of a timeline: one lane for each module, named by source operators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from inlaid_vta_fpga.isa.instructions import Alu, Finish, Gemm, Instruction, Load, Store
+from inlaid_vta_fpga.simulators.timing import Timeline, Timing
+
+FETCH = "fetch"
+NO_OP = "no-op"
+RESET = "reset"
+
+
+def kind(instruction: Instruction) -> str:
+    """What an instruction does in a word or two: LOAD INP, GEMM, reset, ALU SHR, STORE, no-op, FINISH."""
+    match instruction:
+        case Load() | Store() if not instruction.x_size:
+            return NO_OP
+        case Load():
+            return f"LOAD {instruction.memory.name}"
+        case Store():
+            return "STORE"
+        case Gemm():
+            return RESET if instruction.reset else "GEMM"
+        case Alu():
+            return f"ALU {instruction.op.name}"
+        case Finish():
+            return "FINISH"
+
+
+def chrome_trace(timeline: Timeline, instructions: Sequence[Instruction], timing: Timing, sources: Sequence[str] = ()) -> str:
+    """JSON in Chrome's trace event format, for chrome://tracing and Perfetto; times in microseconds at the clock of `timing`.
+
+    An instruction has the name of its source operator (`sources[number]`), or of its kind where that is not known. Its arguments
+    are its number, kind, cycles, and cycles that it waited for DRAM.
+    """
+    lanes = {name: number for number, name in enumerate((FETCH, *(module.name.lower() for module in timeline.activity)), 1)}
+    microseconds = 1e6 / timing.hertz
+    events: list[dict[str, object]] = [
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": number, "args": {"name": name}} for name, number in lanes.items()
+    ]
+
+    def add(name: str, lane: str, start: int, end: int, arguments: dict[str, object]) -> None:
+        times = {"ts": round(start * microseconds, 4), "dur": round((end - start) * microseconds, 4)}
+        events.append({"name": name, "ph": "X", "pid": 1, "tid": lanes[lane], **times, "args": arguments})
+
+    for span in timeline.spans:
+        what = kind(instructions[span.number])
+        source = sources[span.number] if span.number < len(sources) else ""
+        arguments = {"number": span.number, "kind": what, "cycles": span.end - span.start, "port": span.port}
+        add(source or what, span.module.name.lower(), span.start, span.end, arguments)
+    for start, end, count in timeline.fetches:
+        add(FETCH, FETCH, start, end, {"instructions": count})
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})

@@ -1,0 +1,16 @@
+"""The RTL core under test."""
+
+import pytest
+
+from inlaid.errors import TargetError
+from inlaid_vta_fpga.simulators.rtl.build import find_tools
+from inlaid_vta_fpga.simulators.rtl.device import Rtl
+
+
+def open_core(limit: int = 2_000_000) -> Rtl:
+    """The verilated core, built at the first call of the test run. Skips the test if a tool is missing."""
+    try:
+        find_tools()
+    except TargetError as error:
+        pytest.skip(str(error))
+    return Rtl(limit=limit)

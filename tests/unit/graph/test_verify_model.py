@@ -1,0 +1,77 @@
+"""`inlaid.compile` verifies what it is given: each mistake in hand-built IR has an error with the operator and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import inlaid
+from inlaid import ops
+from inlaid.errors import InlaidError, TypeInferenceError, VerifyError
+
+T = inlaid.TensorType((2, 3), "float32")
+X, OTHER = inlaid.var("x", T), inlaid.var("x", T)
+IDENTITY = inlaid.function([X], X)
+G = inlaid.global_var("g", inlaid.FunctionType((T,), inlaid.TensorType((7,), "float32")))
+
+
+def of(functions: Any) -> inlaid.Module:
+    return inlaid.Module(functions)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            lambda: inlaid.function([], ops.relu(X)),
+            r"%x is used outside of its scope \(operator relu\); add it to the parameters of the function",
+        ),
+        (lambda: of({"f": IDENTITY}), r"must have a function main.*none of that name among f; make it with inlaid\.Module"),
+        (lambda: of({}), "a module must have a function main.*no functions"),
+        (lambda: of([IDENTITY]), "a module must have a function main.*among list"),
+        (lambda: of({"main": X}), "a module must have a function main, its entry; found a Var among main"),
+        (lambda: of({"main": IDENTITY, "g": X}), "@g must be a Function, got Var; make it with inlaid.function"),
+        (lambda: inlaid.function([X, OTHER], X + OTHER), "must have different names.*found 'x' 2 times; rename them"),
+        (lambda: inlaid.function([X, X], X + X), "%x is bound twice; make a variable for each place"),
+        (
+            lambda: of({"main": inlaid.function([X], inlaid.call(G, [X])), "g": inlaid.function([OTHER], OTHER)}),
+            r"the type of @g is given as .*\(7,\).* but is .*; declare it as inlaid\.global_var\(\"g\", module\[\"g\"\]\.type\)",
+        ),
+        (
+            lambda: of({"main": inlaid.function([X], inlaid.call(G, [X]))}),
+            r"the module has no function @g; it has @main; add it: inlaid\.Module",
+        ),
+        (lambda: inlaid.function([OTHER], IDENTITY), "the result must be tensors, got fn.*; call the function in its body"),
+    ],
+)
+def test_modules_that_are_malformed(model: Callable[[], Any], message: str) -> None:
+    for use in (inlaid.compile, inlaid.partition, inlaid.estimate):
+        with pytest.raises(VerifyError, match=message):
+            use(model(), ["reference"])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: inlaid.tuple_item(inlaid.tuple_([X]), 3), "which has 1, got field 3; count fields from 0"),
+        (lambda: ops.relu(X, slope=2), r"got 'slope' \(operator relu\); call it as relu\(x\)"),
+        (lambda: inlaid.tuple_([X, 1]), "field 1 must be an expression, got int; make constants with inlaid.constant"),
+        (lambda: inlaid.call(IDENTITY, [1]), "argument 0 must be an expression, got int"),
+        (lambda: inlaid.function([ops.relu(X)], X), "parameters must be variables, got .*; make them with inlaid.var"),
+        (lambda: inlaid.function([X], 3), "body 0 must be an expression, got int"),
+        (lambda: inlaid.var("x", "float32"), "expected a type or a shape for %x, got 'float32'"),
+    ],
+)
+def test_expressions_that_cannot_be_made(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TypeInferenceError, match=message):
+        make()
+
+
+def test_what_is_well_formed_compiles() -> None:
+    for model in (IDENTITY, of({"main": IDENTITY}), inlaid.function(X, X)):
+        (found,) = inlaid.compile(model, ["reference"]).run({"x": np.ones((2, 3), np.float32)}).values()
+        assert found.shape == (2, 3)
+    assert issubclass(VerifyError, InlaidError)
