@@ -8,11 +8,12 @@ from tests.threads.printed import Printed, region_of
 from tests.unit.schedules.threads.held import SHARED, THREADS
 
 from inlaid import arith
+from inlaid.codegen import launch_plan
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.emulation.driver import Order
 
 from .host import Compiled, Machine
-from .schedule_corpus import recorded
+from .schedule_corpus import recorded, split
 
 pytestmark = pytest.mark.usefixtures("host_compiler")
 WHOLE = ["attend", "choose", "distinct", "scans", "sort", "suppress"]
@@ -22,9 +23,10 @@ FAR = 1e-5
 
 
 @pytest.mark.parametrize("module", WHOLE + RULES)
-def test_kernels(module):
+def test_kernels(module, monkeypatch):
     cases = recorded(f"test_{module}")
     assert cases
+    monkeypatch.setattr(launch_plan, "split_launches", split)
     printed = [
         Printed(region_of([case.program]), DIALECT, (SHARED,), f"c{number}_", THREADS.subgroup) for number, case in enumerate(cases)
     ]

@@ -7,18 +7,22 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from tests.race_free import check_race_free
 from tests.threads.printed import region_of
 from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
 
 from inlaid import arith, ops
+from inlaid.api import compile_file
 from inlaid.errors import CompileError, Unsupported
 from inlaid.plugins import DeviceTensor
 from inlaid.runtime.launch_code import decode_launches, encode_launches
 from inlaid.tensor import interp
 from inlaid.tensor.transform.launches import split_launches
 from inlaid_cuda.codegen import CudaCodegen
+from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.driver import DriverError, TensorMap
 from inlaid_cuda.options import CudaOptions
@@ -175,3 +179,18 @@ def test_a_damaged_tensor_map(loaded, made, text):
     code = encode_launches(type(plan)(**{**vars(plan), "descriptors": descriptors}), program)
     with pytest.raises(Unsupported, match="is damaged"):
         loaded(type(artifact)(**{**vars(artifact), "code": code}))
+
+
+def test_a_model_for_sm_90a(nvrtc, tmp_path):
+    """Through the whole pipeline: its package names the tensors, and its cubin loads tiles and spills nothing."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float16[2048, 1024] a, float16[1024, 2000] b) => (float16[2048, 2000] y)'
+        " { z = MatMul(a, b) y = Relu(z) }"
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    (artifact,) = compile_file(tmp_path / "model.onnx", ["cuda:arch=sm_90a"]).package.artifacts
+    plan, cubin = decode_launches(artifact)
+    boxes = [[TensorMap.parse(item.text).shape for item in items] for items in plan.descriptors]
+    assert boxes == [[(1024, 2048), (2000, 1024)]]
+    (found,) = resources(cubin).values()
+    assert not found.local
