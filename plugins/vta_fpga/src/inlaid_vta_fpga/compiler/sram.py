@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 import numpy as np
 
@@ -21,8 +22,8 @@ def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
     """Give each tile of the tasks a base.
 
     A tile takes elements that no tile in use has. The tiles of one buffer take turns in up to `slots` places, so that few distinct
-    micro-op kernels are needed; a new place is where the last use is longest ago. Where that leaves no room, the tiles of a buffer
-    get one place each from the memory planner, over the whole of the region.
+    micro-op kernels are needed; a new place is where the last use is longest ago. Where that leaves no room, the memory
+    planner gives each buffer one place, over the whole of the region.
     """
     tiles: dict[Memory, dict[Tile, None]] = {}
     for number, task in enumerate(tasks):
@@ -43,10 +44,12 @@ def _by_turns(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
         known = places.setdefault(tile.buffer, [])
         free = [(at, base) for base in known if (at := int(used[base : base + tile.size].max())) < tile.first]
         if not free or len(known) < slots:
-            for count in range(1 if known else slots, 0, -1):  # the first time neighbours for all turns, so that memory stays whole
-                found = _longest_unused(used, tile, count * tile.size)
+            for several in range(
+                1 if known else slots, 0, -1
+            ):  # the first time neighbours for all turns, so that memory stays whole
+                found = _longest_unused(used, tile, several * tile.size)
                 if found is not None:
-                    turns = [found[1] + turn * tile.size for turn in range(count)]
+                    turns = [found[1] + turn * tile.size for turn in range(several)]
                     known += turns
                     free.append(found)
                     used[turns[0] : turns[-1] + tile.size] = tile.first - 1
@@ -72,18 +75,21 @@ def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile
 
 
 def _planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
-    """One place for each buffer, by the planner."""
-    lives: dict[ir.Buffer, tuple[int, int, int]] = {}
+    """One place for each buffer by the planner, or as many as tiles of it are in use at once."""
+    lives: dict[tuple[ir.Buffer, int], tuple[int, int, int]] = {}
+    turns: dict[Tile, tuple[ir.Buffer, int]] = {}
     for tile in tiles:
-        size, first, last = lives.get(tile.buffer, (0, tile.first, tile.last))
-        lives[tile.buffer] = max(size, tile.size), min(first, tile.first), max(last, tile.last)
-    arena = plan([Lifetime(size, first, last) for size, first, last in lives.values()], 1)
+        turn = next(turn for turn in count() if lives.get((tile.buffer, turn), (0, 0, -1))[2] < tile.first)
+        turns[tile] = key = tile.buffer, turn
+        size, first, _ = lives.get(key, (0, tile.first, -1))
+        lives[key] = max(size, tile.size), first, tile.last
+    arena = plan([Lifetime(*life) for life in lives.values()], 1)
     found = arith.evaluate(arena.size, {})
     if found > depth:
-        sizes = sorted(((size, buffer.name) for buffer, (size, _, _) in lives.items()), reverse=True)
+        sizes = sorted(((size, buffer.name) for (buffer, _), (size, _, _) in lives.items()), reverse=True)
         names = ", ".join(f"{name} of {size}" for size, name in sizes[:4])
         expected = f"expected at most {depth} elements of {memory.name} in use at once"
         raise ScheduleError(f"{expected}, found {found}: {names}", remedy="use smaller tiles")
     bases = dict(zip(lives, (arith.evaluate(at, {}) for at in arena.offsets), strict=True))
     for tile in tiles:
-        tile.base = bases[tile.buffer]
+        tile.base = bases[turns[tile]]
