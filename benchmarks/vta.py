@@ -2,6 +2,7 @@
 
     python benchmarks/vta.py                              # print the tables
     python benchmarks/vta.py --write docs/benchmarks-vta.md
+    python benchmarks/vta.py --layers --page timeline.html   # a timeline of C2, and all layers under the roofline
 
 Layers C2 to C11 are those of Moreau et al., "VTA: An Open Hardware-Software Stack for Deep Learning" (2018), with bias, shift and
 clip; each runs alone, from data and weights in DRAM to results in DRAM.
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +28,12 @@ from inlaid.types import dtype
 from inlaid_vta_fpga.compiler.legalise import Alu, Layer, Product, bias_blocks, pack_weights
 from inlaid_vta_fpga.compiler.region import assembled
 from inlaid_vta_fpga.image import Image
-from inlaid_vta_fpga.isa.instructions import AluOp
+from inlaid_vta_fpga.isa.config import Config
+from inlaid_vta_fpga.isa.encoding import Encoding
+from inlaid_vta_fpga.isa.instructions import AluOp, Instruction
 from inlaid_vta_fpga.options import VtaOptions
+from inlaid_vta_fpga.simulators import sweep
+from inlaid_vta_fpga.simulators.page import timeline_page
 from inlaid_vta_fpga.simulators.timed import Timed
 from inlaid_vta_fpga.simulators.timing import Timeline
 
@@ -51,17 +58,20 @@ MODES = {
 }
 WANTED, STRETCH, TSIM = 7_450_000, 7_200_000, 7_729_601
 BLOCK = 16
+SWEPT, CHOICES = "C5", {"log_block": (3, 4, 5), "log_wgt_buff": (16, 18), "bus_bytes": (8, 16)}
+"""The layer of the sweep, and the configurations that it is timed on, legal ones only."""
 
 
 def compiled(name: str, options: VtaOptions) -> tuple[Image, dict[int, np.ndarray]]:
     """The code of a layer with seeded weights, and its constants by address."""
     size, inputs, outputs, kernel, stride, _ = LAYERS[name]
+    block = options.config.block
     random = np.random.default_rng(0)
     weights = random.integers(-127, 128, (outputs, inputs, kernel, kernel)).astype(np.int8)
-    product = Product(0, pack_weights(weights, BLOCK), (stride, stride), (kernel // 2,) * 2)
-    bias = bias_blocks(random.integers(-30_000, 30_000, outputs), BLOCK)
+    product = Product(0, pack_weights(weights, block), (stride, stride), (kernel // 2,) * 2)
+    bias = bias_blocks(random.integers(-30_000, 30_000, outputs), block)
     clip = Alu(AluOp.SHR, 9), Alu(AluOp.MIN, 127), Alu(AluOp.MAX, -128)
-    shapes = (1, inputs // BLOCK, size, size, BLOCK), (1, outputs // BLOCK, size // stride, size // stride, BLOCK)
+    shapes = (1, inputs // block, size, size, block), (1, outputs // block, size // stride, size // stride, block)
     sides = zip(("input", "output"), shapes, strict=True)
     buffers = [RegionBuffer(side, side, shape, dtype("int8"), 0) for side, shape in sides]  # type: ignore[arg-type]
     program = StepProgram(name, Signature((), ()), buffers=buffers)
@@ -70,6 +80,7 @@ def compiled(name: str, options: VtaOptions) -> tuple[Image, dict[int, np.ndarra
     return image, {address: np.ascontiguousarray(array).view(np.uint8).reshape(-1) for address, array in arrays if address}
 
 
+@cache
 def timed(name: str, options: VtaOptions) -> Timeline:
     """A run of a layer on the timing simulator."""
     image, constants = compiled(name, options)
@@ -104,6 +115,34 @@ def table() -> Iterator[str]:
     yield f"Best layer: {100 * best:.1f} % of GEMM's peak."
 
 
+def instructions(name: str, config: Config) -> Sequence[Instruction]:
+    """The stream of a layer for a core of that configuration."""
+    known = {field.name for field in fields(VtaOptions)}
+    options = VtaOptions(**{field.name: getattr(config, field.name) for field in fields(Config) if field.name in known})
+    return Encoding(config).decode_program(compiled(name, options)[0].stream)
+
+
+def configurations() -> Iterator[str]:
+    """Cycles of one layer against the resources of each configuration, as Markdown."""
+    points = sweep.sweep(lambda config: instructions(SWEPT, config), sweep.configurations(**CHOICES))
+    yield f"## Configurations: {SWEPT} against resources"
+    yield ""
+    yield "Multipliers, memory and block RAMs are estimates (`inlaid_vta_fpga.simulators.sweep`). `*`: no other configuration is as"
+    yield "good in cycles, multipliers, block RAMs and bus, and better in one."
+    yield ""
+    yield "```"
+    yield sweep.table(points)
+    yield "```"
+
+
+def page() -> str:
+    """All layers in all modes under the roofline, and C2 over time, as HTML."""
+    runs = {mode: {name: timed(name, options) for name in LAYERS} for mode, options in MODES.items()}
+    best = MODES["two places"]
+    stream = instructions("C2", best.config)
+    return timeline_page(runs, "ResNet-18 on VTA", timed("C2", best), stream, best.config, sources=["C2"] * len(stream))
+
+
 def network() -> Iterator[str]:
     """Compilation and runs of int8 ResNet-18."""
     quantised = resnet18.quantised(resnet18.build())
@@ -130,6 +169,7 @@ def main() -> None:
     """Print or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", type=Path, help="write the page to this file")
+    parser.add_argument("--page", type=Path, help="write a timeline and a roofline plot to this HTML file")
     parser.add_argument("--layers", action="store_true", help="the single layers alone")
     options = parser.parse_args()
     lines = [
@@ -142,11 +182,13 @@ def main() -> None:
         "default: one thread, whose tiles take turns in two places, so that loads run ahead of products.",
         "",
         *table(),
-        *([] if options.layers else ["", *network()]),
+        *([] if options.layers else ["", *network(), "", *configurations()]),
     ]
     text = "\n".join(lines) + "\n"
     if options.write:
         options.write.write_text(text)
+    if options.page:
+        options.page.write_text(page(), encoding="utf-8")
     print(text)
 
 

@@ -8,7 +8,7 @@ from inlaid.errors import TargetError
 from inlaid_vta_fpga.isa.config import Config
 
 FORMAT, FORMAT_VERSION = "vta-stream", 1
-"""Artifact format: a map of DRAM, an instruction stream and its micro-ops (`stream.Program`)."""
+"""Artifact format: a map of DRAM, an instruction stream and its micro-ops (`image.Image`)."""
 
 FUNCTIONAL, TIMING, RTL, PYNQ = SIMULATORS = ("functional", "timing", "rtl", "pynq")
 CLOCK_HZ = 100e6
