@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from inlaid.cli import main
+from inlaid.cli.exit_codes import ExitCode
 from inlaid.cli.new_plugin import render
 from inlaid.errors import InputError
 from inlaid.plugins import Level
@@ -75,10 +76,10 @@ def test_a_name_that_is_taken():
 
 def test_nothing_is_overwritten(tmp_path, capsys):
     (tmp_path / "kept").write_text("mine")
-    assert new_plugin("acme", "-o", str(tmp_path)) == 2
+    assert new_plugin("acme", "-o", str(tmp_path)) == ExitCode.INPUT
     assert "is there already" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-    assert new_plugin("acme", "-o", str(tmp_path / "kept")) == 2
+    assert new_plugin("acme", "-o", str(tmp_path / "kept")) == ExitCode.INPUT
     (tmp_path / "empty").mkdir()
     assert new_plugin("acme", "-o", str(tmp_path / "empty")) == 0
 
