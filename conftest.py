@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from inlaid.cache import SWITCH
+
+# No test asserts a speed: on a busy machine examples take longer than Hypothesis allows by default.
+settings.register_profile("any-machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 # Compiling makes many small objects and few cycles. By default, the collector of cycles runs after every 700 of them, which takes a
 # tenth of the time of all tests.
