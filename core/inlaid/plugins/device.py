@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from inlaid.errors import InputError
+
 Opaque = Any
 """A handle of the device's own: a buffer, a queue or an event."""
 
@@ -109,7 +111,7 @@ class Device(ABC):
 
     def adopt(self, value: Any) -> tuple[DeviceTensor, object]:
         """Tensor of an object that `adopts` accepts, and what keeps it alive. Raises `InputError` if it cannot be read in place."""
-        raise NotImplementedError
+        raise InputError("the device adopts no tensors", remedy="pass an array in the host's memory")
 
     def pinned(self, size: int) -> np.ndarray[Any, Any] | None:
         """Host memory of at least `size` bytes, uint8 aligned to 64, that is copied faster; None if the device has none."""

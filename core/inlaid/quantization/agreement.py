@@ -48,7 +48,7 @@ class Agreement:
 
     @property
     def top1(self) -> float | None:
-        """Part of the rows with the same greatest element, 0 to 1; None where there are none."""
+        """Fraction of rows with the same greatest element, 0 to 1; None without rows."""
         return self.equal / self.rows if self.rows else None
 
     def to_json(self) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,12 +10,8 @@ from hypothesis import strategies as st
 from inlaid_vta_fpga.simulators.timed import Timed
 
 from .open_core import open_core
-from .test_rtl_cycles import TOLERANCE
-
-if find_spec("inlaid_vta_fpga.compiler") is None:
-    pytest.skip("this checkout has no compiler for VTA", allow_module_level=True)
-
 from .scheduled import Region, Shape, Tiling, scheduled
+from .test_rtl_cycles import TOLERANCE
 from .test_stream import arrays, convolutions, two_layers
 
 

@@ -35,7 +35,7 @@ def status() -> DeviceStatus:
 
 
 class Pynq:
-    """Runs streams on the board; implements `Device`. Raises `TargetError` where this machine is none, or for a configuration that
+    """Runs streams on the board; implements `Device`. Raises `TargetError` on other machines, and for a configuration that
     the released bitstream does not have."""
 
     def __init__(self, config: Config) -> None:

@@ -64,7 +64,7 @@ class VtaRuntime(HostRuntime):
         self._options = options
 
     def load(self, artifact: Artifact, constants: Mapping[str, Array]) -> Loaded:
-        """A region ready to run. Raises `Unsupported` for code that is none, `TargetError` where the device is not here."""
+        """A region ready to run. Raises `Unsupported` for damaged code, `TargetError` for an absent device."""
         image = Image.from_bytes(artifact.code)
         kernel = VtaKernel(artifact, image, list(constants.values()), device_of(self._options, image.header.config))
         return Loaded(kernel, profile=kernel.profile)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 MOST_ITERATIONS = (1 << 14) - 1
 _DISTANCE = 2
-"""Pipeline: an accumulator must not be written again within so many micro-ops."""
+"""Micro-ops within which an accumulator must not be written again: the depth of the pipeline."""
 
 
 class Dim(NamedTuple):

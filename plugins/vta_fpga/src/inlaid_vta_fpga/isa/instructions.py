@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -88,17 +89,13 @@ class Load:
 class Store:
     """Copies the low bytes of consecutive OUT elements to rows of DRAM elements, `x_stride` apart. x_size 0: a no-op."""
 
+    module: ClassVar[Module] = Module.STORE
     sram_base: int = 0
     dram_base: int = 0
     y_size: int = 0
     x_size: int = 0
     x_stride: int = 0
     flags: Flags = NONE
-
-    @property
-    def module(self) -> Module:
-        """The store module."""
-        return Module.STORE
 
     @property
     def sram_size(self) -> int:
@@ -113,6 +110,7 @@ class Gemm:
     Each index is that of the micro-op, plus the outer and the inner iteration times its `factors` (outer, inner).
     """
 
+    module: ClassVar[Module] = Module.COMPUTE
     uop_begin: int
     uop_end: int
     iter_out: int = 1
@@ -123,17 +121,13 @@ class Gemm:
     reset: bool = False
     flags: Flags = NONE
 
-    @property
-    def module(self) -> Module:
-        """The compute module."""
-        return Module.COMPUTE
-
 
 @dataclass(frozen=True, slots=True)
 class Alu:
     """acc[dst] = op(acc[dst], imm) or op(acc[dst], acc[src]), over loops as those of `Gemm`. `imm` None: the other operand is a
     tensor; else a signed 16-bit number."""
 
+    module: ClassVar[Module] = Module.COMPUTE
     op: AluOp
     uop_begin: int
     uop_end: int
@@ -144,22 +138,13 @@ class Alu:
     imm: int | None = None
     flags: Flags = NONE
 
-    @property
-    def module(self) -> Module:
-        """The compute module."""
-        return Module.COMPUTE
-
 
 @dataclass(frozen=True, slots=True)
 class Finish:
     """Ends the program: the host may read results. Nothing is waited for but by tokens before it."""
 
+    module: ClassVar[Module] = Module.COMPUTE
     flags: Flags = NONE
-
-    @property
-    def module(self) -> Module:
-        """The compute module."""
-        return Module.COMPUTE
 
 
 Instruction = Load | Store | Gemm | Alu | Finish
