@@ -13,8 +13,8 @@ from inlaid.cli.text import printable
 DEBUG = "--debug"
 JSON = "--json"
 COLLECTIONS = (50_000, 20, 100)
-"""Thresholds of the garbage collector. Compiling makes millions of small objects, few of them in cycles: with Python's own thresholds
-a tenth of its time is collections that find nothing."""
+"""Thresholds of the garbage collector. Compilation allocates millions of small objects, few of them in cycles: at Python's default
+thresholds, collections that find nothing take a tenth of its time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
