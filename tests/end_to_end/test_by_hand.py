@@ -75,7 +75,7 @@ K = te.reduce_axis(4, "k")
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: te.placeholder((3,), "flot32"), "'flot32' is not an element type"),
+        (lambda: te.placeholder((3,), "flot32"), "expected an element type, got 'flot32'"),
         (lambda: te.placeholder(3, "float32", "b"), "the shape of b must be a sequence"),
         (lambda: te.placeholder((-1,), "float32", "b"), "the shape of b must be a sequence"),
         (lambda: te.reduce_axis("4"), "the shape of k must be a sequence"),

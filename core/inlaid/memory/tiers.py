@@ -1,4 +1,4 @@
-"""Two memories: a fast one of limited size, and a slow one for what does not fit there."""
+"""Plans two memories: a fast one of limited size, and a slow one for the buffers that do not fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from inlaid.memory.planner import Arena, HeadStarts, Lifetime, aligned, plan
 
 @dataclass(frozen=True)
 class Tiers:
-    """Where buffers lie: offsets in the order of the buffers, those in fast memory, by number, and the bytes of both arenas."""
+    """A plan for two memories: offsets in the order of the buffers, the numbers of those in fast memory, and both sizes in
+    bytes."""
 
     offsets: tuple[Dim, ...]
     quick: frozenset[int]
@@ -23,8 +24,8 @@ class Tiers:
 def plan_tiers(
     buffers: Sequence[Lifetime], uses: Sequence[int], fast: int, alignment: int, head_starts: HeadStarts | None = None
 ) -> Tiers:
-    """Places in a fast memory of so many bytes, 0 for none, and in a slow one. Buffers whose bytes are used most come first: `uses`
-    says how often all of a buffer is read or written. Buffers of symbolic sizes are slow."""
+    """Place buffers in a fast memory of `fast` bytes (0: it does not exist) and in a slow one. Buffers with the most traffic per
+    byte go to fast memory first: `uses` counts how often each buffer is read or written whole. Symbolic sizes go to slow memory."""
     quick: list[int] = []
     first = _part(buffers, quick, alignment, head_starts)
     known = [number for number, buffer in enumerate(buffers) if isinstance(buffer.size, int) and buffer.size]
@@ -43,7 +44,7 @@ def plan_tiers(
 
 
 def _part(buffers: Sequence[Lifetime], numbers: Iterable[int], alignment: int, head_starts: HeadStarts | None) -> Arena:
-    """Places for some of the buffers."""
+    """Plan some of the buffers, by number."""
     places = {number: place for place, number in enumerate(numbers)}
     inside = {
         (places[over], places[under]): start
