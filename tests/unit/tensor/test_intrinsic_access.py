@@ -121,9 +121,9 @@ def test_verify_holds_access_to_semantics(old: str, new: str, problem: str) -> N
 
 
 def test_verify_uses_access() -> None:
-    with pytest.raises(VerifyError, match="output y is never written"):
+    with pytest.raises(VerifyError, match="output y must be written"):
         verify(parse(CALLS.replace("write y", "read y")))
-    with pytest.raises(VerifyError, match="input x is written"):
+    with pytest.raises(VerifyError, match="input x must not be written"):
         verify(parse(CALLS.replace("read x", "update x")))
     with pytest.raises(VerifyError, match="expected marks of access for 1 regions, found 0"):
         verify(ir.LoopProgram("f", (), COPY.semantics.outputs, ir.Intrinsic("copy", (whole(COPY.semantics.outputs[0]),))))
@@ -198,7 +198,7 @@ program adds(a: int32[8, 4]) -> (c: int32[8, 4]):
         i, j = schedule.loops("c")
         schedule.bind(i, axis)
         if refused:
-            with pytest.raises(ScheduleError, match=r"copy is collective over threadIdx\.x, found in loop i"):
+            with pytest.raises(ScheduleError, match=r"copy, collective over threadIdx\.x, must not be in loop i"):
                 schedule.tensorize(j, "copy")
         else:
             schedule.tensorize(j, "copy")

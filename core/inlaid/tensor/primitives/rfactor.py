@@ -103,8 +103,8 @@ def _partial_block(
     partial: ir.Buffer,
     axis: int,
 ) -> ir.Block:
-    """The block of partial results. The loops of the reduction become its iteration variables; the factored loop is a spatial
-    one."""
+    """The block of partial results: its iteration variables are the loops of the reduction, of which the factored one is
+    spatial."""
     iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
     part = ir.IterVar(Var(chosen.var.name), chosen.extent)
     others = [loop for loop in over if loop is not chosen]

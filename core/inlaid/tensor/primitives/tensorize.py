@@ -39,8 +39,7 @@ class TensorIntrin:
     over: tuple[str, ...] = ()
 
     def on(self, *regions: ir.Region, args: tuple[ir.Expr, ...] = ()) -> ir.Intrinsic:
-        """Call the instruction on regions, in the order of the parameters of its semantics. `args` are the scalars, its last
-        inputs."""
+        """Call the instruction on regions, in the order of the parameters of its semantics; `args` are its scalar inputs."""
         access = semantic_access(self.semantics)
         scalars = range(len(self.semantics.inputs) - len(args), len(self.semantics.inputs))
         return ir.Intrinsic(
