@@ -1,4 +1,4 @@
-"""Where statements read and write a buffer: which bytes, in terms of the loops around."""
+"""The bytes of a buffer that statements read and write, in terms of the enclosing loops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inlaid.tensor.analysis.footprint import values_of
 
 @dataclass(frozen=True)
 class Turn:
-    """A statement on the way to another, and which of its parts leads there; `count` is the greatest number of its iterations."""
+    """An element of a path to a statement: an enclosing statement, the part on the path, and its maximum number of iterations."""
 
     stmt: ir.Stmt
     part: int = 0
@@ -24,24 +24,23 @@ Place = tuple[Turn, ...]
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes of a buffer that a statement reads or writes: from `low` to `high`, the latter not included, plus a multiple of each
-    loop variable."""
+    """Bytes of a buffer that a statement reads or writes: [low, high), plus `steps`, a multiple of each loop variable."""
 
     steps: tuple[tuple[arith.Expr, int], ...]
     low: int
     high: int
 
     def step(self, turn: Turn) -> int:
-        """The multiple of a loop's variable; 0 of what is no loop."""
+        """Byte stride along a loop; 0 for any other statement."""
         return dict(self.steps).get(turn.stmt.var, 0) if isinstance(turn.stmt, ir.For) else 0
 
 
 class UnknownAccessError(Exception):
-    """An access that cannot be bounded."""
+    """The bytes of an access cannot be bounded."""
 
 
 def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[Place, Access]]:
-    """Where a buffer is read, or written, and by which statements. Raises `UnknownAccessError`."""
+    """The reads, or writes, of a buffer, each with the path to its statement. Raises `UnknownAccessError`."""
     stack: list[tuple[ir.Stmt, Place, dict[arith.Expr, tuple[int, int]]]] = [(body, (), {})]
     while stack:
         stmt, place, ranges = stack.pop()
@@ -75,7 +74,7 @@ def _access(
     ranges: Mapping[arith.Expr, tuple[int, int]],
     analyzer: arith.Analyzer,
 ) -> Access:
-    """The bytes of a box of a buffer."""
+    """Convert a box of a buffer to bytes."""
     first: arith.Expr = arith.ZERO
     last: arith.Expr = arith.ZERO
     for (index, extent), size in zip(box, buffer.shape, strict=True):

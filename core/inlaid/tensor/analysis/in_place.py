@@ -1,9 +1,9 @@
-"""How far a kernel may write over what it has read.
+"""How far a kernel's output may overlap an input that the kernel reads.
 
-A kernel that goes through an image reads its input and writes its output at about the same pace. So the output may lie over the
-input, some bytes ahead of it: as long as no element is written where an element lies that is still to be read. The distance is
-worked out from the loops: the greatest difference, over all pairs of a store and a load that comes after it, between where the one
-ends and the other begins.
+An image kernel reads its input and writes its output at about the same pace. The two buffers can then overlap, with the output
+beginning some bytes before the input, as long as no element is overwritten before its last read. The minimum distance follows from
+the loops: it is the largest difference between the end of a store and the beginning of a later load.
+
 
     for y: for x: out[y, x] = f(in[y - 1 .. y + 1, x - 1 .. x + 1])        out must begin a row and two elements before in
 
@@ -23,10 +23,9 @@ _IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
 
 
 def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None:
-    """By how many bytes at least output number `output` must begin before input number `operand` that the two may share memory,
-    apart from what the kernel's other parameters need. Negative where it may begin behind it. None where the program does not tell,
-    or holds what is not plain loops over static sizes. A kernel whose loops run in an order that is not given needs all iterations
-    to be independent."""
+    """The minimum number of bytes by which output number `output` must begin before input number `operand` so that the two may
+    overlap, ignoring the kernel's other parameters; negative if it may begin after it. None where the program is not plain loops
+    over static sizes, or no bound is known. A kernel whose loops run in unspecified order must have independent iterations."""
     written, read = program.outputs[output], program.inputs[operand]
     try:
         stores = _grouped(accesses(program.body, written, reads=False), greatest=True)
@@ -44,7 +43,7 @@ def _size(buffer: ir.Buffer) -> int:
 
 
 def _grouped(accesses: Iterator[tuple[Place, Access]], greatest: bool) -> list[tuple[Place, Access]]:
-    """Accesses of one statement that move alike as one, of which the extreme counts."""
+    """Merge accesses of one statement with equal strides; only the extreme one matters."""
     found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[Place, Access]] = {}
     for place, access in accesses:
         key = tuple(part for turn in place for part in (id(turn.stmt), turn.part)), frozenset(access.steps)
@@ -55,7 +54,7 @@ def _grouped(accesses: Iterator[tuple[Place, Access]], greatest: bool) -> list[t
 
 
 def _distance(write_place: Place, write: Access, read_place: Place, read: Access) -> int | None:
-    """The greatest difference between where a store ends and where a load that comes after it begins; None where none does."""
+    """The largest difference between the end of a store and the beginning of a later load; None where no load is later."""
     shared = 0
     for mine, other in zip(write_place, read_place, strict=False):
         if mine.stmt is not other.stmt or mine.part != other.part:
@@ -67,7 +66,7 @@ def _distance(write_place: Place, write: Access, read_place: Place, read: Access
     apart += sum(_most(-read.step(turn), turn) for turn in read_place[shared:])
     found = []
     for number, turn in enumerate(both):
-        # All loops around are at one iteration, this one goes on between store and load, those inside are anywhere.
+        # Outer loops are at the same iteration, this loop advances between store and load, and inner loops are arbitrary.
         outer = sum(_most(write.step(item) - read.step(item), item) for item in both[:number])
         inner = sum(_most(write.step(item), item) + _most(-read.step(item), item) for item in both[number + 1 :])
         found += [apart + outer + inner + between for between in _between(turn, write.step(turn), read.step(turn))]
@@ -77,22 +76,22 @@ def _distance(write_place: Place, write: Access, read_place: Place, read: Access
 
 
 def _before(write_place: Place, read_place: Place, shared: int) -> bool:
-    """Whether a store comes before a load in one iteration of all loops around both."""
+    """Whether a store precedes a load in the same iteration of all loops around both."""
     if shared == len(write_place):
-        return isinstance(write_place[-1].stmt, ir.Intrinsic)  # which reads and writes in an order of its own
+        return isinstance(write_place[-1].stmt, ir.Intrinsic)  # whose order of reads and writes is unknown
     if shared == len(read_place):
-        return False  # what leads to the store is read before it
+        return False  # the operands of a store are read before it
     write, read = write_place[shared], read_place[shared]
     return isinstance(write.stmt, ir.Seq) and write.part < read.part
 
 
 def _most(step: int, loop: Turn) -> int:
-    """The greatest multiple of a step that an iteration can add."""
+    """The largest multiple of a step over the iterations of a loop."""
     return max(0, step * (loop.count - 1))
 
 
 def _between(loop: Turn, write: int, read: int) -> list[int]:
-    """What the iteration of a store and a later one of a load can add to the difference at the extremes."""
+    """The contributions to the difference, at the extremes, of a store in one iteration and a load in a later one."""
     last = loop.count - 1
     if last < 1:
         return []
