@@ -250,8 +250,8 @@ def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
 def _own_part(
     program: ir.LoopProgram, alloc: ir.Alloc, body: ir.Stmt, axes: Collection[_Axis], missing: Mapping[str, _Axis]
 ) -> ir.Stmt:
-    """A buffer that threads own, allocated around loops over the missing axes, as the part of it that one thread uses. What threads
-    only use together, they have together."""
+    """Replace a buffer that threads own, allocated around loops over the missing axes, by the part that one thread uses. Elements
+    used only by collective intrinsics are shared."""
     bounds = variable_bounds(body) | {axis.var: (0, arith.unwrap(axis.extent - 1)) for axis in axes}
     analyzer = arith.Analyzer(bounds)
     found = [(stmt, region) for stmt in ir.walk_stmts(body) for region, _ in accesses_of(stmt) if region.buffer is alloc.buffer]
@@ -311,7 +311,7 @@ def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Exp
     return arith.Linear(terms, 0).expr()
 
 
-# --- needless barriers --------------------------------------------------------------------------------------------------
+# --- redundant barriers -----------------------------------------------------------------------------------------------
 
 
 def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool) -> ir.LoopProgram:
@@ -322,7 +322,7 @@ def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
     dropped: list[ir.Stmt] = []
     barriers = _innermost_first(program.body)
 
-    # The analysis is more precise for loops without barriers: a removal may prove another barrier needless.
+    # The analysis is more precise for loops without barriers: a removal may prove another barrier redundant.
     def needless() -> ir.Stmt | None:
         return next((barrier for barrier in barriers if not races.adds(known, [*dropped, barrier])), None)
 

@@ -48,7 +48,7 @@ def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgr
         alloc s: { intrinsic "f_0" on read x[...], write s[...]; intrinsic "f_1" on read s[...], write y[...] }
 
     Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`, also for `subgroup`), with the buffers of blocks
-    and threads around it. Statements beside such nests become a kernel of one thread. Serial loops and branches around nests stay
+    and threads around it. Statements next to such nests become a kernel of one thread. Serial loops and branches around nests stay
     on the host, which knows sizes but not data. Kernels load a size that the program computes from its buffer; launches must not
     depend on it. A program that computes sizes and has no threads is one kernel. Expects no blocks or virtual threads.
 
@@ -121,7 +121,7 @@ class _Splitter:
             body = ir.Let(var, scalar[()], body, self._variables[var])
         defines = self._defines(stmt, (*inputs, *written))
         inputs = (*inputs, *(buffer for _, buffer in defines if buffer not in inputs and buffer not in written))
-        outputs = tuple(sorted(written, key=[buffer for _, buffer in self._program.defines].__contains__))  # these stand last
+        outputs = tuple(sorted(written, key=[buffer for _, buffer in self._program.defines].__contains__))  # size buffers come last
         kernel = ir.LoopProgram(name, (*inputs, *given.values()), outputs, body, defines)
         kernel = to_spmd(replace(kernel, sizes=further_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
         owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]

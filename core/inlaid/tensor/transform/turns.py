@@ -1,4 +1,4 @@
-"""The order in which kernels that pass buffers to one another run as one: step by step, in turns of one loop."""
+"""Plans the loop in which kernels that pass buffers to each other run as one kernel, step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError, accesses
 
 LONGEST = 16
-"""Pieces of kernels after which an order may repeat: more would be more code than memory is worth."""
+"""Maximum number of pieces in a repeating order; beyond that, the growth in code outweighs the memory saved."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Touch:
-    """Bytes of a buffer that a step reads or writes: in iteration i from `low` to `high`, the latter not included, plus i times
-    `step`."""
+    """The bytes of a buffer that a step accesses: [low, high) in iteration 0, advancing by `step` per iteration."""
 
     number: int
     low: int
@@ -36,18 +35,18 @@ class Touch:
     step: int
 
     def lowest(self, start: int, end: int) -> int:
-        """The first byte in iterations from `start` up to `end`, which is not included."""
+        """The first byte accessed in iterations [start, end)."""
         return max(0, self.low + self.step * (start if self.step >= 0 else end - 1))
 
     def highest(self, start: int, end: int) -> int:
-        """The last byte, not included."""
+        """The end (exclusive) of the bytes accessed in iterations [start, end)."""
         return self.high + self.step * (start if self.step < 0 else end - 1)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps: the iterations of a loop over `var`, or, where there is none, a statement. `local` are the buffers that are allocated
-    around it, and what takes their place in a kernel of several."""
+    """A sequence of steps: the iterations of a loop over `var`, or a single statement if `var` is None. `local` maps the buffers
+    allocated around it to their replacements in the combined kernel."""
 
     var: arith.Var | None
     body: ir.Stmt
@@ -57,7 +56,7 @@ class Segment:
 
 
 class Tape:
-    """A member as steps. `sizes` are the bytes of the passed buffers that it touches, by number."""
+    """A member as a sequence of steps. `sizes` maps the numbers of the passed buffers that it accesses to their sizes in bytes."""
 
     def __init__(self, member: Member, passed: Sequence[int]) -> None:
         program = member.program
@@ -71,7 +70,7 @@ class Tape:
         self._later = {number: self._suffixes(number) for number in self.sizes}
 
     def first_touched(self, number: int, segment: int, at: int) -> float:
-        """The first byte of a buffer that is touched from a step on; infinity where none is."""
+        """The first byte of a buffer that is accessed from a step on; infinity if none is."""
         if segment == len(self.segments):
             return math.inf
         here = self.segments[segment]
@@ -87,7 +86,7 @@ class Tape:
 
     def _segment(self, stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Segment:
         for node in ir.walk_stmts(stmt):
-            # A window has one dimension.
+            # Windows are one-dimensional.
             boxes = node.regions if isinstance(node, ir.Intrinsic) else ()
             passed = [region for region in boxes if region.buffer in self.buffers]
             if any(extent != arith.ONE for region in passed for _, extent in region.ranges[:-1]):
@@ -111,7 +110,7 @@ class Tape:
 
 
 def _steps(stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Iterator[tuple[ir.Stmt, Mapping[ir.Buffer, ir.Buffer]]]:
-    """The statements one after the other, with what is allocated around each."""
+    """The statements in order, with the buffers allocated around each."""
     match stmt:
         case ir.Seq(stmts=stmts):
             for item in stmts:
@@ -134,7 +133,7 @@ def _bytes(buffer: ir.Buffer) -> int:
 
 @dataclass(frozen=True)
 class Piece:
-    """Iterations of a segment of a member, from `start` on."""
+    """`count` iterations of a segment of a member, beginning with `start`."""
 
     tape: int
     segment: int
@@ -147,7 +146,7 @@ class Piece:
 
 
 class _Walk:
-    """Members on the way: the segment at which each is, and the iteration of that."""
+    """The progress of all members: the current segment of each, and the iteration in it."""
 
     def __init__(self, tapes: Sequence[Tape]) -> None:
         self._tapes = tapes
@@ -156,40 +155,39 @@ class _Walk:
         self._sizes = {number: size for tape in tapes for number, size in tape.sizes.items()}
 
     def _written(self, number: int) -> float:
-        """Up to which byte a buffer is written."""
+        """The number of leading bytes of a buffer that are written."""
         place = self._writer[number]
         return self._tapes[place].first_touched(number, *self._at[place])
 
     def _inputs(self, piece: Piece) -> Iterator[tuple[int, int]]:
-        """Up to which bytes of which buffers a piece reads."""
+        """The buffers that a piece reads, each with the end of the bytes read."""
         tape = self._tapes[piece.tape]
         for touch in tape.segments[piece.segment].touches:
             if touch.number not in tape.written:
                 yield touch.number, min(touch.highest(piece.start, piece.end), self._sizes[touch.number])
 
     def _pass(self, piece: Piece) -> None:
-        """Move a member behind a piece."""
+        """Advance a member past a piece."""
         done = piece.end == self._tapes[piece.tape].segments[piece.segment].count
         self._at[piece.tape] = (piece.segment + 1, 0) if done else (piece.segment, piece.end)
 
 
 class _Run(_Walk):
-    """Runs the members, the last as far as it gets, the others for what it needs."""
+    """Runs the last member as fast as possible, and the other members on demand."""
 
     def __init__(self, tapes: Sequence[Tape]) -> None:
         super().__init__(tapes)
         self._done: list[Piece] = []
 
     def pieces(self) -> list[Piece]:
-        """The order."""
+        """The resulting order."""
         last = len(self._tapes) - 1
         while self._at[last][0] < len(self._tapes[last].segments):
             self._step(last, None)
         return self._done
 
     def _step(self, place: int, wanted: tuple[int, float] | None) -> None:
-        """Run steps of the segment at which a member is, at least one, and no more than it takes to write a wanted buffer up to a
-        byte."""
+        """Run at least one step of a member's current segment, and no more than needed to write a wanted buffer up to a byte."""
         segment, at = self._at[place]
         here = self._tapes[place].segments[segment]
         most = here.count - at if wanted is None else self._steps_until(place, *wanted)
@@ -214,7 +212,7 @@ class _Run(_Walk):
             self._step(self._writer[number], (number, end))
 
     def _steps_until(self, place: int, number: int, end: float) -> int:
-        """How many steps of the segment at which a member is it takes to write a buffer up to a byte, as far as that goes."""
+        """The number of steps of a member's current segment needed to write a buffer up to a byte (at most all that remain)."""
         segment, at = self._at[place]
         here = self._tapes[place].segments[segment]
         most = 1
@@ -227,7 +225,7 @@ class _Run(_Walk):
 
 @dataclass(frozen=True)
 class _Cycle:
-    """A part of an order that repeats: from piece `start` on, `length` pieces, so many `times`."""
+    """A repeating part of an order: `length` pieces from piece `start` on, repeated `times` times."""
 
     start: int
     length: int
@@ -248,13 +246,13 @@ def _cycle(pieces: Sequence[Piece]) -> _Cycle | None:
     return best
 
 
-# --- turns ------------------------------------------------------------------------------------------------------------
+# --- the loop ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Track:
-    """What a turn of the loop runs of a member: `count` iterations of a segment, from `start` on in the first turn, and `step`
-    further in each that follows, as far as the segment has them."""
+    """The steps of a member in each iteration of the loop: `count` iterations of a segment, from `start` on in the first iteration,
+    advancing by `step` per iteration, clipped to the segment's extent."""
 
     tape: int
     segment: int
@@ -263,15 +261,15 @@ class Track:
     count: int
 
     def span(self, turn: int, most: int) -> tuple[int, int]:
-        """From which iteration on it runs in a turn, and up to which, of a segment of so many."""
+        """The range [first, end) of segment iterations run in an iteration of the loop, for a segment of `most` iterations."""
         first = self.start + self.step * turn
         return max(0, first), min(most, first + self.count)
 
 
 @dataclass(frozen=True)
 class Turns:
-    """The loop: what its turns run, how many there are, and the order of all that runs: turns with the pieces that they run, -1 for
-    what comes before the loop. `once` are the pieces that a single turn runs, by the track before which they stand."""
+    """The plan of the loop: the tracks of each iteration, the number of iterations, and the whole order as (iteration, piece),
+    where iteration -1 precedes the loop. `once` are pieces that run in a single iteration, by the track that they precede."""
 
     tracks: tuple[Track, ...]
     count: int
@@ -280,7 +278,7 @@ class Turns:
 
 
 def _tracks(tapes: Sequence[Tape], pieces: Sequence[Piece], cycle: _Cycle) -> tuple[tuple[Track, ...], int]:
-    """What repeats, begun as early and gone on with as long as any segment has iterations, and the number of turns."""
+    """The repeating part, extended in both directions while any segment has iterations, and the number of loop iterations."""
     turn = pieces[cycle.start : cycle.start + cycle.length]
     steps: dict[tuple[int, int], int] = {}
     for piece in turn:
@@ -292,16 +290,16 @@ def _tracks(tapes: Sequence[Tape], pieces: Sequence[Piece], cycle: _Cycle) -> tu
 
 
 def turns_of(tapes: Sequence[Tape]) -> Turns | None:
-    """The loop in which members run; None where the order in which they can does not repeat."""
+    """Plan the loop in which the members run; None where their order does not repeat."""
     pieces = _Run(tapes).pieces()
     cycle = _cycle(pieces)
     return None if cycle is None else _Loop(tapes, *_tracks(tapes, pieces, cycle)).turns()
 
 
 class _Loop(_Walk):
-    """Runs tracks turn by turn, and checks that all that is read has been written. What is in no track comes once: before the loop,
-    where it reads nothing that is passed; else, if it comes before the member's track, as soon as what it reads is there, and if it
-    comes after that, when it is needed."""
+    """Runs tracks iteration by iteration, and checks that everything is written before it is read. Pieces outside the tracks run
+    once. They run before the loop if they read no passed buffer. Otherwise they run as soon as their operands are ready if they
+    precede their member's track, and on demand if they follow it."""
 
     def __init__(self, tapes: Sequence[Tape], tracks: Sequence[Track], count: int) -> None:
         super().__init__(tapes)
@@ -311,7 +309,7 @@ class _Loop(_Walk):
         self._once: dict[int, list[tuple[int, Piece]]] = {}
 
     def turns(self) -> Turns | None:
-        """The loop; None where something is read too early."""
+        """The plan; None where an operand would be read too early."""
         if len(self._own) != len({(track.tape, track.segment) for track in self._tracks}):
             return None
         for place in range(len(self._tapes)):
@@ -336,7 +334,7 @@ class _Loop(_Walk):
         return Turns(tuple(self._tracks), self._count, tuple(self._order), {k: tuple(v) for k, v in self._once.items()})
 
     def _is_early(self, place: int) -> bool:
-        """Whether a member's next segment comes before that of its track."""
+        """Whether a member's next segment precedes that of its track."""
         return self._at[place][0] < self._own.get(place, len(self._tapes[place].segments))
 
     def _next(self, place: int) -> Piece:
@@ -347,7 +345,7 @@ class _Loop(_Walk):
         return all(self._written(number) >= end for number, end in self._inputs(piece))
 
     def _demand(self, piece: Piece, turn: int, slot: int) -> bool:
-        """Whether a piece can run, when what its writers run once has run."""
+        """Run the pieces outside tracks that a piece depends on. Returns whether the piece can run then."""
         for number, end in self._inputs(piece):
             writer = self._writer[number]
             while self._written(number) < end:
@@ -360,7 +358,7 @@ class _Loop(_Walk):
         return True
 
     def _run(self, piece: Piece, turn: int, slot: int | None = None) -> None:
-        """Note a piece, where a slot is given as one that a single turn runs, before that slot's track."""
+        """Record a piece; with `slot`, as one that runs in a single iteration, before that track."""
         if slot is not None:
             self._once.setdefault(slot, []).append((turn, piece))
         self._order.append((turn, piece))
@@ -372,8 +370,8 @@ class _Loop(_Walk):
 
 @dataclass(frozen=True)
 class Window:
-    """What is kept of a passed buffer, in bytes: it begins at `start` in the first turn, and moves on by `step` in every turn,
-    behind which the bytes that are `kept` move to its beginning."""
+    """The part of a passed buffer that is kept, in bytes. It begins at `start` in the first iteration and advances by `step` per
+    iteration, after which the `kept` bytes that are still needed move to its beginning."""
 
     buffer: ir.Buffer
     start: int
@@ -381,13 +379,13 @@ class Window:
     kept: int
 
     def at(self, turn: arith.Expr | int) -> arith.Expr:
-        """The element at which it begins in a turn."""
+        """The element at which the window begins in an iteration."""
         each = self.buffer.dtype.bytes
         return arith.wrap(turn) * (self.step // each) + self.start // each
 
 
 def window_of(number: int, tapes: Sequence[Tape], turns: Turns) -> Window | None:
-    """The window of a passed buffer; None where its place is not the same in all turns."""
+    """The window of a passed buffer; None where it does not advance uniformly."""
     users = {place: tape for place, tape in enumerate(tapes) if number in tape.sizes}
     buffer = next(buffer for tape in users.values() for buffer, of in tape.buffers.items() if of == number)
     size = _bytes(buffer)
@@ -400,7 +398,7 @@ def window_of(number: int, tapes: Sequence[Tape], turns: Turns) -> Window | None
     if len(moved) != 1 or min(moved) <= 0:
         return None
     step = moved.pop()
-    # From where on it is touched when a turn begins, and up to where it has been written then.
+    # For each iteration: the first byte accessed from its beginning on, and the end of the bytes written before it.
     at = dict.fromkeys(users, (0, 0))
     needed, reached, high = [math.inf] * (turns.count + 1), [0] * (turns.count + 1), 0
     begun = 0
