@@ -228,8 +228,7 @@ class Schedule:
         return self._returning(primitives.decompose_reduction, block, loop)
 
     def rfactor(self, block: str, loop: Var, axis: int = 0) -> str:
-        """Factor a reduction into independent partial reductions, one per iteration of a loop. Returns the block of the partial
-        ones."""
+        """Split a reduction into one partial reduction per iteration of a loop. Returns the block of the partial results."""
         return self._returning(primitives.rfactor, block, loop, axis)
 
     # --- memory -----------------------------------------------------------------------------------------------------------
