@@ -11,7 +11,7 @@ from inlaid.tensor.analysis.footprint import values_of
 
 
 @dataclass(frozen=True)
-class Turn:
+class PathStep:
     """An element of a path to a statement: an enclosing statement, the part on the path, and its maximum number of iterations."""
 
     stmt: ir.Stmt
@@ -19,7 +19,7 @@ class Turn:
     count: int = 1
 
 
-Place = tuple[Turn, ...]
+StmtPath = tuple[PathStep, ...]
 
 
 @dataclass(frozen=True)
@@ -30,24 +30,24 @@ class Access:
     low: int
     high: int
 
-    def step(self, turn: Turn) -> int:
+    def step(self, entry: PathStep) -> int:
         """Byte stride along a loop; 0 for any other statement."""
-        return dict(self.steps).get(turn.stmt.var, 0) if isinstance(turn.stmt, ir.For) else 0
+        return dict(self.steps).get(entry.stmt.var, 0) if isinstance(entry.stmt, ir.For) else 0
 
 
 class UnknownAccessError(Exception):
     """The bytes of an access cannot be bounded."""
 
 
-def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[Place, Access]]:
+def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[StmtPath, Access]]:
     """The reads, or writes, of a buffer, each with the path to its statement. Raises `UnknownAccessError`."""
-    stack: list[tuple[ir.Stmt, Place, dict[arith.Expr, tuple[int, int]]]] = [(body, (), {})]
+    stack: list[tuple[ir.Stmt, StmtPath, dict[arith.Expr, tuple[int, int]]]] = [(body, (), {})]
     while stack:
         stmt, place, ranges = stack.pop()
         if isinstance(stmt, (ir.While, ir.Block)):
             raise UnknownAccessError
         analyzer = arith.Analyzer(ranges)
-        here = (*place, Turn(stmt))
+        here = (*place, PathStep(stmt))
         access = ir.Access.READ if reads else ir.Access.WRITE
         regions = stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ()
         boxes = [region.ranges for region in regions if region.buffer is buffer]
@@ -65,7 +65,7 @@ def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[Pl
                 raise UnknownAccessError
             count, within = most, {**ranges, stmt.var: (0, max(most, 1) - 1)}
         for part, inner in enumerate(ir.substatements(stmt)):
-            stack.append((inner, (*place, Turn(stmt, part, count)), within))
+            stack.append((inner, (*place, PathStep(stmt, part, count)), within))
 
 
 def _access(

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.accesses import Access, Place, Turn, UnknownAccessError, accesses
+from inlaid.tensor.analysis.accesses import Access, PathStep, StmtPath, UnknownAccessError, accesses
 
 _IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
 
@@ -42,40 +42,40 @@ def _size(buffer: ir.Buffer) -> int:
     return size * buffer.dtype.bytes if isinstance(size, int) else 0
 
 
-def _grouped(accesses: Iterator[tuple[Place, Access]], greatest: bool) -> list[tuple[Place, Access]]:
+def _grouped(accesses: Iterator[tuple[StmtPath, Access]], greatest: bool) -> list[tuple[StmtPath, Access]]:
     """Merge accesses of one statement with equal strides; only the extreme one matters."""
-    found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[Place, Access]] = {}
+    found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[StmtPath, Access]] = {}
     for place, access in accesses:
-        key = tuple(part for turn in place for part in (id(turn.stmt), turn.part)), frozenset(access.steps)
+        key = tuple(part for entry in place for part in (id(entry.stmt), entry.part)), frozenset(access.steps)
         known = found.get(key)
         if known is None or (access.high > known[1].high if greatest else access.low < known[1].low):
             found[key] = place, access
     return list(found.values())
 
 
-def _distance(write_place: Place, write: Access, read_place: Place, read: Access) -> int | None:
+def _distance(write_place: StmtPath, write: Access, read_place: StmtPath, read: Access) -> int | None:
     """The largest difference between the end of a store and the beginning of a later load; None where no load is later."""
     shared = 0
     for mine, other in zip(write_place, read_place, strict=False):
         if mine.stmt is not other.stmt or mine.part != other.part:
             break
         shared += 1
-    both = [turn for turn in write_place[:shared] if isinstance(turn.stmt, ir.For)]
+    both = [entry for entry in write_place[:shared] if isinstance(entry.stmt, ir.For)]
     apart = write.high - read.low
-    apart += sum(_most(write.step(turn), turn) for turn in write_place[shared:])
-    apart += sum(_most(-read.step(turn), turn) for turn in read_place[shared:])
+    apart += sum(_most(write.step(entry), entry) for entry in write_place[shared:])
+    apart += sum(_most(-read.step(entry), entry) for entry in read_place[shared:])
     found = []
-    for number, turn in enumerate(both):
+    for number, entry in enumerate(both):
         # Outer loops are at the same iteration, this loop advances between store and load, and inner loops are arbitrary.
         outer = sum(_most(write.step(item) - read.step(item), item) for item in both[:number])
         inner = sum(_most(write.step(item), item) + _most(-read.step(item), item) for item in both[number + 1 :])
-        found += [apart + outer + inner + between for between in _between(turn, write.step(turn), read.step(turn))]
+        found += [apart + outer + inner + between for between in _between(entry, write.step(entry), read.step(entry))]
     if _before(write_place, read_place, shared):
         found.append(apart + sum(_most(write.step(item) - read.step(item), item) for item in both))
     return max(found, default=None)
 
 
-def _before(write_place: Place, read_place: Place, shared: int) -> bool:
+def _before(write_place: StmtPath, read_place: StmtPath, shared: int) -> bool:
     """Whether a store precedes a load in the same iteration of all loops around both."""
     if shared == len(write_place):
         return isinstance(write_place[-1].stmt, ir.Intrinsic)  # whose order of reads and writes is unknown
@@ -85,12 +85,12 @@ def _before(write_place: Place, read_place: Place, shared: int) -> bool:
     return isinstance(write.stmt, ir.Seq) and write.part < read.part
 
 
-def _most(step: int, loop: Turn) -> int:
+def _most(step: int, loop: PathStep) -> int:
     """The largest multiple of a step over the iterations of a loop."""
     return max(0, step * (loop.count - 1))
 
 
-def _between(loop: Turn, write: int, read: int) -> list[int]:
+def _between(loop: PathStep, write: int, read: int) -> list[int]:
     """The contributions to the difference, at the extremes, of a store in one iteration and a load in a later one."""
     last = loop.count - 1
     if last < 1:

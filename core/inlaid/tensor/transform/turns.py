@@ -96,10 +96,10 @@ class Tape:
         for buffer, number in self.buffers.items():
             for reads in (True, False) if number in self.written else (True,):
                 for place, access in accesses(stmt, buffer, reads):
-                    others = [(access.step(turn), turn.count - 1) for turn in place if turn.stmt is not loop]
+                    others = [(access.step(entry), entry.count - 1) for entry in place if entry.stmt is not loop]
                     low = access.low + sum(min(0, step * last) for step, last in others)
                     high = access.high + sum(max(0, step * last) for step, last in others)
-                    step = next((access.step(turn) for turn in place if turn.stmt is loop), 0)
+                    step = next((access.step(entry) for entry in place if entry.stmt is loop), 0)
                     known = touches.get((number, step), Touch(number, low, high, step))
                     touches[number, step] = Touch(number, min(low, known.low), max(high, known.high), step)
         if loop is None or not isinstance(loop.extent, arith.Const):
