@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError
+from inlaid.tensor.transform.loop_plan import LoopPlan, Member, Piece, Segment, Tape, Track, Window, plan_loop, window_of
 from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.tensor.transform.turns import Member, Piece, Segment, Tape, Track, Turns, Window, turns_of, window_of
 
 __all__ = ["Interleaved", "Member", "interleave"]
 
@@ -50,20 +50,20 @@ def interleave(name: str, members: Sequence[Member], passed: Sequence[int]) -> I
         tapes = [Tape(member, passed) for member in members]
     except UnknownAccessError:
         return None
-    turns = turns_of(tapes)
-    if turns is None:
+    plan = plan_loop(tapes)
+    if plan is None:
         return None
-    windows = [window_of(number, tapes, turns) for number in passed]
+    windows = [window_of(number, tapes, plan) for number in passed]
     found = {number: window for number, window in zip(passed, windows, strict=True) if window is not None}
-    return _Printer(name, tapes, turns, found).program() if len(found) == len(passed) else None
+    return _Printer(name, tapes, plan, found).program() if len(found) == len(passed) else None
 
 
 class _Printer:
     """Builds the interleaved kernel."""
 
-    def __init__(self, name: str, tapes: Sequence[Tape], turns: Turns, windows: Mapping[int, Window]) -> None:
-        self._name, self._tapes, self._turns, self._windows = name, tapes, turns, windows
-        self._turn = arith.Var("turn")
+    def __init__(self, name: str, tapes: Sequence[Tape], plan: LoopPlan, windows: Mapping[int, Window]) -> None:
+        self._name, self._tapes, self._plan, self._windows = name, tapes, plan, windows
+        self._iteration = arith.Var("iteration")
         # A kernel may be several members, so all buffers are copied. An external buffer is one parameter per shape it is used with.
         inputs: dict[tuple[int, tuple[arith.Dim, ...]], ir.Buffer] = {}
         outputs: dict[int, ir.Buffer] = {}
@@ -82,16 +82,16 @@ class _Printer:
     def program(self) -> Interleaved:
         """The kernel, and the buffers that it is called on."""
         windows = self._windows.values()
-        count = self._turns.count
-        before = [self._once(piece, 0) for turn, piece in self._turns.order if turn < 0]
-        after = [self._once(piece, count) for turn, piece in self._turns.order if turn == count]
+        count = self._plan.count
+        before = [self._once(piece, 0) for iteration, piece in self._plan.order if iteration < 0]
+        after = [self._once(piece, count) for iteration, piece in self._plan.order if iteration == count]
         body: list[ir.Stmt] = []
-        for slot, track in enumerate(self._turns.tracks):
-            for turn, piece in self._turns.once.get(slot, ()):
-                body.append(guarded(self._once(piece, turn), arith.compare("==", self._turn, turn)))
+        for slot, track in enumerate(self._plan.tracks):
+            for iteration, piece in self._plan.once.get(slot, ()):
+                body.append(guarded(self._once(piece, iteration), arith.compare("==", self._iteration, iteration)))
             body.append(self._track(track))
         body += [_moved(window) for window in windows if window.kept]
-        whole: ir.Stmt = ir.Seq((*before, ir.For(self._turn, arith.wrap(count), ir.Seq(tuple(body))), *after))
+        whole: ir.Stmt = ir.Seq((*before, ir.For(self._iteration, arith.wrap(count), ir.Seq(tuple(body))), *after))
         local = [buffer for tape in self._tapes for segment in tape.segments for buffer in segment.local.values()]
         for buffer in dict.fromkeys(local):
             whole = ir.Alloc(buffer, whole)
@@ -99,24 +99,24 @@ class _Printer:
         program = ir.LoopProgram(self._name, tuple(self._inputs.values()), outputs, whole)
         return Interleaved(simplify_program(program), tuple(number for number, _ in self._inputs), (*self._outputs, *self._windows))
 
-    def _once(self, piece: Piece, turn: int) -> ir.Stmt:
+    def _once(self, piece: Piece, iteration: int) -> ir.Stmt:
         """The code of a piece that runs in a single iteration."""
         segment = self._tapes[piece.tape].segments[piece.segment]
         if segment.var is None:
-            return self._moved_to(piece.tape, segment, {}, arith.wrap(turn))
+            return self._moved_to(piece.tape, segment, {}, arith.wrap(iteration))
         var = arith.Var(segment.var.name)
         at = piece.start + var
-        return ir.For(var, arith.wrap(piece.count), self._moved_to(piece.tape, segment, {segment.var: at}, arith.wrap(turn)))
+        return ir.For(var, arith.wrap(piece.count), self._moved_to(piece.tape, segment, {segment.var: at}, arith.wrap(iteration)))
 
     def _track(self, track: Track) -> ir.Stmt:
         """The code of a track, guarded where some iterations have nothing or only a part of it to run."""
         segment = self._tapes[track.tape].segments[track.segment]
         assert segment.var is not None
-        spans = [track.span(turn, segment.count) for turn in range(self._turns.count)]
-        active = [turn for turn, (first, end) in enumerate(spans) if first < end]
+        spans = [track.span(iteration, segment.count) for iteration in range(self._plan.count)]
+        active = [iteration for iteration, (first, end) in enumerate(spans) if first < end]
         var = None if track.count == 1 else arith.Var(segment.var.name)
-        at = self._turn * track.step + track.start + (0 if var is None else var)
-        body = self._moved_to(track.tape, segment, {segment.var: at}, self._turn)
+        at = self._iteration * track.step + track.start + (0 if var is None else var)
+        body = self._moved_to(track.tape, segment, {segment.var: at}, self._iteration)
         if var is not None:
             partial: arith.Expr = arith.ONE
             if spans[active[0]][0] > track.start + track.step * active[0]:
@@ -124,15 +124,15 @@ class _Printer:
             if spans[active[-1]][1] < track.start + track.step * active[-1] + track.count:
                 partial = arith.logical_and(partial, arith.compare("<", at, segment.count))
             body = ir.For(var, arith.wrap(track.count), guarded(body, partial))
-        inside = arith.compare("<=", active[0], self._turn) if active[0] else arith.ONE
-        if active[-1] + 1 < self._turns.count:
-            inside = arith.logical_and(inside, arith.compare("<", self._turn, active[-1] + 1))
+        inside = arith.compare("<=", active[0], self._iteration) if active[0] else arith.ONE
+        if active[-1] + 1 < self._plan.count:
+            inside = arith.logical_and(inside, arith.compare("<", self._iteration, active[-1] + 1))
         return guarded(body, inside)
 
-    def _moved_to(self, place: int, segment: Segment, variables: dict[arith.Expr, arith.Expr], turn: arith.Expr) -> ir.Stmt:
+    def _moved_to(self, place: int, segment: Segment, variables: dict[arith.Expr, arith.Expr], iteration: arith.Expr) -> ir.Stmt:
         """The body of a segment of a member in an iteration, with passed buffers replaced by windows."""
         bases = {
-            buffer: (self._windows[number].buffer, self._windows[number].at(turn))
+            buffer: (self._windows[number].buffer, self._windows[number].at(iteration))
             for buffer, number in self._tapes[place].buffers.items()
         }
         return _over_windows(segment.body, variables, {**self._params[place], **segment.local}, bases)

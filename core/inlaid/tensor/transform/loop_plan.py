@@ -26,7 +26,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Touch:
+class ByteAccess:
     """The bytes of a buffer that a step accesses: [low, high) in iteration 0, advancing by `step` per iteration."""
 
     number: int
@@ -51,7 +51,7 @@ class Segment:
     var: arith.Var | None
     body: ir.Stmt
     count: int
-    touches: tuple[Touch, ...]
+    touches: tuple[ByteAccess, ...]
     local: Mapping[ir.Buffer, ir.Buffer]
 
 
@@ -92,7 +92,7 @@ class Tape:
             if any(extent != arith.ONE for region in passed for _, extent in region.ranges[:-1]):
                 raise UnknownAccessError
         loop = stmt if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL else None
-        touches: dict[tuple[int, int], Touch] = {}
+        touches: dict[tuple[int, int], ByteAccess] = {}
         for buffer, number in self.buffers.items():
             for reads in (True, False) if number in self.written else (True,):
                 for place, access in accesses(stmt, buffer, reads):
@@ -100,8 +100,8 @@ class Tape:
                     low = access.low + sum(min(0, step * last) for step, last in others)
                     high = access.high + sum(max(0, step * last) for step, last in others)
                     step = next((access.step(entry) for entry in place if entry.stmt is loop), 0)
-                    known = touches.get((number, step), Touch(number, low, high, step))
-                    touches[number, step] = Touch(number, min(low, known.low), max(high, known.high), step)
+                    known = touches.get((number, step), ByteAccess(number, low, high, step))
+                    touches[number, step] = ByteAccess(number, min(low, known.low), max(high, known.high), step)
         if loop is None or not isinstance(loop.extent, arith.Const):
             if any(touch.step for touch in touches.values()):
                 raise UnknownAccessError
@@ -260,14 +260,14 @@ class Track:
     step: int
     count: int
 
-    def span(self, turn: int, most: int) -> tuple[int, int]:
+    def span(self, iteration: int, most: int) -> tuple[int, int]:
         """The range [first, end) of segment iterations run in an iteration of the loop, for a segment of `most` iterations."""
-        first = self.start + self.step * turn
+        first = self.start + self.step * iteration
         return max(0, first), min(most, first + self.count)
 
 
 @dataclass(frozen=True)
-class Turns:
+class LoopPlan:
     """The plan of the loop: the tracks of each iteration, the number of iterations, and the whole order as (iteration, piece),
     where iteration -1 precedes the loop. `once` are pieces that run in a single iteration, by the track that they precede."""
 
@@ -279,21 +279,21 @@ class Turns:
 
 def _tracks(tapes: Sequence[Tape], pieces: Sequence[Piece], cycle: _Cycle) -> tuple[tuple[Track, ...], int]:
     """The repeating part, extended in both directions while any segment has iterations, and the number of loop iterations."""
-    turn = pieces[cycle.start : cycle.start + cycle.length]
+    period = pieces[cycle.start : cycle.start + cycle.length]
     steps: dict[tuple[int, int], int] = {}
-    for piece in turn:
+    for piece in period:
         steps[piece.tape, piece.segment] = steps.get((piece.tape, piece.segment), 0) + piece.count
-    tracks = [Track(p.tape, p.segment, p.start, steps[p.tape, p.segment], p.count) for p in turn]
+    tracks = [Track(p.tape, p.segment, p.start, steps[p.tape, p.segment], p.count) for p in period]
     first = min(-((track.start + track.count - 1) // track.step) for track in tracks)
     last = max((tapes[track.tape].segments[track.segment].count - 1 - track.start) // track.step for track in tracks)
     return tuple(replace(track, start=track.start + track.step * first) for track in tracks), last - first + 1
 
 
-def turns_of(tapes: Sequence[Tape]) -> Turns | None:
+def plan_loop(tapes: Sequence[Tape]) -> LoopPlan | None:
     """Plan the loop in which the members run; None where their order does not repeat."""
     pieces = _Run(tapes).pieces()
     cycle = _cycle(pieces)
-    return None if cycle is None else _Loop(tapes, *_tracks(tapes, pieces, cycle)).turns()
+    return None if cycle is None else _Loop(tapes, *_tracks(tapes, pieces, cycle)).plan()
 
 
 class _Loop(_Walk):
@@ -308,30 +308,30 @@ class _Loop(_Walk):
         self._order: list[tuple[int, Piece]] = []
         self._once: dict[int, list[tuple[int, Piece]]] = {}
 
-    def turns(self) -> Turns | None:
+    def plan(self) -> LoopPlan | None:
         """The plan; None where an operand would be read too early."""
         if len(self._own) != len({(track.tape, track.segment) for track in self._tracks}):
             return None
         for place in range(len(self._tapes)):
             while self._is_early(place) and self._ready(self._next(place)):
                 self._run(self._next(place), -1)
-        for turn in range(self._count):
+        for iteration in range(self._count):
             for slot, track in enumerate(self._tracks):
                 while self._is_early(track.tape) and self._ready(self._next(track.tape)):
-                    self._run(self._next(track.tape), turn, slot)
-                first, end = track.span(turn, self._tapes[track.tape].segments[track.segment].count)
+                    self._run(self._next(track.tape), iteration, slot)
+                first, end = track.span(iteration, self._tapes[track.tape].segments[track.segment].count)
                 if first >= end:
                     continue
                 piece = Piece(track.tape, track.segment, first, end - first)
-                if self._at[track.tape] != (track.segment, first) or not self._demand(piece, turn, slot):
+                if self._at[track.tape] != (track.segment, first) or not self._demand(piece, iteration, slot):
                     return None
-                self._run(piece, turn)
+                self._run(piece, iteration)
         for place, tape in enumerate(self._tapes):
             while self._at[place][0] < len(tape.segments):
                 if not self._ready(self._next(place)):
                     return None
                 self._run(self._next(place), self._count)
-        return Turns(tuple(self._tracks), self._count, tuple(self._order), {k: tuple(v) for k, v in self._once.items()})
+        return LoopPlan(tuple(self._tracks), self._count, tuple(self._order), {k: tuple(v) for k, v in self._once.items()})
 
     def _is_early(self, place: int) -> bool:
         """Whether a member's next segment precedes that of its track."""
@@ -344,7 +344,7 @@ class _Loop(_Walk):
     def _ready(self, piece: Piece) -> bool:
         return all(self._written(number) >= end for number, end in self._inputs(piece))
 
-    def _demand(self, piece: Piece, turn: int, slot: int) -> bool:
+    def _demand(self, piece: Piece, iteration: int, slot: int) -> bool:
         """Run the pieces outside tracks that a piece depends on. Returns whether the piece can run then."""
         for number, end in self._inputs(piece):
             writer = self._writer[number]
@@ -352,16 +352,16 @@ class _Loop(_Walk):
                 if self._at[writer][0] == self._own.get(writer):
                     return False
                 missing = self._next(writer)
-                if not self._demand(missing, turn, slot):
+                if not self._demand(missing, iteration, slot):
                     return False
-                self._run(missing, turn, slot)
+                self._run(missing, iteration, slot)
         return True
 
-    def _run(self, piece: Piece, turn: int, slot: int | None = None) -> None:
+    def _run(self, piece: Piece, iteration: int, slot: int | None = None) -> None:
         """Record a piece; with `slot`, as one that runs in a single iteration, before that track."""
         if slot is not None:
-            self._once.setdefault(slot, []).append((turn, piece))
-        self._order.append((turn, piece))
+            self._once.setdefault(slot, []).append((iteration, piece))
+        self._order.append((iteration, piece))
         self._pass(piece)
 
 
@@ -378,32 +378,32 @@ class Window:
     step: int
     kept: int
 
-    def at(self, turn: arith.Expr | int) -> arith.Expr:
+    def at(self, iteration: arith.Expr | int) -> arith.Expr:
         """The element at which the window begins in an iteration."""
         each = self.buffer.dtype.bytes
-        return arith.wrap(turn) * (self.step // each) + self.start // each
+        return arith.wrap(iteration) * (self.step // each) + self.start // each
 
 
-def window_of(number: int, tapes: Sequence[Tape], turns: Turns) -> Window | None:
+def window_of(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> Window | None:
     """The window of a passed buffer; None where it does not advance uniformly."""
     users = {place: tape for place, tape in enumerate(tapes) if number in tape.sizes}
     buffer = next(buffer for tape in users.values() for buffer, of in tape.buffers.items() if of == number)
     size = _bytes(buffer)
 
-    def touched(piece: Piece) -> list[Touch]:
+    def touched(piece: Piece) -> list[ByteAccess]:
         return [touch for touch in tapes[piece.tape].segments[piece.segment].touches if touch.number == number]
 
-    parts = [Piece(track.tape, track.segment, 0, track.step) for track in turns.tracks]
+    parts = [Piece(track.tape, track.segment, 0, track.step) for track in plan.tracks]
     moved = {touch.step * part.count for part in parts for touch in touched(part)}
     if len(moved) != 1 or min(moved) <= 0:
         return None
     step = moved.pop()
     # For each iteration: the first byte accessed from its beginning on, and the end of the bytes written before it.
     at = dict.fromkeys(users, (0, 0))
-    needed, reached, high = [math.inf] * (turns.count + 1), [0] * (turns.count + 1), 0
+    needed, reached, high = [math.inf] * (plan.count + 1), [0] * (plan.count + 1), 0
     begun = 0
-    for turn, piece in turns.order:
-        while begun <= turn or begun == 0:
+    for iteration, piece in plan.order:
+        while begun <= iteration or begun == 0:
             needed[begun] = min(tape.first_touched(number, *at[place]) for place, tape in users.items())
             reached[begun] = high
             begun += 1
@@ -412,11 +412,11 @@ def window_of(number: int, tapes: Sequence[Tape], turns: Turns) -> Window | None
             at[piece.tape] = (piece.segment + 1, 0) if done else (piece.segment, piece.end)
             if number in users[piece.tape].written:
                 high = max([high, *(min(size, touch.highest(piece.start, piece.end)) for touch in touched(piece))])
-    start = int(min(first - step * turn for turn, first in enumerate(needed) if first < size))
-    kept = max(0, *(high - start - step * turn for turn, high in enumerate(reached) if turn))
+    start = int(min(first - step * iteration for iteration, first in enumerate(needed) if first < size))
+    kept = max(0, *(high - start - step * iteration for iteration, high in enumerate(reached) if iteration))
     room = [step + kept] if kept else []
-    for turn, piece in turns.order:
-        base = start + step * max(turn, 0)
+    for iteration, piece in plan.order:
+        base = start + step * max(iteration, 0)
         room += [min(size, touch.highest(piece.start, piece.end)) - base for touch in touched(piece)]
     each = buffer.dtype.bytes
     return Window(ir.Buffer(buffer.name, (max(room) // each,), buffer.dtype), start, step, kept)
