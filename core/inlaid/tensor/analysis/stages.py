@@ -33,7 +33,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Touch:
+class BoxAccess:
     """A box of a buffer that a task accesses, in terms of the loops around the task."""
 
     stage: int
@@ -66,7 +66,7 @@ class Staged:
         self._stage_of = {scope: number for number, stage in enumerate(stages) for scope in stage.writes}
         self._of: dict[ir.Stmt, frozenset[int]] = {}
         self._tasks: dict[ir.Stmt, bool] = {}
-        self._touches: dict[ir.Stmt, tuple[Touch, ...]] = {}
+        self._touches: dict[ir.Stmt, tuple[BoxAccess, ...]] = {}
         self._shared = _shared(program, scopes)
 
     def token(self, queue: Queue, push: bool) -> ir.Intrinsic:
@@ -109,7 +109,7 @@ class Staged:
             self._tasks[stmt] = len(self.of(stmt)) < 2 and not any(map(self.queue_of, ir.walk_stmts(stmt)))
         return self._tasks[stmt]
 
-    def touches(self, task: ir.Stmt) -> tuple[Touch, ...]:
+    def touches(self, task: ir.Stmt) -> tuple[BoxAccess, ...]:
         """The accesses of a task to buffers visible to other tasks."""
         if task not in self._touches:
             statements = list(ir.walk_stmts(task))
@@ -117,7 +117,7 @@ class Staged:
             used = set[ir.Buffer]().union(*map(buffers_of, statements)) - own
             stage = next(iter(self.of(task)), 0)
             self._touches[task] = tuple(
-                Touch(stage, buffer, box, bool(written))
+                BoxAccess(stage, buffer, box, bool(written))
                 for buffer in sorted(used, key=str)
                 for written, boxes in enumerate(touched(task, buffer))
                 for box in boxes

@@ -9,7 +9,7 @@ from itertools import product
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box
-from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Touch
+from inlaid.tensor.analysis.stages import BoxAccess, Queue, Stage, Staged
 from inlaid.types import MemoryScope
 
 LONGEST = 8
@@ -120,7 +120,7 @@ def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
     stages = range(len(staged.names))
     clocks = [[0] * len(stages) for _ in stages]
     tokens: dict[Queue, deque[tuple[int, ...]]] = defaultdict(deque)
-    seen: dict[ir.Buffer, list[tuple[int, Touch, Box]]] = defaultdict(list)
+    seen: dict[ir.Buffer, list[tuple[int, BoxAccess, Box]]] = defaultdict(list)
     for task in staged.expand(decide):
         clock = clocks[task.stage]
         if task.queue is not None and task.push:

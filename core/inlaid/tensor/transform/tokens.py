@@ -10,12 +10,12 @@ from math import lcm
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, widened
-from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Touch
+from inlaid.tensor.analysis.stages import BoxAccess, Queue, Stage, Staged
 from inlaid.tensor.analysis.tokens import LONGEST, apart, check_tokens
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.types import MemoryScope
 
-_Touches = tuple[Touch, ...]
+_Accesses = tuple[BoxAccess, ...]
 
 
 def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> ir.LoopProgram:
@@ -49,8 +49,8 @@ class _Part:
     `last` are the pushing stage's accesses for which nothing in here waits. A wait certainly occurs for the queues `waits`."""
 
     stmt: ir.Stmt
-    first: dict[Queue, _Touches]
-    last: dict[Queue, _Touches]
+    first: dict[Queue, _Accesses]
+    last: dict[Queue, _Accesses]
     inside: frozenset[Queue] = frozenset()
     waits: frozenset[Queue] = frozenset()
 
@@ -156,7 +156,7 @@ class _Inserter:
                 order[at - 1 : at + 1] = order[at], order[at - 1]
         return [part for _, part in order]
 
-    def _meet(self, one: _Touches, other: _Touches) -> bool:
+    def _meet(self, one: _Accesses, other: _Accesses) -> bool:
         return self._distance(one, other, 0, None) is not None
 
     def _tokens(self, queues: Sequence[Queue], push: bool) -> list[ir.Intrinsic]:
@@ -193,12 +193,12 @@ class _Inserter:
                     done = max(done, (iteration, place - 0.5))
         return kept
 
-    def _distance(self, lasts: _Touches, firsts: _Touches, least: int, loop: ir.For | None) -> int | None:
+    def _distance(self, lasts: _Accesses, firsts: _Accesses, least: int, loop: ir.For | None) -> int | None:
         """The smallest distance in iterations, at least `least`, between conflicting accesses; None where none conflict."""
         found = [self._conflict(a, b, least, loop) for a, b in product(lasts, firsts) if a.written or b.written]
         return min((distance for distance in found if distance is not None), default=None)
 
-    def _conflict(self, a: Touch, b: Touch, least: int, loop: ir.For | None) -> int | None:
+    def _conflict(self, a: BoxAccess, b: BoxAccess, least: int, loop: ir.For | None) -> int | None:
         if b.buffer not in self._staged.sharing(a.buffer):
             return None
         if a.buffer is not b.buffer:
@@ -215,9 +215,9 @@ class _Inserter:
         return None if beyond else ring + 1
 
 
-def _until_wait(ends: Sequence[tuple[dict[Queue, _Touches], _Part, bool]], queue: Queue) -> _Touches:
+def _until_wait(ends: Sequence[tuple[dict[Queue, _Accesses], _Part, bool]], queue: Queue) -> _Accesses:
     """The accesses up to the first part that waits; none of that part if its own token precedes it."""
-    found: _Touches = ()
+    found: _Accesses = ()
     for touches, part, token in ends:
         if token:
             break
@@ -227,13 +227,13 @@ def _until_wait(ends: Sequence[tuple[dict[Queue, _Touches], _Part, bool]], queue
     return found
 
 
-def _over(touch: Touch, loop: ir.For) -> Touch:
+def _over(touch: BoxAccess, loop: ir.For) -> BoxAccess:
     """Widen an access to all iterations of a loop."""
     ranges: dict[arith.Expr, arith.Span] = {loop.var: (arith.ZERO, loop.extent - 1)}
     return replace(touch, box=tuple(widened(*pair, dim, ranges) for pair, dim in zip(touch.box, touch.buffer.shape, strict=True)))
 
 
-def _ring(touches: Sequence[Touch], var: arith.Var) -> int:
+def _ring(touches: Sequence[BoxAccess], var: arith.Var) -> int:
     """The number of iterations after which ring indices repeat; 1 without rings."""
     count = 1
     for node in (node for touch in touches for pair in touch.box for node in arith.walk(pair[0])):
@@ -243,7 +243,7 @@ def _ring(touches: Sequence[Touch], var: arith.Var) -> int:
     return count if count <= LONGEST else 1
 
 
-def _apart_at(a: Touch, b: Touch, var: arith.Var, ring: int, distance: arith.Expr, *more: arith.Var) -> bool:
+def _apart_at(a: BoxAccess, b: BoxAccess, var: arith.Var, ring: int, distance: arith.Expr, *more: arith.Var) -> bool:
     """Whether two accesses never overlap if the second occurs `distance` iterations after the first."""
     turn = arith.Var("turn")
     analyzer = arith.Analyzer(dict.fromkeys((turn, *more), (0, None)))
