@@ -29,7 +29,7 @@ def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str, 
     params, results = lowering.run(name)
     sizes = tuple(buffer for _, buffer in lowering.defines)
     program = ir.LoopProgram(name, params, results + sizes, lowering.body(), tuple(lowering.defines))
-    return replace(program, sizes=further_sizes(program))
+    return replace(program, sizes=free_sizes(program))
 
 
 class _Lowering:
@@ -241,7 +241,7 @@ def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], 
     return body
 
 
-def further_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
+def free_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
     """The dimensions that the body reads and that occur in no parameter's shape, sorted by name."""
     shown = {size for size, _ in program.defines}.union(*(arith.free_vars(dim) for item in program.params for dim in item.shape))
     read: set[arith.Expr] = set()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.tensor.transform.unread import without_unread
+from inlaid.tensor.transform.unread import remove_unread_buffers
 from inlaid.types import DType, dtype
 
 Range = tuple[int, int]
@@ -210,7 +210,7 @@ def _corners(of: Callable[[int, int], int], a: Range, b: Range) -> Range:
 def narrow(program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> ir.LoopProgram:
     """Simplify a program by the ranges of its values: fold minima, maxima, selects and shifts, narrow 64-bit arithmetic to 32 bits,
     and remove local buffers that are no longer read. `known` is as for `Ranges`. The program must have no blocks."""
-    return without_unread(_Narrower(Ranges(program, known)).program(program))
+    return remove_unread_buffers(_Narrower(Ranges(program, known)).program(program))
 
 
 class _Narrower(Rewriter):

@@ -21,7 +21,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.stages import Stage
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import values
-from inlaid.tensor.interp.stages import in_some_order
+from inlaid.tensor.interp.stages import random_stage_order
 from inlaid.tensor.interp.to_python import Emitter, Semantics, capacity, known_shape, translate
 
 __all__ = ["Semantics", "bind_sizes", "evaluate_vector", "run"]
@@ -57,7 +57,7 @@ def run(
     for output, given in program.updates:
         arrays[program.outputs[output]] = np.array(inputs[given])
     with np.errstate(all="ignore"):
-        ordered = in_some_order(program, stages, known, seed) if stages else program
+        ordered = random_stage_order(program, stages, known, seed) if stages else program
         translate(ordered, known, intrinsics, seed)(*(arrays[buffer] for buffer in program.params))
     for size, buffer in program.defines:
         known[size] = int(arrays[buffer][()])

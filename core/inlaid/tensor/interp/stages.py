@@ -14,7 +14,7 @@ from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Task
 from inlaid.tensor.transform.rewrite import Rewriter
 
 
-def in_some_order(
+def random_stage_order(
     program: ir.LoopProgram, stages: Sequence[Stage], sizes: Mapping[arith.SizeVar, int], seed: int
 ) -> ir.LoopProgram:
     """Serialise the tasks of a program in a random order that its stages allow: each stage runs in program order, and a pop waits

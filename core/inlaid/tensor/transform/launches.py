@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of, buffers_of, semantic_access, whole
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP, places
-from inlaid.tensor.lower import further_sizes
+from inlaid.tensor.lower import free_sizes
 from inlaid.tensor.primitives.place import failed
 from inlaid.tensor.transform.barriers import to_spmd
 from inlaid.tensor.transform.lower_blocks import joined, mapped
@@ -123,7 +123,7 @@ class _Splitter:
         inputs = (*inputs, *(buffer for _, buffer in defines if buffer not in inputs and buffer not in written))
         outputs = tuple(sorted(written, key=[buffer for _, buffer in self._program.defines].__contains__))  # size buffers come last
         kernel = ir.LoopProgram(name, (*inputs, *given.values()), outputs, body, defines)
-        kernel = to_spmd(replace(kernel, sizes=further_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
+        kernel = to_spmd(replace(kernel, sizes=free_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
         owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
         used = {buffer for node in ir.walk_stmts(kernel.body) for buffer in buffers_of(node)}
         offsets = {buffer: at for found in (self._offsets, *owned) for buffer, at in found.items() if buffer in used}

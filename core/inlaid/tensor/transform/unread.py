@@ -9,7 +9,7 @@ from inlaid.tensor.transform.rewrite import Rewriter
 _NOTHING = ir.Seq(())
 
 
-def without_unread(program: ir.LoopProgram) -> ir.LoopProgram:
+def remove_unread_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
     """Remove local buffers that are never read, the stores to them, and loops left empty. A buffer is kept if storing to it checks
     a data-dependent index, since the check may fail. The program must have no blocks."""
     while unread := _unread(program.body):
