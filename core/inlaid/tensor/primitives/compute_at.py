@@ -5,7 +5,7 @@ from __future__ import annotations
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.primitives.place import block_of, check_lasting, failed, loop_of, outer_block, outer_loop, writers
+from inlaid.tensor.primitives.place import block_of, check_not_overwritten, failed, loop_of, outer_block, outer_loop, writers
 from inlaid.tensor.primitives.regions import Spans, covers, domain_of, offset_of, produced_box, regenerated, touched_box
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import (
@@ -38,7 +38,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
     path = outer_block(program, block)
     producer = block_of(path)
     _movable(program, path, loop)
-    check_lasting(program, producer)
+    check_not_overwritten(program, producer)
     buffers = tuple(dict.fromkeys(region.buffer for region in producer.writes))
     bare = with_body(program, rebuilt(path, None))
     where = outer_loop(bare, loop)

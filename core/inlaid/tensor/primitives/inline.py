@@ -10,8 +10,8 @@ from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
 from inlaid.tensor.primitives.place import (
     block_of,
     block_path,
-    check_lasting,
-    check_open,
+    check_not_overwritten,
+    check_not_tensorized,
     failed,
     outer_block,
     readers,
@@ -51,7 +51,7 @@ def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     position = _positions(program, producer, store)
     if len(writers(program, buffer)) > 1:
         raise failed(program, f"{buffer} must be written by {block} alone, found other writers", producer)
-    check_lasting(program, producer)
+    check_not_overwritten(program, producer)
     program = _without(program, path, buffer)
 
     def inlined(node: ir.Expr) -> ir.Expr | None:
@@ -189,5 +189,5 @@ def _without(program: ir.LoopProgram, path: Path, buffer: ir.Buffer) -> ir.LoopP
 
 def _rewritten(program: ir.LoopProgram, block: ir.Block, rewriter: Rewriter) -> ir.LoopProgram:
     """Rewrite the body of a block, and recompute its reads and writes."""
-    check_open(program, block)
+    check_not_tensorized(program, block)
     return with_body(program, rebuilt(block_path(program, block.name), rewriter.stmt(block)))

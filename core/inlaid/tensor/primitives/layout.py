@@ -10,7 +10,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.digits import determined
 from inlaid.tensor.analysis.footprint import writes
 from inlaid.tensor.primitives.cache import nest_of
-from inlaid.tensor.primitives.place import block_path, check_open, failed, named_buffer, writers
+from inlaid.tensor.primitives.place import block_path, check_not_tensorized, failed, named_buffer, writers
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import Ranges, nest, rebuilt, remapped, sites, unique_name, with_body
 
@@ -39,7 +39,7 @@ def transform_layout(program: ir.LoopProgram, buffer: str, layout: str, fill: in
             raise failed(program, f"{layout} must be injective on {buffer}: elements that differ in {var} get the same index")
     for site in sites(program.body):
         if site.reads(old) or site.writes(old):
-            check_open(program, site.block)
+            check_not_tensorized(program, site.block)
     try:
         new = ir.Buffer(old.name, index_map.shape(old.shape), old.dtype, old.scope)
     except ValueError as error:

@@ -9,7 +9,7 @@ from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.cache import nest_of
-from inlaid.tensor.primitives.place import check_open, failed, outer_block
+from inlaid.tensor.primitives.place import check_not_tensorized, failed, outer_block
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import nest, rebuilt, unique_name, with_body
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -33,7 +33,7 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
     path = outer_block(program, block)
     old = path[-1]
     assert isinstance(old, ir.Block)
-    check_open(program, old)
+    check_not_tensorized(program, old)
     if len(multiples) != len(old.iters) or any(multiple < 1 for multiple in multiples):
         raise failed(program, f"block {block} needs {len(old.iters)} positive multiples, one per variable, got {multiples}", old)
     top, site = nest_of(path, old.writes[0].buffer)

@@ -9,7 +9,7 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
-from inlaid.tensor.primitives.place import check_open, failed, loop_of, outer_block, outer_loop, written_buffer
+from inlaid.tensor.primitives.place import check_not_tensorized, failed, loop_of, outer_block, outer_loop, written_buffer
 from inlaid.tensor.primitives.regions import touched_box
 from inlaid.tensor.transform.lower_blocks import joined, mapped
 from inlaid.tensor.transform.paths import (
@@ -71,7 +71,7 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
         ring, window = _ring(buffer, [part for _, part in staged], copies, loop_ranges(*around))
         for site in sites(old.body):
             if (site.reads(buffer) or site.writes(buffer)) and not _stays_inside(site.block, buffer, window):
-                check_open(program, site.block)
+                check_not_tensorized(program, site.block)
         staged = [(stage, _ringed(part, buffer, ring, window, loop, copies)) for stage, part in staged]
         allocs = [ring if item is buffer else item for item in allocs]
     names = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}

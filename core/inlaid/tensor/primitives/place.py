@@ -42,13 +42,13 @@ def _check_outer(program: ir.LoopProgram, path: Path) -> None:
             raise failed(program, f"expected a statement outside block {stmt.name}", path[-1], "do it before blockize")
 
 
-def check_open(program: ir.LoopProgram, block: ir.Block) -> None:
+def check_not_tensorized(program: ir.LoopProgram, block: ir.Block) -> None:
     """Check that the body of a block is not tensorized and can be rewritten. Raises `ScheduleError`."""
     if any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(block.body)):
         raise failed(program, f"block {block.name} is already tensorized", block, "do it before tensorize")
 
 
-def check_lasting(program: ir.LoopProgram, block: ir.Block) -> None:
+def check_not_overwritten(program: ir.LoopProgram, block: ir.Block) -> None:
     """Check that the operands of a block are never overwritten, so that the block may read them at another time. Raises
     `ScheduleError` for rolling buffers."""
     wanted = {region.buffer for region in block.reads}

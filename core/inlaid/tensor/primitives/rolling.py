@@ -7,7 +7,7 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.primitives.place import block_of, block_path, check_open, failed, outer_block, writers, written_buffer
+from inlaid.tensor.primitives.place import block_of, block_path, check_not_tensorized, failed, outer_block, writers, written_buffer
 from inlaid.tensor.primitives.regions import offset_of, produced_box
 from inlaid.tensor.transform.paths import Site, loop_ranges, loops_around, rebuilt, remapped, sites, with_body
 
@@ -39,7 +39,7 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     ranges = loop_ranges(*around)
     for user in sites(loop.body):
         if user.reads(buffer) or user.writes(buffer):
-            check_open(program, user.block)
+            check_not_tensorized(program, user.block)
     site = next(site for site in sites(loop.body) if site.block is producer)
     axis, low, extent, step = _window(program, site, buffer, loop, arith.Analyzer(ranges))
     binding = _along(program, producer, buffer, axis)
