@@ -46,7 +46,9 @@ class _Piece:
     place: int
 
 
-def between(shape: Sequence[Dim], source: Layout, target: Layout, perm: Sequence[int] | None = None) -> list[Dimension] | None:
+def copy_dimensions(
+    shape: Sequence[Dim], source: Layout, target: Layout, perm: Sequence[int] | None = None
+) -> list[Dimension] | None:
     """The dimensions of a copy of a tensor from one layout to another, outermost in the target first. `perm` permutes axes (target
     axis k is source axis perm[k]). None where blocks do not divide an axis or each other."""
     order = list(perm) if perm is not None else list(range(len(shape)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.transform.copies import between, copy_program, padded_program
+from inlaid.tensor.transform.copies import copy_dimensions, copy_program, padded_program
 from inlaid.tensor.transform.paths import remapped
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import ROW_MAJOR, DType, Layout
@@ -27,13 +27,13 @@ def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -
     )
 
 
-def by_intrinsic(program: ir.LoopProgram, place: int) -> bool:
+def used_by_intrinsic(program: ir.LoopProgram, place: int) -> bool:
     """Whether an intrinsic accesses parameter number `place`."""
     own, stmts = program.params[place], ir.walk_stmts(program.body)
     return any(isinstance(stmt, ir.Intrinsic) and own in (item.buffer for item in stmt.regions) for stmt in stmts)
 
 
-def within(program: ir.LoopProgram, place: int, axis: int, first: arith.Dim, extent: arith.Dim) -> ir.LoopProgram:
+def as_slice(program: ir.LoopProgram, place: int, axis: int, first: arith.Dim, extent: arith.Dim) -> ir.LoopProgram:
     """Make a parameter a slice of a longer buffer, starting at index `first` of dimension `axis`, whose extent becomes `extent`.
     The program must have no blocks, and no intrinsic may access the parameter.
 
@@ -59,7 +59,7 @@ def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target:
     """Build a kernel that copies a tensor from one layout to another. Where an axis split into blocks is symbolic, its loops follow
     the target layout."""
     if dtype.bits >= 8:
-        dims = between(shape, source, target)
+        dims = copy_dimensions(shape, source, target)
         program = copy_program("relayout", dtype, dims, threads) if dims is not None else None
         program = program or padded_program("relayout", dtype, shape, source, target, threads)
         if program is not None:
