@@ -16,7 +16,7 @@ class Tiers:
     bytes."""
 
     offsets: tuple[Dim, ...]
-    quick: frozenset[int]
+    in_fast: frozenset[int]
     fast: int
     slow: Dim
 
@@ -26,21 +26,21 @@ def plan_tiers(
 ) -> Tiers:
     """Place buffers in a fast memory of `fast` bytes (0: it does not exist) and in a slow one. Buffers with the most traffic per
     byte go to fast memory first: `uses` counts how often each buffer is read or written whole. Symbolic sizes go to slow memory."""
-    quick: list[int] = []
-    first = _part(buffers, quick, alignment, head_starts)
+    in_fast: list[int] = []
+    first = _part(buffers, in_fast, alignment, head_starts)
     known = [number for number, buffer in enumerate(buffers) if isinstance(buffer.size, int) and buffer.size]
     for number in sorted(known, key=lambda item: (arith.evaluate(aligned(buffers[item].size), {}) / max(uses[item], 1), item)):
         if arith.evaluate(aligned(buffers[number].size, alignment), {}) > fast:
             continue
-        tried = _part(buffers, [*quick, number], alignment, head_starts)
+        tried = _part(buffers, [*in_fast, number], alignment, head_starts)
         if isinstance(tried.size, int) and tried.size <= fast:
-            quick.append(number)
+            in_fast.append(number)
             first = tried
-    rest = [number for number in range(len(buffers)) if number not in quick]
+    rest = [number for number in range(len(buffers)) if number not in in_fast]
     second = _part(buffers, rest, alignment, head_starts)
-    offsets = {**dict(zip(quick, first.offsets, strict=True)), **dict(zip(rest, second.offsets, strict=True))}
+    offsets = {**dict(zip(in_fast, first.offsets, strict=True)), **dict(zip(rest, second.offsets, strict=True))}
     assert isinstance(first.size, int)
-    return Tiers(tuple(offsets[number] for number in range(len(buffers))), frozenset(quick), first.size, second.size)
+    return Tiers(tuple(offsets[number] for number in range(len(buffers))), frozenset(in_fast), first.size, second.size)
 
 
 def _part(buffers: Sequence[Lifetime], numbers: Iterable[int], alignment: int, head_starts: HeadStarts | None) -> Arena:
