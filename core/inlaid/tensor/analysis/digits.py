@@ -24,15 +24,15 @@ def all_determined(extents: Mapping[arith.Var, arith.Expr], indices: Sequence[ar
     wanted = {var for var, extent in extents.items() if not analyzer.prove(arith.compare("<=", extent, 1))}
     if not wanted:
         return True
-    told = _Told(analyzer, ranges)
+    facts = _Facts(analyzer, ranges)
     known = [analyzer.simplify(index) for index in indices]
     for index in (*known, *known):  # one may determine what another one needs
-        told.learn(index)
-    return wanted <= told.variables
+        facts.learn(index)
+    return wanted <= facts.variables
 
 
 @dataclass
-class _Told:
+class _Facts:
     """What the values of some expressions determine: variables, and digits of expressions, each given by its divisor and size
     (None: all higher digits)."""
 
@@ -41,7 +41,7 @@ class _Told:
     variables: set[arith.Expr] = field(default_factory=set)
     values: set[arith.Expr] = field(default_factory=set)
     digits: dict[arith.Expr, list[tuple[arith.Expr, arith.Expr | None]]] = field(default_factory=dict)
-    told: set[arith.Expr] = field(default_factory=set)
+    complete: set[arith.Expr] = field(default_factory=set)
     remainders: set[tuple[arith.Expr, int]] = field(default_factory=set)
 
     def learn(self, number: arith.Expr) -> None:
@@ -91,12 +91,12 @@ class _Told:
         while (undivided := self._undivided(base)) is not None:
             base, divisor = undivided[0], self.analyzer.simplify(divisor * undivided[1])
         self.digits.setdefault(base, []).append((divisor, size))
-        for number in [number for number in self.digits if number not in self.told]:
-            if number in self.told:
+        for number in [number for number in self.digits if number not in self.complete]:
+            if number in self.complete:
                 continue
             reach = self._reach(number, self._digits_of(number))
             if reach is None or self._is_all(number, reach):
-                self.told.add(number)
+                self.complete.add(number)
                 self.learn(number)
             elif isinstance(reach, arith.Const):
                 self._learn_remainder(number, reach.value)

@@ -51,12 +51,12 @@ class Problem:
     diverges: bool = False
 
 
-class _New(Exception):
+class _UnknownProblem(Exception):
     """A problem that is not among the known ones was found."""
 
 
 @dataclass(frozen=True)
-class _Where:
+class _Context:
     """The context of a statement. `values` are of uniform variables; `free` as in `Access`. The values of `differing` variables
     depend on the thread; `varying` variables determine whether a thread reaches the statement."""
 
@@ -72,18 +72,18 @@ class _Where:
         """A key that is equal for contexts with equal accesses."""
         return frozenset(self.values.items()), frozenset(self.free.items()), self.guards, self.rounds
 
-    def shared(self, var: arith.Expr, value: arith.Expr, number: int | None = None) -> _Where:
+    def shared(self, var: arith.Expr, value: arith.Expr, number: int | None = None) -> _Context:
         """Add a uniform variable, in a given round of its loop."""
         rounds = self.rounds if number is None else (*self.rounds, (var, number))
         return replace(self, values={**self.values, var: value}, rounds=rounds)
 
-    def owned(self, var: arith.Expr, extent: arith.Expr | None, differs: bool) -> _Where:
+    def owned(self, var: arith.Expr, extent: arith.Expr | None, differs: bool) -> _Context:
         """Add a variable that is private to each thread."""
         differing = self.differing | {var} if differs else self.differing
         return replace(self, free={**self.free, var: extent}, differing=differing)
 
 
-_Open = dict[Access, None]
+_OpenAccesses = dict[Access, None]
 """Accesses since the last barrier."""
 
 
@@ -121,15 +121,15 @@ class Races:
         `LANES`). A problem that persists is the same object."""
         self._without, self._within, self._known = frozenset(without), frozenset(within), None
         self._found = {}
-        self._nests(self._program.body, _Where())
+        self._nests(self._program.body, _Context())
         return list(self._found)
 
     def adds(self, known: Collection[Problem], without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> bool:
         """Whether `problems` would return any problem that is not known. Stops at the first."""
         self._without, self._within, self._known = frozenset(without), frozenset(within), known
         try:
-            self._nests(self._program.body, _Where())
-        except _New:
+            self._nests(self._program.body, _Context())
+        except _UnknownProblem:
             return True
         return False
 
@@ -147,11 +147,11 @@ class Races:
         if acts or not self._relevant.isdisjoint(parts):
             self._relevant.add(stmt)
 
-    def _nests(self, stmt: ir.Stmt, where: _Where) -> None:
+    def _nests(self, stmt: ir.Stmt, context: _Context) -> None:
         """Walk the nests of thread loops in a statement."""
         if not isinstance(stmt, ir.For) or not stmt.over_threads:
             for part in ir.substatements(stmt):
-                self._nests(part, where)
+                self._nests(part, context)
             return
         body: ir.Stmt = stmt
         self._axes = {}
@@ -160,78 +160,78 @@ class Races:
             body = body.body
         self._private = {node.buffer for node in ir.walk_stmts(body) if isinstance(node, ir.Alloc)}
         self._overlaps.axes = self._axes
-        self._walk(body, replace(where, differing=frozenset(loop.var for loop in self._axes.values())), {})
+        self._walk(body, replace(context, differing=frozenset(loop.var for loop in self._axes.values())), {})
 
-    def _walk(self, stmt: ir.Stmt, where: _Where, before: _Open) -> _Open:
+    def _walk(self, stmt: ir.Stmt, context: _Context, before: _OpenAccesses) -> _OpenAccesses:
         """The accesses open after a statement, given those open before it."""
         if stmt not in self._relevant:
             return before
         if isinstance(stmt, ir.Barrier):
             if stmt in self._without:
                 return before
-            self._reached(stmt, where, where.varying, "a barrier")
+            self._reached(stmt, context, context.varying, "a barrier")
             over = (LANES,) if stmt in self._within else stmt.over
             return {left: None for access in before if (left := self._after(access, over)) is not None}
         if isinstance(stmt, ir.Seq):
             for item in stmt.stmts:
-                before = self._walk(item, where, before)
+                before = self._walk(item, context, before)
             return before
         if isinstance(stmt, ir.Intrinsic) and not self._axes.keys().isdisjoint(stmt.over):
             others = {loop.var for axis, loop in self._axes.items() if axis not in stmt.over}
-            self._reached(stmt, where, where.varying - others, f"collective intrinsic {stmt.name}")
-        now = self._meet(before, self._of(stmt, where))
+            self._reached(stmt, context, context.varying - others, f"collective intrinsic {stmt.name}")
+        now = self._meet(before, self._of(stmt, context))
         match stmt:
             case ir.Alloc(body=body):
-                return self._walk(body, where, now)
+                return self._walk(body, context, now)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
                 index = condition.index if isinstance(condition, ir.Index) else arith.Opaque(condition, 0, 1)
-                index = self._value(index, where)
-                inside = replace(where, varying=where.varying | self._depends(where, condition))
-                first = self._walk(then, replace(inside, guards=(*where.guards, index)), now)
-                negated = replace(inside, guards=(*where.guards, arith.logical_not(index)))
+                index = self._value(index, context)
+                inside = replace(context, varying=context.varying | self._depends(context, condition))
+                first = self._walk(then, replace(inside, guards=(*context.guards, index)), now)
+                negated = replace(inside, guards=(*context.guards, arith.logical_not(index)))
                 return first | (now if otherwise is None else self._walk(otherwise, negated, now))
             case ir.Let(var=var, value=value, body=body):
-                return self._walk(body, self._let(var, value, where), now)
+                return self._walk(body, self._let(var, value, context), now)
             case ir.While(condition=condition, body=body):
-                inside = replace(where, varying=where.varying | self._depends(where, condition))
+                inside = replace(context, varying=context.varying | self._depends(context, condition))
                 for number in (1, 2):
-                    after = self._walk(body, replace(inside, rounds=(*where.rounds, (_WHILE, number))), now)
-                    now = now | self._meet(after, self._of(stmt, where))
+                    after = self._walk(body, replace(inside, rounds=(*context.rounds, (_WHILE, number))), now)
+                    now = now | self._meet(after, self._of(stmt, context))
                 return now
             case ir.For() if self._stops(stmt):
-                return self._rounds(stmt, where, now)
+                return self._rounds(stmt, context, now)
             case ir.For(var=var, extent=extent, body=body):
                 if stmt.over_threads:
                     self._report(stmt, f"expected one perfect nest of loops over threads, found loop {var} inside (see to_spmd)")
-                depends = self._depends(where, ir.Index(_INT64, extent))
-                inside = where.owned(var, self._value(extent, where), bool(depends | where.varying))
-                return self._walk(body, replace(inside, varying=where.varying | depends), now)
+                depends = self._depends(context, ir.Index(_INT64, extent))
+                inside = context.owned(var, self._value(extent, context), bool(depends | context.varying))
+                return self._walk(body, replace(inside, varying=context.varying | depends), now)
         return now
 
-    def _rounds(self, loop: ir.For, where: _Where, before: _Open) -> _Open:
+    def _rounds(self, loop: ir.For, context: _Context, before: _OpenAccesses) -> _OpenAccesses:
         """Walk a loop with barriers. If every iteration has a barrier, it can conflict only with the next iteration."""
-        extent, var, body = self._value(loop.extent, where), loop.var, loop.body
-        where = replace(where, varying=where.varying | self._depends(where, ir.Index(_INT64, loop.extent)))
+        extent, var, body = self._value(loop.extent, context), loop.var, loop.body
+        context = replace(context, varying=context.varying | self._depends(context, ir.Index(_INT64, loop.extent)))
         never = {} if self._analyzer.prove(arith.compare("<", 0, extent)) else before
         if not self._surely_stops(body):
             for number in (1, 2):
-                symbol = self._symbol(var, (where.rounds, number))
-                before = before | self._walk(body, where.shared(var, symbol, number), before)
+                symbol = self._symbol(var, (context.rounds, number))
+                before = before | self._walk(body, context.shared(var, symbol, number), before)
             return before
-        first = self._walk(body, where.shared(var, arith.ZERO, 0), before)
+        first = self._walk(body, context.shared(var, arith.ZERO, 0), before)
         if self._analyzer.prove(arith.compare("<=", extent, 1)):
             return never | first
-        once = self._walk(body, where.shared(var, var, 1), {})
-        self._walk(body, where.shared(var, var + 1, 2), once)
+        once = self._walk(body, context.shared(var, var, 1), {})
+        self._walk(body, context.shared(var, var + 1, 2), once)
         return never | {self._with(access, {var: extent - 1}): None for access in once}
 
-    def _let(self, var: arith.Var, value: ir.Expr, where: _Where) -> _Where:
+    def _let(self, var: arith.Var, value: ir.Expr, context: _Context) -> _Context:
         if isinstance(value, ir.Index) and not arith.reads_data(value.index):
-            return where.shared(var, self._value(value.index, where))
-        differs = bool(self._depends(where, value) | where.varying)
-        if differs or where.free:
-            return where.owned(var, None, differs)
-        return where.shared(var, self._symbol(var, where.rounds))
+            return context.shared(var, self._value(value.index, context))
+        differs = bool(self._depends(context, value) | context.varying)
+        if differs or context.free:
+            return context.owned(var, None, differs)
+        return context.shared(var, self._symbol(var, context.rounds))
 
     def _symbol(self, *key: object) -> arith.Var:
         return self._symbols.setdefault(key, arith.Var(f"{key[0]}"))
@@ -254,13 +254,13 @@ class Races:
                 return False
         return any(map(self._surely_stops, ir.substatements(stmt)))
 
-    def _depends(self, where: _Where, value: ir.Expr) -> frozenset[arith.Expr]:
+    def _depends(self, context: _Context, value: ir.Expr) -> frozenset[arith.Expr]:
         """The thread-dependent variables that a value depends on."""
-        value = value.substitute(where.values)
+        value = value.substitute(context.values)
         data = any(isinstance(node, ir.Load) and node.buffer in self._private for node in ir.walk_exprs(value))
-        return (value.free_vars() & where.differing) | ({_DATA} if data else set())
+        return (value.free_vars() & context.differing) | ({_DATA} if data else set())
 
-    def _reached(self, stmt: ir.Stmt, where: _Where, varying: frozenset[arith.Expr], what: str) -> None:
+    def _reached(self, stmt: ir.Stmt, context: _Context, varying: frozenset[arith.Expr], what: str) -> None:
         if varying:
             names = ", ".join(sorted(f"{var}" for var in varying))
             self._report(
@@ -274,15 +274,15 @@ class Races:
 
     def _note(self, problem: Problem) -> None:
         if self._known is not None and problem not in self._known:
-            raise _New
+            raise _UnknownProblem
         self._found[problem] = None
 
-    def _value(self, index: arith.Expr, where: _Where) -> arith.Expr:
-        return arith.substitute(index, where.values)
+    def _value(self, index: arith.Expr, context: _Context) -> arith.Expr:
+        return arith.substitute(index, context.values)
 
     # -- accesses --
 
-    def _meet(self, before: _Open, new: tuple[Access, ...]) -> _Open:
+    def _meet(self, before: _OpenAccesses, new: tuple[Access, ...]) -> _OpenAccesses:
         if not new:
             return before
         after = before | dict.fromkeys(new)
@@ -302,30 +302,30 @@ class Races:
             self._sharing[a, b] = share_bytes(a, b, self._offsets)
         return self._sharing[a, b]
 
-    def _of(self, stmt: ir.Stmt, where: _Where) -> tuple[Access, ...]:
+    def _of(self, stmt: ir.Stmt, context: _Context) -> tuple[Access, ...]:
         """The accesses that a statement itself makes to memory shared by threads."""
         if not self._accessed[stmt]:
             return ()
-        key = (stmt, where.key)
+        key = (stmt, context.key)
         if key not in self._made:
-            self._made[key] = tuple(self._accesses(stmt, where))
+            self._made[key] = tuple(self._accesses(stmt, context))
         return self._made[key]
 
-    def _accesses(self, stmt: ir.Stmt, where: _Where) -> Iterator[Access]:
+    def _accesses(self, stmt: ir.Stmt, context: _Context) -> Iterator[Access]:
         over = tuple(axis for axis in self._axes if axis in stmt.over) if isinstance(stmt, ir.Intrinsic) else ()
         for region, access in self._accessed[stmt]:
             if region.buffer not in self._private:
-                free = dict(where.free)
+                free = dict(context.free)
                 point = []
                 for first, extent in region.ranges:
-                    point.append(self._value(first, where))
+                    point.append(self._value(first, context))
                     if extent != arith.ONE:
                         element = arith.Var("element")
                         point[-1] += element
-                        free[element] = self._value(extent, where)
+                        free[element] = self._value(extent, context)
                 for kind in access:
                     writes = kind is ir.Access.WRITE
-                    yield Access(stmt, region.buffer, tuple(point), writes, where.guards, free, where.rounds, over)
+                    yield Access(stmt, region.buffer, tuple(point), writes, context.guards, free, context.rounds, over)
 
     def _after(self, access: Access, over: tuple[str, ...]) -> Access | None:
         """The part of an open access that remains open after a barrier."""
