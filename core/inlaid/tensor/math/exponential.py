@@ -16,6 +16,7 @@ from inlaid.tensor.math.floats import (
     Format,
     at_least,
     at_most,
+    copysign,
     exponent,
     horner,
     magnitude,
@@ -24,7 +25,6 @@ from inlaid.tensor.math.floats import (
     two_product,
     two_sum,
     where_tiny,
-    with_sign,
 )
 
 LOG2_E = (1.4426950408889634, 2.0355273740931033e-17)
@@ -94,7 +94,7 @@ def tanh(x: Expr, form: Format) -> Expr:
     # From 22 on the result rounds to 1 in both formats. A tiny x is preserved: 2x / 2.
     _, power, r = _reduce(at_most(magnitude(x) * 2.0, 44.0), form)
     grown = fma(power, _expm1_reduced(r, form), power - 1.0)
-    return with_sign(grown / (grown + 2.0), x, form)
+    return copysign(grown / (grown + 2.0), x, form)
 
 
 def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
@@ -164,7 +164,7 @@ def erf(x: Expr, form: Format) -> Expr:
     else:
         far = at_most(a, 6.0)
         rest = horner((far - 2.0) / (far + 2.0), polynomials.ERFC_64) * exp(-far * far, form)
-    return select(a < 1.0, small, with_sign(1.0 - rest, x, form))
+    return select(a < 1.0, small, copysign(1.0 - rest, x, form))
 
 
 def sinh(x: Expr) -> Expr:
@@ -173,7 +173,7 @@ def sinh(x: Expr) -> Expr:
     grown = expm1(a, FLOAT64)
     half = exp(a * 0.5, FLOAT64)
     value = select(a < 700.0, (grown + grown / (grown + 1.0)) * 0.5, half * 0.5 * half)
-    return where_tiny(x, FLOAT64, with_sign(value, x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
 def cosh(x: Expr) -> Expr:
@@ -189,7 +189,7 @@ def asinh(x: Expr) -> Expr:
     square = a * a
     near = log1p(a + square / (unary("sqrt", square + 1.0) + 1.0), FLOAT64)
     value = select(a < 2.0**28, near, log(a, FLOAT64) + FLOAT64.ln2[0])
-    return where_tiny(x, FLOAT64, with_sign(value, x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
 def acosh(x: Expr) -> Expr:
@@ -204,7 +204,7 @@ def atanh(x: Expr) -> Expr:
     """The inverse hyperbolic tangent of a float64."""
     a = magnitude(x)
     value = log1p((a + a) / (1.0 - a), FLOAT64) * 0.5
-    return where_tiny(x, FLOAT64, with_sign(value, x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
 def _log2_double(x: Expr) -> tuple[Expr, Expr]:

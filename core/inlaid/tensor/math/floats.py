@@ -134,12 +134,12 @@ def magnitude(x: Expr) -> Expr:
     return ir.unary("abs", x)
 
 
-def with_sign(x: Expr, sign: Expr, form: Format) -> Expr:
+def copysign(x: Expr, sign: Expr, form: Format) -> Expr:
     """Copy the sign of `sign` to a non-negative x."""
     return bitcast(bitcast(x, form.integer) | _sign(sign, form), form.dtype)
 
 
-def turned(x: Expr, sign: Expr, form: Format) -> Expr:
+def xor_sign(x: Expr, sign: Expr, form: Format) -> Expr:
     """Negate x where `sign` is negative (including -0)."""
     return bitcast(bitcast(x, form.integer) ^ _sign(sign, form), form.dtype)
 

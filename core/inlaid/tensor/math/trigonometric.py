@@ -14,15 +14,15 @@ from inlaid.tensor.math.floats import (
     FLOAT32,
     FLOAT64,
     at_least,
+    copysign,
     horner,
     magnitude,
     nearest,
     quick_two_sum,
-    turned,
     two_product,
     two_sum,
     where_tiny,
-    with_sign,
+    xor_sign,
 )
 
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
@@ -30,7 +30,7 @@ HALF_PI_SHORT = (1.57079637050628662109375, -4.371139000186241e-08)
 """pi / 2 as a sum of two float32s."""
 QUARTER_PI = (0.7853981633974483, 3.061616997868383e-17)
 PI = (2 * HALF_PI[0], 2 * HALF_PI[1])
-_EIGHTH_TURN = 0.41421356237309503
+_TAN_PI_8 = 0.41421356237309503
 """tan(pi / 8)."""
 
 
@@ -60,7 +60,7 @@ def _modulo_four(x: Expr) -> Expr:
     return fma(unary("round", x * 0.25), const(-4, x.dtype), x)
 
 
-def _turns_short(x: Expr) -> tuple[Expr, Expr]:
+def _reduce_short(x: Expr) -> tuple[Expr, Expr]:
     """Argument reduction of a float64 that holds a float32 value: x = (quadrant + r) pi/2 with |r| <= 1/2. Only the low two bits of
     the integer quadrant are significant."""
     # A float32 of at least 2^k is a multiple of 2^(k - 23), so digits before 2^-(k - 24) contribute multiples of 4. Two pieces of
@@ -76,7 +76,7 @@ def _turns_short(x: Expr) -> tuple[Expr, Expr]:
     return whole, (turns - n) + fma(x, pieces[1], error)
 
 
-def _turns(x: Expr) -> tuple[Expr, Expr, Expr]:
+def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
     """Argument reduction of any float64: x = (quadrant + r + e) pi/2. Returns the quadrant, r, and e."""
     of = x.dtype
     a = magnitude(x)
@@ -119,13 +119,13 @@ def _radians(r: Expr, e: Expr) -> tuple[Expr, Expr]:
 def _sine_and_cosine(x: Expr, short: bool) -> tuple[Expr, Expr, Expr]:
     """The quadrant, and the sine and cosine of the reduced angle."""
     if short:
-        quadrant, r = _turns_short(x)
+        quadrant, r = _reduce_short(x)
         y = r * HALF_PI[0]
         z = y * y
         sine = fma(y * z, horner(z, polynomials.SIN_32), y)
         cosine = fma(z * z, horner(z, polynomials.COS_32), fma(z, const(-0.5, x.dtype), const(1, x.dtype)))
         return quadrant, sine, cosine
-    quadrant, r, e = _turns(x)
+    quadrant, r, e = _reduce(x)
     y, low = _radians(r, e)
     z = y * y
     sine = y + fma(y * z, horner(z, polynomials.SIN_64), low * fma(z, const(-0.5, x.dtype), const(1, x.dtype)))
@@ -135,7 +135,7 @@ def _sine_and_cosine(x: Expr, short: bool) -> tuple[Expr, Expr, Expr]:
     return quadrant, sine, cosine
 
 
-def _turned(quadrant: Expr, sine: Expr, cosine: Expr) -> Expr:
+def _sine_in_quadrant(quadrant: Expr, sine: Expr, cosine: Expr) -> Expr:
     """The sine of an angle, from its quadrant and the sine and cosine of the reduced angle."""
     value = select((quadrant & 1).equal(0), sine, cosine)
     return select((quadrant & 2).equal(0), value, -value)
@@ -144,13 +144,13 @@ def _turned(quadrant: Expr, sine: Expr, cosine: Expr) -> Expr:
 def sin(x: Expr, short: bool) -> Expr:
     """The sine. `short`: x holds a float32 value, and float32 accuracy suffices."""
     quadrant, sine, cosine = _sine_and_cosine(x, short)
-    return where_tiny(x, FLOAT64, _turned(quadrant, sine, cosine))
+    return where_tiny(x, FLOAT64, _sine_in_quadrant(quadrant, sine, cosine))
 
 
 def cos(x: Expr, short: bool) -> Expr:
     """The cosine."""
     quadrant, sine, cosine = _sine_and_cosine(x, short)
-    return _turned(quadrant + 1, sine, cosine)
+    return _sine_in_quadrant(quadrant + 1, sine, cosine)
 
 
 def tan(x: Expr, short: bool) -> Expr:
@@ -167,7 +167,7 @@ def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
     """atan(small / large) for 0 <= small <= large, as a sum of two; 0 where both are 0."""
     of = small.dtype
     # Above tan(pi / 8): atan(t) = pi / 4 + atan((t - 1) / (t + 1)).
-    turned = large * _EIGHTH_TURN < small
+    turned = large * _TAN_PI_8 < small
     numerator, denominator = select(turned, small - large, small), select(turned, small + large, large)
     t = numerator / select(denominator.equal(0.0), const(1, of), denominator)
     z = t * t
@@ -177,7 +177,7 @@ def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
 
 def atan(x: Expr) -> Expr:
     """The arctangent."""
-    return where_tiny(x, FLOAT64, with_sign(_octants(magnitude(x), const(1, x.dtype)), x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(_octants(magnitude(x), const(1, x.dtype)), x, FLOAT64))
 
 
 def atan_short(x: Expr) -> Expr:
@@ -187,7 +187,7 @@ def atan_short(x: Expr) -> Expr:
     t = select(flat, a, 1.0) / select(flat, const(1, x.dtype), a)
     z = t * t
     value = fma(t * z, horner(z, polynomials.ATAN_SHORT_64), t)
-    return with_sign(select(flat, value, HALF_PI[0] - value), x, FLOAT64)
+    return copysign(select(flat, value, HALF_PI[0] - value), x, FLOAT64)
 
 
 def _octants(y: Expr, x: Expr) -> Expr:
@@ -213,9 +213,9 @@ def atan2(y: Expr, x: Expr) -> Expr:
     high, low = _atan_ratio(select(endless, const(0, of), small), select(endless, const(1, of), large))
     upright = HALF_PI[0] - (high - (HALF_PI[1] - low))
     value = select(steep, upright, high + low)
-    left = with_sign(const(1, of), x, FLOAT64) < 0.0
+    left = copysign(const(1, of), x, FLOAT64) < 0.0
     beyond = select(steep, HALF_PI[0] + (high + (HALF_PI[1] + low)), PI[0] - (high - (PI[1] - low)))
-    value = with_sign(select(left, beyond, value), y, FLOAT64)
+    value = copysign(select(left, beyond, value), y, FLOAT64)
     return select(unary("isnan", x) | unary("isnan", y), x + y, value)
 
 
@@ -234,7 +234,7 @@ def asin(x: Expr) -> Expr:
     near = fma(a, _asin_late(a * a), a)
     half = root + (lost + root * _asin_late(z))
     far = fma(half, const(-2, x.dtype), const(HALF_PI[1], x.dtype)) + HALF_PI[0]
-    return where_tiny(x, FLOAT64, with_sign(select(a <= 0.5, near, far), x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(select(a <= 0.5, near, far), x, FLOAT64))
 
 
 def acos(x: Expr) -> Expr:
@@ -266,7 +266,7 @@ def asin_short(x: Expr) -> Expr:
     near, high, low = _asin_short(x)
     rest, lost = quick_two_sum(const(HALF_PI_SHORT[0], x.dtype), high * -2.0)
     far = rest + (lost + fma(low, const(-2, x.dtype), const(HALF_PI_SHORT[1], x.dtype)))
-    return with_sign(select(near, high + low, far), x, FLOAT32)
+    return copysign(select(near, high + low, far), x, FLOAT32)
 
 
 def acos_short(x: Expr) -> Expr:
@@ -274,6 +274,6 @@ def acos_short(x: Expr) -> Expr:
     near, high, low = _asin_short(x)
     # The angle pi, pi/2 or 0, and the factor of the arcsine added to it: -2, -1, 1 or 2.
     angle = select(near, const(HALF_PI_SHORT[0], x.dtype), select(x < 0.0, const(2 * HALF_PI_SHORT[0], x.dtype), 0.0))
-    times = turned(select(near, const(-1, x.dtype), 2.0), x, FLOAT32)
+    times = xor_sign(select(near, const(-1, x.dtype), 2.0), x, FLOAT32)
     rest, lost = quick_two_sum(angle, times * high)
     return rest + fma(times, low, fma(angle, const(HALF_PI_SHORT[1] / HALF_PI_SHORT[0], x.dtype), lost))
