@@ -24,7 +24,7 @@ UINT32, INT32, INT8, UINT8 = dtype("uint32"), dtype("int32"), dtype("int8"), dty
 
 
 @dataclass(frozen=True)
-class Format:
+class NarrowFormat:
     """A narrow binary format: exponent bits, significand bits (`digits`), bias, and special codes.
 
     `top` is the code of the largest finite magnitude, `over` the code of values beyond it (infinity, NaN, or `top` itself), and
@@ -41,13 +41,13 @@ class Format:
 
 
 FORMATS = {
-    "float16": Format(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00),
-    "bfloat16": Format(8, 7, 127, 0x7F7F, 0x7F80, 0x7FC0),
-    "float8e4m3fn": Format(4, 3, 7, 0x7E, 0x7F, 0x7F),
-    "float8e4m3fnuz": Format(4, 3, 8, 0x7F, 0x80, 0x80, unsigned_zero=True),
-    "float8e5m2": Format(5, 2, 15, 0x7B, 0x7C, 0x7E),
-    "float8e5m2fnuz": Format(5, 2, 16, 0x7F, 0x80, 0x80, unsigned_zero=True),
-    "float4e2m1": Format(2, 1, 1, 0x7, 0x7, None),
+    "float16": NarrowFormat(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00),
+    "bfloat16": NarrowFormat(8, 7, 127, 0x7F7F, 0x7F80, 0x7FC0),
+    "float8e4m3fn": NarrowFormat(4, 3, 7, 0x7E, 0x7F, 0x7F),
+    "float8e4m3fnuz": NarrowFormat(4, 3, 8, 0x7F, 0x80, 0x80, unsigned_zero=True),
+    "float8e5m2": NarrowFormat(5, 2, 15, 0x7B, 0x7C, 0x7E),
+    "float8e5m2fnuz": NarrowFormat(5, 2, 16, 0x7F, 0x80, 0x80, unsigned_zero=True),
+    "float4e2m1": NarrowFormat(2, 1, 1, 0x7, 0x7, None),
 }
 EXPONENT_ONLY = "float8e8m0"
 """Powers of two from 2 ** -127 to 2 ** 127, encoded by their biased exponent; 255 is NaN."""
