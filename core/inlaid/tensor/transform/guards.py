@@ -40,25 +40,25 @@ def free_registers(program: ir.LoopProgram) -> ir.LoopProgram:
     stores = Counter(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store))
     others = {region.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
     single = {buffer for buffer, count in stores.items() if count == 1 and buffer.scope == "register" and buffer not in others}
-    body = _freed(program.body, single, {}) if single else program.body
+    body = _without_guards(program.body, single, {}) if single else program.body
     return program if body is program.body else replace(program, body=body)
 
 
-def _freed(stmt: ir.Stmt, single: Set[ir.Buffer], ranges: arith.Bounds) -> ir.Stmt:
+def _without_guards(stmt: ir.Stmt, single: Set[ir.Buffer], ranges: arith.Bounds) -> ir.Stmt:
     match stmt:
         case ir.For(var=var, extent=extent):
             inside = {**ranges, var: (0, arith.unwrap(extent - 1))}
-            return mapped(stmt, lambda inner: _freed(inner, single, inside))
+            return mapped(stmt, lambda inner: _without_guards(inner, single, inside))
         case ir.If(then=ir.Store(buffer=buffer, indices=indices, value=value) as store) if buffer in single:
-            if _guard(stmt) is not None and _harmless(value):
+            if _guard(stmt) is not None and _is_speculatable(value):
                 analyzer = arith.Analyzer(ranges)
                 loads = [(node.buffer, node.indices) for node in ir.walk_exprs(value) if isinstance(node, ir.Load)]
                 if all(_within(analyzer, *place) for place in [(buffer, indices), *loads]):
                     return store
-    return mapped(stmt, lambda inner: _freed(inner, single, ranges))
+    return mapped(stmt, lambda inner: _without_guards(inner, single, ranges))
 
 
-def _harmless(value: ir.Expr) -> bool:
+def _is_speculatable(value: ir.Expr) -> bool:
     """Whether a value may be computed speculatively: it is floating-point arithmetic on registers."""
 
     def alone(node: ir.Expr) -> bool:
@@ -101,8 +101,8 @@ class _Nesting:
                 return guarded(_unswitched(loop), outside)
             case ir.Seq():
                 stmts = tuple(part for item in stmt.stmts for part in _flat(item))
-                if sum(_cut(item) is not None for item in stmts) > 1:
-                    stmts = tuple(map(_begun, stmts))
+                if sum(_truncated_vector(item) is not None for item in stmts) > 1:
+                    stmts = tuple(map(_guard_first_lane, stmts))
                 nested = self._nested(stmts)
                 return stmt if len(nested) == len(stmt.stmts) else joined(*nested)
         return stmt
@@ -284,7 +284,7 @@ def _apart(a: tuple[arith.Expr, ...], b: tuple[arith.Expr, ...]) -> bool:
     return any(isinstance(x, arith.Const) and isinstance(y, arith.Const) and x != y for x, y in zip(a, b, strict=True))
 
 
-def _cut(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
+def _truncated_vector(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
     """The vectorised loop of a (possibly guarded) statement whose lanes the end of the data may truncate, and the condition under
     which its first lane runs; None for other statements."""
     loop = stmt.then if isinstance(stmt, ir.If) and _guard(stmt) is not None else stmt
@@ -298,9 +298,9 @@ def _cut(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
     return None
 
 
-def _begun(stmt: ir.Stmt) -> ir.Stmt:
+def _guard_first_lane(stmt: ir.Stmt) -> ir.Stmt:
     """Guard a vector that may be truncated by the condition that its first lane runs."""
-    cut, condition = _cut(stmt), _guard(stmt)
+    cut, condition = _truncated_vector(stmt), _guard(stmt)
     if cut is None:
         return stmt
     return guarded(cut[0], arith.logical_and(arith.ONE if condition is None else condition, cut[1]))

@@ -71,7 +71,7 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
         if isinstance(loop.extent, arith.Const) and loop.extent.value > 1:
             last = loop.extent.value - 1
             most: Ranges = {**ranges, loop.var: (0, last - 1)}
-            if _last_alone(_often(loop), inside, most):
+            if _last_alone(_worthwhile(loop), inside, most):
                 main = _without(
                     replace(loop, extent=arith.Const(last)), lambda part, inner: None if Analyzer(inner).prove(part) else part, most
                 )
@@ -83,7 +83,7 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
     return replace(loop, body=_peel(loop.body, inside))
 
 
-def _often(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
+def _worthwhile(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
     """The conditions that are worth peeling for. A condition that an outer loop evaluates once per iteration is not: it costs less
     than duplicating the loop's code."""
     nested = any(isinstance(stmt, ir.For) for stmt in ir.walk_stmts(loop.body))
@@ -152,11 +152,11 @@ def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
     found: list[_Pieces] = []
     limits = _Limits(loop)
     for part, pieces in _limits_of(loop, limits):
-        if _left_to_others(loop, part):
+        if _ends_inner_loop(loop, part):
             continue
         if not isinstance(loop.extent, arith.Const) and Analyzer().equal(pieces.count, loop.extent):
             found.append(pieces)
-        elif not found and _all_under(loop, pieces, limits):
+        elif not found and _no_effect_beyond(loop, pieces, limits):
             ends = (pieces.whole, pieces.count)
             whole, extent = (arith.simplify(arith.minimum(arith.maximum(end, 0), loop.extent)) for end in ends)
             return _cut(loop, [pieces], limits, whole, extent, ranges)
@@ -182,11 +182,11 @@ def _limits_of(loop: ir.For, limits: _Limits) -> list[tuple[arith.Expr, _Pieces]
     return found
 
 
-def _left_to_others(loop: ir.For, condition: arith.Expr) -> bool:
+def _ends_inner_loop(loop: ir.For, condition: arith.Expr) -> bool:
     """Whether an inner loop can end where a condition begins to fail, so that no code needs duplication for it."""
     used = arith.free_vars(condition)
     return any(
-        other == condition and (found := limits.pieces(other, inner)) is not None and _all_under(stmt, found, limits)
+        other == condition and (found := limits.pieces(other, inner)) is not None and _no_effect_beyond(stmt, found, limits)
         for stmt in ir.walk_stmts(loop.body)
         if isinstance(stmt, ir.For) and stmt.kind in _PLAIN and stmt.var in used
         for limits in (_Limits(stmt),)
@@ -194,13 +194,13 @@ def _left_to_others(loop: ir.For, condition: arith.Expr) -> bool:
     )
 
 
-def _all_under(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
+def _no_effect_beyond(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
     """Whether iterations in which a condition fails have no effect, for a symbolic limit."""
     if not any(isinstance(var, arith.SizeVar) for var in arith.free_vars(pieces.limit)):
         return False
     local = {stmt.buffer for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Alloc)}
 
-    def idle(stmt: ir.Stmt, inner: Ranges) -> bool:
+    def no_effect(stmt: ir.Stmt, inner: Ranges) -> bool:
         match stmt:
             case ir.Store(buffer=buffer):
                 return buffer in local
@@ -208,12 +208,12 @@ def _all_under(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
                 return all(region.buffer in local for region in stmt.touching(ir.Access.WRITE)) and bool(stmt.regions)
             case ir.If(condition=ir.Index(index=index), otherwise=otherwise):
                 if any(pieces.same(limits.pieces(part, inner)) for part in _parts(index)):
-                    return otherwise is None or idle(otherwise, inner)
+                    return otherwise is None or no_effect(otherwise, inner)
             case ir.For(var=var, extent=extent):
                 inner = {**inner, var: (0, arith.unwrap(extent - 1))}
-        return all(idle(child, inner) for child in ir.substatements(stmt))
+        return all(no_effect(child, inner) for child in ir.substatements(stmt))
 
-    return idle(loop.body, {})
+    return no_effect(loop.body, {})
 
 
 def _cut(loop: ir.For, found: Sequence[_Pieces], limits: _Limits, whole: arith.Expr, extent: arith.Expr, ranges: Ranges) -> ir.Stmt:
@@ -297,7 +297,7 @@ def _strips(
     rows would underuse the processor. Larger remainders have no specialised code.
     """
 
-    def asks(condition: arith.Expr, row: arith.Var) -> bool:
+    def tests_row(condition: arith.Expr, row: arith.Var) -> bool:
         part = limits.pieces(condition, {row: (0, pieces.size - 1)})
         return part is not None and part.rest == row and pieces.same(part)
 
@@ -305,13 +305,13 @@ def _strips(
         inner.var
         for inner in ir.walk_stmts(loop.body)
         if isinstance(inner, ir.For) and inner.kind is ir.ForKind.UNROLLED and inner.extent == arith.Const(pieces.size)
-        if any(asks(part, inner.var) for part, _ in _conditions(inner, {}))
+        if any(tests_row(part, inner.var) for part, _ in _conditions(inner, {}))
     )
     number = arith.Var(f"{loop.var.name}_s")
     longest = _LONGEST if unit else STRIP
     if not rows or pieces.size - bool(unit) <= longest:
         return None
-    strip = in_strips(loop.body, rows, number, asks, longest)
+    strip = in_strips(loop.body, rows, number, tests_row, longest)
     if strip is None:
         return None
     left = arith.simplify(pieces.limit - last[loop.var] * pieces.size)
@@ -354,13 +354,13 @@ def _conditions(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[arith.Expr, Ran
         node, known = stack.pop()
         if isinstance(node, ir.For) and node is not stmt:
             known = {**known, node.var: (0, arith.unwrap(node.extent - 1))}
-        for condition in _asked(node):
+        for condition in _own_conditions(node):
             if isinstance(condition, ir.Index):
                 yield from ((part, known) for part in _parts(condition.index) if variable in arith.free_vars(part))
         stack.extend((child, known) for child in ir.substatements(node))
 
 
-def _asked(stmt: ir.Stmt) -> Iterator[ir.Expr]:
+def _own_conditions(stmt: ir.Stmt) -> Iterator[ir.Expr]:
     """The conditions that a statement itself evaluates."""
     if isinstance(stmt, ir.If):
         yield stmt.condition

@@ -17,7 +17,7 @@ STRIP = 4
 
 
 def in_strips(
-    tile: ir.Stmt, rows: frozenset[Var], strip: Var, asks: Callable[[arith.Expr, Var], bool], size: int = STRIP
+    tile: ir.Stmt, rows: frozenset[Var], strip: Var, tests_row: Callable[[arith.Expr, Var], bool], size: int = STRIP
 ) -> ir.Stmt | None:
     """Turn a tile of unrolled rows, of which only the first few exist, into one strip of it:
 
@@ -25,11 +25,11 @@ def in_strips(
     becomes
         sums[4]; for r in 4 unrolled: if 4*strip + r < n: sums[r] = 0
 
-    `rows` are the variables of the loops over rows; `asks` tells whether a condition tests the existence of a row; `size` is the
+    `rows` are the variables of the loops over rows; `tests_row` tells whether a condition tests that a row exists; `size` is the
     number of rows of the longest strip, if the last one is longer than the others. None where rows depend on each other, or have
     effects where they do not exist.
     """
-    if not _Rows(tile, rows, asks).independent(tile):
+    if not _Rows(tile, rows, tests_row).independent(tile):
         return None
 
     def shortened(stmt: ir.Stmt) -> ir.Stmt | None:
@@ -47,10 +47,10 @@ _Access = tuple[ir.Buffer, tuple[arith.Expr, ...], bool]
 class _Rows:
     """Checks whether the rows of a tile are independent."""
 
-    def __init__(self, tile: ir.Stmt, rows: frozenset[Var], asks: Callable[[arith.Expr, Var], bool]) -> None:
+    def __init__(self, tile: ir.Stmt, rows: frozenset[Var], tests_row: Callable[[arith.Expr, Var], bool]) -> None:
         stmts = list(ir.walk_stmts(tile))
         self._rows = rows
-        self._asks = asks
+        self._tests_row = tests_row
         self._local = {stmt.buffer for stmt in stmts if isinstance(stmt, ir.Alloc)}
         self._stored = {buffer for stmt in stmts for buffer, _, written in _accesses(stmt) if written}
         self._axes: dict[ir.Buffer, int | None] = {}
@@ -61,7 +61,7 @@ class _Rows:
             case ir.For(var=var) if var in self._rows:
                 return row is None and self.independent(stmt.body, var)
             case ir.If(condition=ir.Index(index=condition), otherwise=None):
-                exists = exists or (row is not None and any(self._asks(part, row) for part in conjuncts(condition)))
+                exists = exists or (row is not None and any(self._tests_row(part, row) for part in conjuncts(condition)))
             case ir.While() | ir.If():
                 return False
         return all(self._allowed(*access, row, exists) for access in _accesses(stmt)) and all(
