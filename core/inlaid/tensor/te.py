@@ -122,7 +122,7 @@ class Placeholder(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute(Operation):
-    """An elementwise definition: one value expression per output over the iteration variables `axes`, in the order of the output's
+    """An elementwise or reduced result: one value expression per output over the iteration variables `axes`, in the order of the
     dimensions. `buffers` hold the outputs."""
 
     axes: tuple[ir.IterVar, ...]

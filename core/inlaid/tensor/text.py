@@ -168,7 +168,7 @@ class _Printer:
             case ir.Intrinsic(name=name, regions=regions, access=access, args=args, over=over):
                 self._share(*args)
                 words = map(ACCESS_WORDS.__getitem__, access)
-                operands = zip_longest(words, map(self._region, regions), fillvalue="?")  # programs that are wrong print too
+                operands = zip_longest(words, map(self._region, regions), fillvalue="?")  # ill-formed programs must print too
                 places = ", ".join(map(" ".join, operands))
                 scalars = f" with {', '.join(map(self.value, args))}" if args else ""
                 return f"intrinsic {quoted(name)}{_axes(over)}{' on ' if places else ''}{places}{scalars}"
@@ -194,7 +194,7 @@ class _Printer:
 
     def _block(self, block: ir.Block) -> Iterator[str]:
         yield from self._headed(block, f"block {quoted_name(block.name)}:")
-        for item, binding in zip(block.iters, block.bindings, strict=False):  # programs that are wrong print too
+        for item, binding in zip(block.iters, block.bindings, strict=False):  # ill-formed programs must print too
             kind = "" if item.kind is ir.IterKind.SPATIAL else f", {item.kind.value}"
             binding_text, extent = self._shared_index(binding), self.index(item.extent)
             yield from _indented(self._headed(_NOTHING, f"iter {self.name(item.var)} = {binding_text} in {extent}{kind}"))

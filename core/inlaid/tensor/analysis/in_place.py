@@ -4,7 +4,6 @@ An image kernel reads its input and writes its output at about the same pace. Th
 beginning some bytes before the input, as long as no element is overwritten before its last read. The minimum distance follows from
 the loops: it is the largest difference between the end of a store and the beginning of a later load.
 
-
     for y: for x: out[y, x] = f(in[y - 1 .. y + 1, x - 1 .. x + 1])        out must begin a row and two elements before in
 
 Blacker, Bandy and Sidwell, "Reducing Memory Requirements for Deep Neural Networks by Diagonal Memory Optimisation" (2020), find

@@ -15,8 +15,8 @@ from inlaid.types import MemoryScope
 LONGEST = 8
 """Maximum number of copies in a ring buffer that are distinguished where extents are symbolic."""
 TRIPS = (0, 1, 2, LONGEST + 1)
-"""Iteration counts that represent all counts of a loop with symbolic extent: tokens balance in each iteration, so the order of
-an iteration and of the next ones that use the same ring slot repeats."""
+"""Iteration counts tried for a loop of symbolic extent. They suffice: tokens balance in each iteration, so the order of accesses
+repeats with the period of the ring."""
 MOST_CHOICES = 1024
 """Maximum number of combinations of symbolic extents and undecided conditions that are tried."""
 

@@ -237,8 +237,7 @@ def _log2_double(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _power_special(x: Expr, y: Expr, grows: Expr, value: Expr, form: Format) -> Expr:
-    """Add the special cases of x ** y: `value` is for positive finite x; `grows` says the result for x zero or infinite is
-    infinite."""
+    """Add the special cases of x ** y to `value`, valid for positive finite x; it is infinite if `grows` and x is 0 or infinite."""
     of = x.dtype
     a = magnitude(x)
     value = select((a.equal(0.0)) | (a.equal(INFINITY)), select(grows, const(INFINITY, of), const(0, of)), value)

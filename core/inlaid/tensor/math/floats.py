@@ -59,7 +59,7 @@ class Format:
 
     @property
     def tiny(self) -> float:
-        """Below this, x and x + x^2 / 2 are equal to half a unit in the last place."""
+        """Below this, x and x + x^2 / 2 agree to within half a unit in the last place."""
         return 2.0 ** -(self.digits + 2)
 
 

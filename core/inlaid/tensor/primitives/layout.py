@@ -89,7 +89,7 @@ def storage_align(program: ir.LoopProgram, buffer: str, axis: int, factor: int, 
     if found in program.params:
         raise failed(program, f"expected an intermediate buffer, got parameter {buffer}, whose memory the caller provides")
     if not 0 <= axis < len(found.shape) - 1 or factor < 1 or not 0 <= offset < factor:
-        raise failed(program, f"{buffer} needs an axis before the last, 0 <= offset < factor, got {axis}, {offset}, {factor}")
+        raise failed(program, f"{buffer} needs an axis before the last and 0 <= offset < factor, got {axis}, {offset}, {factor}")
     listed = dict(program.annotations).get(ALIGNMENTS, ())
     others = tuple(pair for pair in program.annotations if pair[0] != ALIGNMENTS)
     return replace(program, annotations=(*others, (ALIGNMENTS, (*listed, (buffer, axis, factor, offset)))))

@@ -90,7 +90,7 @@ def double_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
         for i in 8: alloc t: { block b(v = i): t[0] = a[v]; block c(w = i): c[w] = t[0] }
     double_buffer("b") is software_pipeline(i, (0, 1))
 
-    Raises `ScheduleError` where the block's buffer is not allocated directly in a loop, and like software_pipeline.
+    Raises `ScheduleError` where the block's buffer is not allocated directly in a loop, and where software_pipeline does.
     """
     path = outer_block(program, block)
     buffer = written_buffer(program, path[-1]) if isinstance(path[-1], ir.Block) else None

@@ -32,7 +32,7 @@ class _Update:
 
     @property
     def neutral(self) -> ir.Expr:
-        """The neutral element of `op`. For sums of floats it is -0.0, since 0.0 + -0.0 is not -0.0."""
+        """The neutral element of `op`. For sums of floats it is -0.0: adding 0.0 would turn -0.0 into 0.0."""
         return ir.const(-0.0, self.identity.dtype) if self.op == "add" and self.identity.dtype.is_float else self.identity
 
     def store(self, buffer: ir.Buffer, place: tuple[arith.Expr, ...], value: ir.Expr) -> ir.Store:

@@ -95,7 +95,7 @@ def tensorize(program: ir.LoopProgram, loop: Var, intrinsic: TensorIntrin) -> ir
     tensorize(j, vadd4) gives
         for i: block b_tile(w = i): vadd4(a[w * 4 .. + 4], c[w * 4 .. + 4])
 
-    Raises `ScheduleError` where the loops do not match (the message names the difference), and like blockize.
+    Raises `ScheduleError` where the loops do not match (the message names the difference), and where blockize does.
     """
     program, name = blockize(program, loop)
     path = block_path(program, name)

@@ -24,20 +24,20 @@ _REMEDY = "allocate it inside the loops over threads, or give it a dimension for
 def to_spmd(
     program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Offsets = _NO_OFFSETS, subgroup: int = 0
 ) -> ir.LoopProgram:
-    """Lower a kernel, whose block loops, if any, are one perfect nest, to SPMD form.
+    """Lower a kernel to SPMD form. Its block loops, if any, must be one perfect nest.
 
         alloc s in "shared": { n[0] = 8; for t in 32, threadIdx.x: s[t] = x[t]; for u in 16, threadIdx.x: y[u] = s[31 - u] }
     becomes
         alloc s in "shared": for t in 32, threadIdx.x: { if t == 0: n[0] = 8; s[t] = x[t]; barrier; if t < 16: y[t] = s[31 - t] }
 
     Buffers that blocks own are allocated around the thread loops. A buffer that threads own, live across phases, is split into the
-    part of each thread. A barrier separates phases and ends a serial loop around phases, unless it is proved needless; `offsets`
+    part of each thread. A barrier separates phases and ends a serial loop around phases, unless it is provably redundant; `offsets`
     are the byte offsets of buffers that share memory. A barrier that only buffers of scope `SUBGROUP` need is over `LANES`;
     `subgroup` is the number of threads of a subgroup. `check_races` checks the phases themselves. Expects no blocks or virtual
     threads.
 
     Raises `ScheduleError` for scopes that the target does not declare, an extent of `LANES` that does not divide the subgroup,
-    thread loops that cannot be one nest, a divergent barrier, and a thread's buffer of which threads share elements.
+    thread loops that cannot be one nest, a divergent barrier, and a per-thread buffer with elements that several threads use.
     """
     body = program.body
     around: list[ir.For | ir.Let] = []
@@ -163,7 +163,7 @@ class _Kernel:
         return self._guarded(stmt, inside)
 
     def _phases(self, stmts: tuple[ir.Stmt, ...], inside: _Inside) -> Iterator[ir.Stmt]:
-        """Yield statements in order, adjacent ones without threads joined, with a barrier before each that accesses a buffer
+        """Yield statements in order, joining adjacent ones without threads, with a barrier before each that accesses a buffer
         written since the last barrier, or writes one accessed since then."""
         alone: list[ir.Stmt] = []
         since: dict[ir.Buffer, bool] = {}

@@ -165,7 +165,7 @@ def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: in
     """
     size = arith.product(tuple(dim.extent for dim in dims))
     a, b = ir.Buffer("source", (size,), dtype), ir.Buffer("target", (size,), dtype)
-    # Without elements, strides are 0 and say nothing about the loops, which would copy elements all the same.
+    # Without elements, the strides are 0, and loops over the other dimensions would still copy elements.
     nests = _nests(_merged(dims), a, b, 0, 0, threads) if size != 0 else []
     return ir.LoopProgram(name, (a,), (b,), nests[0] if len(nests) == 1 else ir.Seq(tuple(nests)))
 

@@ -21,7 +21,7 @@ def nest_guards(program: ir.LoopProgram) -> ir.LoopProgram:
     becomes
         if r < n: { for j in 2, vectorised: a; if r + 1 < n: { for j in 2, vectorised: b; if r + 2 < n: c } }
 
-    A tile of unrolled rows of which only the first few exist then takes one branch per iteration of the loop around, instead of one
+    A tile of which only the first few unrolled rows exist then takes one branch per iteration of the loop around, instead of one
     per row. Of several adjacent vectors that the end of the data may truncate, those entirely beyond it are skipped. The program
     must have no blocks.
     """

@@ -352,7 +352,7 @@ def _check_indices(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[ar
         varying = sorted(repr(var) for var in arith.free_vars(index) - lanes)
         if varying or arith.reads_data(index):
             raise ScheduleError(
-                f"{program.name}: index {position} of register buffer {buffer}, {index!r}, must be constant, varies with "
+                f"{program.name}: index {position} of register buffer {buffer}, {index!r}, must be constant, but varies with "
                 + (f"loop {', '.join(varying)}" if varying else "data"),
                 remedy="unroll that loop, or give the buffer another scope",
             )

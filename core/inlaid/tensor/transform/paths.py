@@ -325,7 +325,7 @@ def allocated(program: ir.LoopProgram, buffer: ir.Buffer) -> Path | None:
 
 
 def replace_allocs(program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> ir.LoopProgram:
-    """Move the allocations of buffers to the innermost statement that contains all uses and in which no use carries a value across.
+    """Move the allocations of buffers to the innermost statement around all uses. Contents live for one execution of it.
 
     Parameters have no allocation and are skipped.
     """
