@@ -24,8 +24,8 @@ class Tiers:
 def plan_tiers(
     buffers: Sequence[Lifetime], uses: Sequence[int], fast: int, alignment: int, head_starts: HeadStarts | None = None
 ) -> Tiers:
-    """Place buffers in a fast memory of `fast` bytes (0: it does not exist) and in a slow one. Those with the smallest size per use,
-    and thus the most traffic per byte, are fast; `uses` counts whole reads and writes. Buffers of symbolic size are slow."""
+    """Place buffers in a fast memory of `fast` bytes (0: it does not exist) and in a slow one. Those with the smallest size per use
+    are placed first; `uses` counts how often each buffer is read or written whole. Buffers of symbolic size are slow."""
     in_fast: list[int] = []
     first = _part(buffers, in_fast, alignment, head_starts)
     known = [number for number, buffer in enumerate(buffers) if isinstance(buffer.size, int) and buffer.size]
