@@ -114,8 +114,8 @@ def _power(bits: Expr, form: Format) -> Expr:
 
 
 def scale(x: Expr, n: Expr, form: Format) -> Expr:
-    """x * 2 ** n for x near 1 and an integral float n, rounded once even if the result is infinite or denormal. It takes one
-    multiplication less if n comes from `exponent` with `ahead` = `falling`, and is thus not positive."""
+    """x * 2 ** n for x near 1 and an integral float n, rounded once even if the result is infinite or denormal. Saves a
+    multiplication if n comes from `exponent` with `ahead` = `falling`, since then n <= 0."""
     match n:
         case ir.Binary(op="sub", a=moved, b=ir.Const(value=value)) if value == form.magic + form.bias + form.falling:
             return x * _power(bitcast(moved, form.integer), form) * 2.0**-form.falling

@@ -49,7 +49,7 @@ def to_spmd(
     for outer in reversed(around):
         body = replace(outer, body=body)
     program = simplify_program(replace(program, body=body))
-    return _without_needless(program, offsets, any(buffer.scope == SUBGROUP for buffer in kernel.hoisted))
+    return _remove_redundant(program, offsets, any(buffer.scope == SUBGROUP for buffer in kernel.hoisted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +250,8 @@ def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
 def _own_part(
     program: ir.LoopProgram, alloc: ir.Alloc, body: ir.Stmt, axes: Collection[_Axis], missing: Mapping[str, _Axis]
 ) -> ir.Stmt:
-    """Replace a buffer that threads own, allocated around loops over the missing axes, by the part that one thread uses. Elements
-    used only by collective intrinsics are shared."""
+    """Split a per-thread buffer that is allocated around loops over the missing axes: keep the part that one thread uses. Elements
+    used only by collective intrinsics stay shared."""
     bounds = variable_bounds(body) | {axis.var: (0, arith.unwrap(axis.extent - 1)) for axis in axes}
     analyzer = arith.Analyzer(bounds)
     found = [(stmt, region) for stmt in ir.walk_stmts(body) for region, _ in accesses_of(stmt) if region.buffer is alloc.buffer]
@@ -314,7 +314,7 @@ def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Exp
 # --- redundant barriers -----------------------------------------------------------------------------------------------
 
 
-def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool) -> ir.LoopProgram:
+def _remove_redundant(program: ir.LoopProgram, offsets: Offsets, subgroups: bool) -> ir.LoopProgram:
     """Remove barriers that no race requires, innermost first. With `subgroups`, narrow those that only buffers of scope `SUBGROUP`
     require to `LANES`."""
     races = Races(program, offsets)
@@ -323,10 +323,10 @@ def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
     barriers = _innermost_first(program.body)
 
     # The analysis is more precise for loops without barriers: a removal may prove another barrier redundant.
-    def needless() -> ir.Stmt | None:
+    def redundant() -> ir.Stmt | None:
         return next((barrier for barrier in barriers if not races.adds(known, [*dropped, barrier])), None)
 
-    while (barrier := needless()) is not None:
+    while (barrier := redundant()) is not None:
         dropped.append(barrier)
         barriers.remove(barrier)
     for problem in races.problems(dropped):

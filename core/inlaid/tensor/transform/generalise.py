@@ -17,8 +17,8 @@ _KEPT = ("div", "mod")
 
 @dataclass(frozen=True)
 class General:
-    """A program that is equivalent to each of its members when the last of its `sizes` have that member's integers, given by
-    `members` per member number."""
+    """A program that is equivalent to each of its members for some values of its last `sizes`. `members` maps the number of each
+    member to these values."""
 
     program: ir.LoopProgram
     members: Mapping[int, tuple[int, ...]]
