@@ -49,10 +49,11 @@ def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgr
 
     Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`, also for `subgroup`), with the buffers of blocks
     and threads around it. Statements next to such nests become a kernel of one thread. Serial loops and branches around nests stay
-    on the host, which knows sizes but not data. Kernels load a size that the program computes from its buffer; launches must not
-    depend on it. A program that computes sizes and has no threads is one kernel. Expects no blocks or virtual threads.
+    on the host, which knows sizes but not data. Kernels load the sizes that the program itself computes from their buffers, and
+    launches must not depend on such sizes. A program that computes sizes and has no threads is one kernel. The program must have
+    no blocks or virtual threads.
 
-    Raises `ScheduleError` if a launch depends on data or on a computed size, and as `to_spmd` and `places` do.
+    Raises `ScheduleError` if a launch depends on data or on a computed size, and where `to_spmd` or `places` does.
     """
     return _Splitter(program, scopes, subgroup).split()
 
