@@ -230,7 +230,7 @@ def test_an_output_in_another_layout_is_returned_so():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.set_scope("b", "register"), "register buffer b, i, must be constant, varies with loop i"),
+        (lambda s: s.set_scope("b", "register"), "register buffer b, i, must be constant, but varies with loop i"),
         (lambda s: s.set_scope("b", "far"), "buffer b in scope 'far'"),
         (lambda s: s.bind(s.loops("c")[0], "threadIdx.x"), "which a CPU does not have"),
     ],
