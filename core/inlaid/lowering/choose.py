@@ -18,7 +18,7 @@ from inlaid.lowering.kernel import KernelSource, build, grid_of, result_types, t
 from inlaid.lowering.updates import Exchange, in_place_calls
 from inlaid.lowering.views import slice_start, transposed
 from inlaid.ops.shape import transpose
-from inlaid.passes.claimed import Takes, everything
+from inlaid.passes.supported import Supports, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.default import SHARED_RULES, THREAD_RULES
 from inlaid.schedules.generic import GenericRule
@@ -45,7 +45,7 @@ class RegionSource:
     name: str
     function: graph.Function
     exchange: Exchange = lambda result, param: True
-    takes: Takes = everything
+    supports: Supports = supports_all
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class _Steps:
             type_ = TensorType(buffer.shape, buffer.dtype)
             if type_ not in self._copied:
                 copy = transpose(graph.var("x", type_), perm=tuple(reversed(range(type_.rank))))
-                self._copied[type_] = self._source.takes(copy)
+                self._copied[type_] = self._source.supports(copy)
             if not self._copied[type_]:
                 return False
         return True

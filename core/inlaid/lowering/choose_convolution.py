@@ -26,7 +26,7 @@ from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes
 from inlaid.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
-from inlaid.passes.claimed import Takes, everything, is_claimed
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import choose_pixels
@@ -82,13 +82,13 @@ class _Problem:
         return math.prod(self.positions)
 
 
-def choose_convolution(function: Function, context: KernelContext, takes: Takes = everything) -> Function:
+def choose_convolution(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
     """The function with convolutions of constant weights by the algorithm that is predicted to be fastest: a product becomes a
     convolution of single pixels of unfolded windows. What the target does not claim is not chosen. The same object where all stay
     direct."""
     if not context.capabilities.vector_bits:
         return function
-    function = merge_groups(function, context, takes)
+    function = merge_groups(function, context, supports)
 
     def visit(old: Expr, new: Expr) -> Expr:
         problem = _problem(new)
@@ -96,7 +96,7 @@ def choose_convolution(function: Function, context: KernelContext, takes: Takes 
             return new
         by_time = (make() for _, make in sorted(_ways(problem, context), key=itemgetter(0)))
         data = problem.call.args[0]
-        return next(way for way in by_time if way is new or is_claimed(way, takes, data))
+        return next(way for way in by_time if way is new or is_supported(way, supports, data))
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)

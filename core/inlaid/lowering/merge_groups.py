@@ -16,13 +16,13 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.transform import transform
 from inlaid.ops.convolution import ConvAttrs
-from inlaid.passes.claimed import Takes, everything
+from inlaid.passes.supported import Supports, supports_all
 from inlaid.schedules.dot import Dot, dots_of
 from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
 
 
-def merge_groups(function: Function, context: KernelContext, takes: Takes = everything) -> Function:
+def merge_groups(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
     """The function with such convolutions of constant weights over larger groups. The same object without any, or where
     the target has no dot products of their types, or does not claim the larger groups."""
 
@@ -39,7 +39,7 @@ def merge_groups(function: Function, context: KernelContext, takes: Takes = ever
             return new
         merged = constant(_merged(new.args[1].data, new.attrs.groups, count), weights)
         made = call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
-        return made if takes(made) else new
+        return made if supports(made) else new
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)

@@ -8,7 +8,7 @@ from functools import partial
 from inlaid.graph.ir import Function
 from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.unsigned_data import unsigned_data
-from inlaid.passes.claimed import Takes, everything
+from inlaid.passes.supported import Supports, supports_all
 from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
 from inlaid.passes.manager import FunctionPass
@@ -20,7 +20,7 @@ Rewrite = Callable[[Function], Function]
 
 
 def rewrites(
-    context: KernelContext, dissolve: Rewrite, store: Rewrite | None, fusion: bool = True, takes: Takes = everything
+    context: KernelContext, dissolve: Rewrite, store: Rewrite | None, fusion: bool = True, supports: Supports = supports_all
 ) -> tuple[FunctionPass, ...]:
     """The passes for a target of these capabilities and intrinsics. `dissolve` puts the bodies of composites in place of calls;
     `store`, for a region with borders of its own, converts what crosses them. Without `fusion` every operator is a kernel. `takes`
@@ -30,11 +30,11 @@ def rewrites(
         FunctionPass("dissolve", dissolve),
         *([FunctionPass("store_borders", store)] if store is not None else ()),
         # Offsets of 128 go into zero points and limits while these are still operands of products in fixed point.
-        FunctionPass("unsigned_data", partial(unsigned_data, context=context, takes=takes)),
-        *([FunctionPass("fixed_products", partial(fixed_products, takes=takes))] if able.vector_bits else ()),
+        FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),
+        *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),
         # A convolution of single pixels that is still one may be a product of matrices.
-        FunctionPass("choose_convolution", partial(choose_convolution, context=context, takes=takes)),
-        FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, takes=takes)),
-        FunctionPass("tabulate", partial(tabulate, takes=takes)),
+        FunctionPass("choose_convolution", partial(choose_convolution, context=context, supports=supports)),
+        FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),
+        FunctionPass("tabulate", partial(tabulate, supports=supports)),
         *([FunctionPass("fuse", partial(fuse, frugal=able.memory is not None))] if fusion else ()),
     )

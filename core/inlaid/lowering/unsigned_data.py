@@ -26,7 +26,7 @@ from inlaid.graph.rewrite import rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.passes.canonicalise_quantised import SUM_OF_CONSTANTS
-from inlaid.passes.claimed import Takes, everything
+from inlaid.passes.supported import Supports, supports_all
 from inlaid.schedules.dot import dots_of
 from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
@@ -34,7 +34,7 @@ from inlaid.types import TensorType
 TURNED = 128
 
 
-def unsigned_data(function: Function, context: KernelContext, takes: Takes = everything) -> Function:
+def unsigned_data(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
     """The function with signed bytes that products read stored without a sign. The same object where there are none, or where the
     target's dot products are no faster for that, or where it does not claim an operator on such bytes."""
     wanted = _wanted(function)
@@ -44,7 +44,7 @@ def unsigned_data(function: Function, context: KernelContext, takes: Takes = eve
     assert isinstance(changed, Function)
     kept = {_kind(expr) for expr in post_order(function) if isinstance(expr, Call)}
     new = (expr for expr in post_order(changed) if isinstance(expr, Call) and _kind(expr) not in kept)
-    return changed if all(map(takes, new)) else function
+    return changed if all(map(supports, new)) else function
 
 
 def _kind(call: Call) -> tuple[object, ...]:

@@ -19,19 +19,19 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, children, constant
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import scalar
 from inlaid.ops.upper_half import multiply_high
-from inlaid.passes.claimed import Takes, everything, is_claimed
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 
 
-def fixed_products(function: Function, takes: Takes = everything) -> Function:
+def fixed_products(function: Function, supports: Supports = supports_all) -> Function:
     """The function with such products, by known factors. The same object without any, or where the target does not claim
     them."""
 
     def visit(old: Expr, new: Expr) -> Expr:
         made = _by_upper_half(new)
-        return new if made is None or not is_claimed(made, takes, *_operands(new)) else made
+        return new if made is None or not is_supported(made, supports, *_operands(new)) else made
 
     return transform_function(function, visit)
 

@@ -15,7 +15,7 @@ from inlaid.arith import Dim, size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
-from inlaid.passes.claimed import Takes, everything, is_claimed
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.types import TensorType
 
@@ -23,7 +23,7 @@ ONE_BY_ONE = 1 / 6
 """Of a lane's multiplications and additions, which are two a cycle, that are done one by one: they wait for one another."""
 
 
-def pointwise_products(function: Function, capabilities: Capabilities, takes: Takes = everything) -> Function:
+def pointwise_products(function: Function, capabilities: Capabilities, supports: Supports = supports_all) -> Function:
     """The function with such convolutions as products, where that is predicted to be faster on a target: those of
     float32, and of bfloat16 in groups. The same object without any, or where the target has no vectors or does not claim
     such products."""
@@ -46,7 +46,7 @@ def pointwise_products(function: Function, capabilities: Capabilities, takes: Ta
             return new
         back = ops.reshape(inner, shape=new.type.shape, span=new.span)
         sources = [products.get(id(arg), arg) for arg in new.args]
-        if not is_claimed(back, takes, *sources):
+        if not is_supported(back, supports, *sources):
             return new
         products[id(back)] = inner
         return back

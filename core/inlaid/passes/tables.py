@@ -20,7 +20,7 @@ from inlaid.graph.transform import transform_function
 from inlaid.ops.conversion import bitcast
 from inlaid.ops.index import take
 from inlaid.ops.quantised import quantize
-from inlaid.passes.claimed import Takes, everything, is_claimed
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.types import TensorType
 
 
@@ -35,7 +35,7 @@ class _Derived:
     expensive: bool
 
 
-def tabulate(target: Function, cheap: bool = False, takes: Takes = everything) -> Function:
+def tabulate(target: Function, cheap: bool = False, supports: Supports = supports_all) -> Function:
     """The function with bytes that expensive operators compute from other bytes, one from one, looked up; with `cheap` also those
     that are computed by floats in another way, which then are the same on every target. The same object without any, or
     where the target does not claim look-ups. A table for cheap operators would only keep them from the kernel before."""
@@ -47,7 +47,7 @@ def tabulate(target: Function, cheap: bool = False, takes: Takes = everything) -
             return new
         if _is_bytes(new) and (found.expensive or (cheap and isinstance(new, Call) and new.callee is quantize)):
             looked_up = _looked_up(found, new)
-            new = looked_up if is_claimed(looked_up, takes, found.source) else new
+            new = looked_up if is_supported(looked_up, supports, found.source) else new
         derived[id(new)] = found
         kept.append(new)
         return new
