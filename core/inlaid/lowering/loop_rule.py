@@ -14,7 +14,7 @@ from inlaid.plugins import Accept, Capabilities, OpRule, Reject, Verdict
 from inlaid.types import TensorType, TupleType, Type
 
 
-def rule_for_loops(
+def loop_rule(
     name: str, problem: Callable[[Dim], str | None] = lambda dim: None, capabilities: Capabilities | None = None
 ) -> OpRule:
     """A rule of that name for every operator that has a tensor-level meaning on a target of such capabilities. `problem` says why a
