@@ -33,7 +33,7 @@ class KernelSource:
 
 
 @dataclass(frozen=True)
-class Whole:
+class LoopCompute:
     """The `compute` of an operator that is a kernel by itself: its loop program."""
 
     program: ir.LoopProgram
@@ -68,7 +68,7 @@ def build(source: KernelSource, grid: Grid | None = None) -> ir.LoopProgram:
     Inputs are the parameters in order, outputs the results. Raises `CompileError` for an operator without a tensor-level meaning,
     or whose `compute` fails."""
     callee = source.body.callee if isinstance(source.body, graph.Call) else None
-    if isinstance(callee, Operator) and isinstance(callee.compute, Whole):
+    if isinstance(callee, Operator) and isinstance(callee.compute, LoopCompute):
         return callee.compute.program
     values: dict[int, Any] = {}
     names: set[str] = set()
