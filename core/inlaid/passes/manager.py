@@ -167,7 +167,7 @@ class Diff(Instrument[_Unit]):
 
 
 @dataclass(eq=False)
-class After(Instrument[_Unit]):
+class Capture(Instrument[_Unit]):
     """Keeps what a pass makes of each unit, and the names of all passes that run."""
 
     step: str
