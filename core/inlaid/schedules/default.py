@@ -21,10 +21,10 @@ from inlaid.schedules.threads.each import EachRule
 from inlaid.schedules.threads.elementwise import ElementwiseRule
 from inlaid.schedules.threads.product import ProductRule
 from inlaid.schedules.threads.reduce import ReduceRule
-from inlaid.schedules.threads.rows import RowsRule as ThreadRowsRule
+from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.schedules.threads.tiles import TILE_PRODUCT
-from inlaid.schedules.threads.transpose import TransposeRule as ThreadTransposeRule
+from inlaid.schedules.threads.transpose import ThreadTransposeRule
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.schedules.winograd import WinogradRule

@@ -42,7 +42,7 @@ class _Kernel:
     along: bool
 
 
-class RowsRule:
+class ThreadRowsRule:
     """Any number of row reductions with element-wise prologue, epilogue and blocks between."""
 
     name = "rows"

@@ -21,7 +21,7 @@ SHORTEST = 4
 """Shortest axis worth staging: caches serve a few strided accesses."""
 
 
-class TransposeRule:
+class ThreadTransposeRule:
     """Single-block element-wise kernels whose contiguous axes differ between loads and store."""
 
     name = "transpose"
