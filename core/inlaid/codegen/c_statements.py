@@ -14,14 +14,14 @@ _LOOPS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForK
 
 
 @dataclass(frozen=True)
-class Place:
+class RegionPointer:
     """Where a region that an intrinsic works on begins: a pointer to its first element, as C."""
 
     region: ir.Region
     pointer: str
 
 
-Emitter = Callable[[Sequence[Place], Sequence[str]], Sequence[str]]
+Emitter = Callable[[Sequence[RegionPointer], Sequence[str]], Sequence[str]]
 """Prints an intrinsic as statements on regions, in the order of the parameters of its semantics."""
 
 
@@ -67,7 +67,7 @@ class Statements(Expressions):
                 if emitter is None:
                     raise Unsupported(f"kernel {self.program.name} uses tensor intrinsic {name!r}, which {self.language} has not")
                 self.known = {}
-                places = [Place(region, f"&{self.corner(region)}") for region in regions]
+                places = [RegionPointer(region, f"&{self.corner(region)}") for region in regions]
                 for line in emitter(places, [*(self.value(arg).atom for arg in args), *self.further_arguments(stmt)]):
                     self.line(line)
             case _:
