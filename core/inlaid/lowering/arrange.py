@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inlaid.arith import Dim
-from inlaid.lowering.calls import Calls, Part, Root
+from inlaid.lowering.calls import ByteRange, Calls, Root
 from inlaid.lowering.streams import stack_of, streamed
 from inlaid.memory.order import best_order
 from inlaid.memory.planner import plan
@@ -34,7 +34,7 @@ class Arrangement:
 def arrange(
     kernels: Sequence[LoopProgram],
     calls: Sequence[KernelCall],
-    inside: Sequence[Part],
+    inside: Sequence[ByteRange],
     roots: Mapping[int, Root],
     memory: StaticMemory | None,
 ) -> Arrangement:

@@ -15,14 +15,14 @@ from inlaid.tensor.region import KernelCall
 
 
 @dataclass(frozen=True)
-class Part:
+class ByteRange:
     """Where a buffer lies: the number of its root, from which byte of that on, and its bytes."""
 
     root: int
     start: int
     bytes: Dim
 
-    def meets(self, other: Part) -> bool:
+    def meets(self, other: ByteRange) -> bool:
         """Whether the two may have bytes in common."""
         if not isinstance(self.bytes, int) or not isinstance(other.bytes, int):
             return self.root == other.root
@@ -44,7 +44,7 @@ class Calls:
 
     kernels: tuple[LoopProgram, ...]
     calls: tuple[KernelCall, ...]
-    inside: tuple[Part, ...]
+    inside: tuple[ByteRange, ...]
     roots: Mapping[int, Root]
     known: dict[tuple[LoopProgram, int, int], int | None] = field(default_factory=dict)
     windows: Mapping[int, Buffer] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Calls:
             for number, root in self.roots.items()
             if root.storage != "constant" and isinstance(size := aligned(root.bytes, alignment), int)
         }
-        writers: dict[int, list[tuple[int, Part]]] = {}
+        writers: dict[int, list[tuple[int, ByteRange]]] = {}
         for step, call in enumerate(self.calls):
             for number in call.outputs:
                 writers.setdefault(self.inside[number].root, []).append((step, self.inside[number]))

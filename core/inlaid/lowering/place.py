@@ -6,7 +6,7 @@ from inlaid import arith
 from inlaid.artifact import Signature
 from inlaid.graph import ir as graph
 from inlaid.lowering.arrange import arrange
-from inlaid.lowering.calls import Part, Root
+from inlaid.lowering.calls import ByteRange, Root
 from inlaid.lowering.emit import Emission
 from inlaid.lowering.planned import Emitted
 from inlaid.lowering.signature import bound_bytes, signature_of
@@ -25,7 +25,7 @@ def place(
         for number, (buffer, size) in enumerate(zip(emission.buffers, sizes, strict=True))
         if buffer.root == number
     }
-    inside = [Part(buffer.root, buffer.start, size) for buffer, size in zip(emission.buffers, sizes, strict=True)]
+    inside = [ByteRange(buffer.root, buffer.start, size) for buffer, size in zip(emission.buffers, sizes, strict=True)]
     arrangement = arrange(emission.kernels, emission.calls, inside, roots, memory)
     region = arrangement.region
 

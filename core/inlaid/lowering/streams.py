@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from inlaid import arith
-from inlaid.lowering.calls import Calls, Part
+from inlaid.lowering.calls import ByteRange, Calls
 from inlaid.memory.order import bytes_of
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall
@@ -163,7 +163,7 @@ class _Merges:
                 part = region.inside[number]
                 root = region.roots[part.root]
                 users = self._users[part.root]
-                if root.storage != "arena" or part != Part(part.root, 0, root.bytes) or not users <= set(group):
+                if root.storage != "arena" or part != ByteRange(part.root, 0, root.bytes) or not users <= set(group):
                     return None
                 parts = (
                     region.inside[item] for user in users for item in (*region.calls[user].inputs, *region.calls[user].outputs)
