@@ -31,7 +31,7 @@ from inlaid.schedules.dot import dots_of
 from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
 
-TURNED = 128
+OFFSET = 128
 
 
 def unsigned_data(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
@@ -40,7 +40,7 @@ def unsigned_data(function: Function, context: KernelContext, supports: Supports
     wanted = _wanted(function)
     if not wanted or _most("uint8", context) <= _most("int8", context):
         return function
-    changed = rewrite_expr(transform_function(function, _Turning(wanted).visit), (SUM_OF_CONSTANTS,))
+    changed = rewrite_expr(transform_function(function, _UnsignedRewriter(wanted).visit), (SUM_OF_CONSTANTS,))
     assert isinstance(changed, Function)
     kept = {_kind(expr) for expr in post_order(function) if isinstance(expr, Call)}
     new = (expr for expr in post_order(changed) if isinstance(expr, Call) and _kind(expr) not in kept)
@@ -103,12 +103,12 @@ def _is_signed(expr: Expr) -> bool:
 # --- storing it -------------------------------------------------------------------------------------------------------
 
 
-class _Turning:
+class _UnsignedRewriter:
     """The sweep. `turned` has the bytes without a sign, by the id of the expression that they stand for."""
 
     def __init__(self, wanted: set[int]) -> None:
         self._wanted = wanted
-        self._turned: dict[int, Expr] = {}
+        self._unsigned: dict[int, Expr] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
         """What takes the place of an expression; other expressions may read it without a sign."""
@@ -118,20 +118,20 @@ class _Turning:
             return new
         made = self._made(old, new)
         if made is None:
-            self._turned[id(old)] = ops.bitwise_xor(ops.bitcast(new, dtype="uint8"), scalar(TURNED, "uint8"), span=new.span)
+            self._unsigned[id(old)] = ops.bitwise_xor(ops.bitcast(new, dtype="uint8"), scalar(OFFSET, "uint8"), span=new.span)
             return new
-        self._turned[id(old)] = made
-        return ops.bitcast(ops.bitwise_xor(made, scalar(TURNED, "uint8"), span=new.span), dtype="int8", span=new.span)
+        self._unsigned[id(old)] = made
+        return ops.bitcast(ops.bitwise_xor(made, scalar(OFFSET, "uint8"), span=new.span), dtype="int8", span=new.span)
 
     def _reading(self, old: Call, new: Call) -> Expr | None:
         """An operator that reads bytes without a sign as well as with one; None where it is another, or reads none."""
-        x = self._turned.get(id(old.args[0])) if old.args else None
+        x = self._unsigned.get(id(old.args[0])) if old.args else None
         if x is None:
             return self._centred(old, new)
         if _is_product(old):
             return _product(new, x)
         if old.callee is ops.cast and isinstance(new.type, TensorType) and new.type.dtype.name in ("int16", "int32"):
-            return ops.add(cast_to(x, new.type.dtype), scalar(-TURNED, new.type.dtype), span=new.span)
+            return ops.add(cast_to(x, new.type.dtype), scalar(-OFFSET, new.type.dtype), span=new.span)
         if old.callee is ops.dequantize:
             moved = _moved_point(new)
             return None if moved is None else call(ops.dequantize, (x, new.args[1], moved), new.attrs, new.span)
@@ -142,11 +142,11 @@ class _Turning:
         wide = old.args[0] if old.callee is ops.sub else None
         if not isinstance(wide, Call) or wide.callee is not ops.cast or not isinstance(new.args[1], Constant):
             return None
-        x, point = self._turned.get(id(wide.args[0])), new.args[1].data
+        x, point = self._unsigned.get(id(wide.args[0])), new.args[1].data
         return (
             None
             if x is None or point.dtype != np.int32
-            else ops.sub(cast_to(x, "int32"), constant(point + np.int32(TURNED)), span=new.span)
+            else ops.sub(cast_to(x, "int32"), constant(point + np.int32(OFFSET)), span=new.span)
         )
 
     def _made(self, old: Expr, new: Expr) -> Expr | None:
@@ -154,11 +154,11 @@ class _Turning:
         if not isinstance(old, Call) or not isinstance(new, Call):
             return None
         if _moves(old):
-            args = [self._turned.get(id(arg)) or _moved(arg) for arg in old.args]
+            args = [self._unsigned.get(id(arg)) or _moved(arg) for arg in old.args]
             known = [arg for arg in args if arg is not None]
             return None if len(known) < len(args) else call(new.callee, known, new.attrs, new.span)
         maker = _MAKERS.get(old.callee) if isinstance(old.callee, Operator) else None
-        return None if maker is None else maker(new, self._turned.get(id(old.args[0])))
+        return None if maker is None else maker(new, self._unsigned.get(id(old.args[0])))
 
 
 def _product(new: Call, x: Expr) -> Expr:
@@ -169,18 +169,18 @@ def _product(new: Call, x: Expr) -> Expr:
     if new.callee is ops.matmul:
         excess = ops.reduce_sum(cast_to(w, "int32"), axes=(_rank(w) - 2,), keepdims=True, span=new.span)
         if isinstance(w, Constant):
-            excess = constant(-TURNED * w.data.astype(np.int32).sum(axis=-2, keepdims=True, dtype=np.int32))
+            excess = constant(-OFFSET * w.data.astype(np.int32).sum(axis=-2, keepdims=True, dtype=np.int32))
         else:
-            excess = ops.mul(excess, scalar(-TURNED, "int32"), span=new.span)
+            excess = ops.mul(excess, scalar(-OFFSET, "int32"), span=new.span)
         return ops.add(call(ops.matmul, (x, w), attrs, new.span), excess, span=new.span)
     assert isinstance(w, Constant)
     spatial = _rank(w) - 2
     if any(amount != 0 for amount in attrs.pads):
         around = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
-        x = ops.pad(x, scalar(TURNED, "uint8"), pads=around, span=new.span)
+        x = ops.pad(x, scalar(OFFSET, "uint8"), pads=around, span=new.span)
         attrs = dataclasses.replace(attrs, pads=())
     sums = w.data.astype(np.int32).sum(axis=tuple(range(1, w.data.ndim)), dtype=np.int32)
-    excess = constant((-TURNED * sums).reshape(-1, *(1,) * spatial))
+    excess = constant((-OFFSET * sums).reshape(-1, *(1,) * spatial))
     return ops.add(call(ops.conv, (x, w), attrs, new.span), excess, span=new.span)
 
 
@@ -198,18 +198,18 @@ def _raised(expr: Expr) -> Expr:
     """An int32, of which at least the low byte is to be kept, plus 128: limits and constants move."""
     if isinstance(expr, Call) and expr.callee is ops.clip and _is_far_from_wrapping(expr.args[0]):
         return ops.clip(
-            _raised(expr.args[0]), minimum=expr.attrs.minimum + TURNED, maximum=expr.attrs.maximum + TURNED, span=expr.span
+            _raised(expr.args[0]), minimum=expr.attrs.minimum + OFFSET, maximum=expr.attrs.maximum + OFFSET, span=expr.span
         )
     if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
         with np.errstate(over="ignore"):
-            return ops.add(expr.args[0], constant(expr.args[1].data + np.int32(TURNED)), span=expr.span)
-    return ops.add(expr, scalar(TURNED, "int32"), span=expr.span)
+            return ops.add(expr.args[0], constant(expr.args[1].data + np.int32(OFFSET)), span=expr.span)
+    return ops.add(expr, scalar(OFFSET, "int32"), span=expr.span)
 
 
 def _is_far_from_wrapping(expr: Expr) -> bool:
     """Whether an int32 is sure to be about half of the greatest at most: such are products that are shifted to the right."""
     if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
-        return bool(np.all(np.abs(expr.args[1].data.astype(np.int64)) <= 2 * TURNED)) and _is_far_from_wrapping(expr.args[0])
+        return bool(np.all(np.abs(expr.args[1].data.astype(np.int64)) <= 2 * OFFSET)) and _is_far_from_wrapping(expr.args[0])
     if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding == "once":
         return False
     shift = expr.args[2]
@@ -235,11 +235,11 @@ def _clip(new: Call, x: Expr | None) -> Expr | None:
     low, high = max(new.attrs.minimum, -128.0), min(new.attrs.maximum, 127.0)
     if x is None or not float(low).is_integer() or not float(high).is_integer():
         return None
-    return ops.clip(x, minimum=low + TURNED, maximum=high + TURNED, span=new.span)
+    return ops.clip(x, minimum=low + OFFSET, maximum=high + OFFSET, span=new.span)
 
 
 def _relu(new: Call, x: Expr | None) -> Expr | None:
-    return None if x is None else ops.maximum(x, scalar(TURNED, "uint8"), span=new.span)
+    return None if x is None else ops.maximum(x, scalar(OFFSET, "uint8"), span=new.span)
 
 
 def _take(new: Call, x: Expr | None) -> Expr | None:
@@ -259,7 +259,7 @@ _MAKERS: Mapping[Operator, Callable[[Call, Expr | None], Expr | None]] = {
 
 def _moved(expr: Expr) -> Expr | None:
     """Known bytes plus 128; None where they are not known."""
-    return constant((expr.data.view(np.uint8) ^ np.uint8(TURNED)), span=expr.span) if isinstance(expr, Constant) else None
+    return constant((expr.data.view(np.uint8) ^ np.uint8(OFFSET)), span=expr.span) if isinstance(expr, Constant) else None
 
 
 def _moved_point(new: Call) -> Expr | None:
@@ -267,7 +267,7 @@ def _moved_point(new: Call) -> Expr | None:
     if len(new.args) == 3:
         return _moved(new.args[2])
     shape = _shape(new.args[1])
-    return constant(np.full(shape, TURNED, np.uint8)) if all(isinstance(dim, int) for dim in shape) else None
+    return constant(np.full(shape, OFFSET, np.uint8)) if all(isinstance(dim, int) for dim in shape) else None
 
 
 def _rank(expr: Expr) -> int:
