@@ -21,7 +21,7 @@ from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.unify import upper_bound
 from inlaid.lowering.moves import apart, with_donations, with_waits
 from inlaid.lowering.signature import bound_bytes
-from inlaid.lowering.takeover import Aliases, with_takeovers
+from inlaid.lowering.aliases import Aliases, with_aliases
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.plan import bind_size
 from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars
@@ -302,7 +302,7 @@ class _ScopePlan:
         if self.name == MAIN:
             self.instructions = apart(self.instructions, self.values, results)
         self.instructions = with_waits(self.instructions, self.values, results)
-        self.instructions = with_takeovers(self.instructions, self.values, results, donated, self.builder.work.regions)
+        self.instructions = with_aliases(self.instructions, self.values, results, donated, self.builder.work.regions)
         self.instructions = with_donations(self.instructions, donated)
         arenas = self._place()
         order = [number for number in range(len(self.values)) if number not in arriving]

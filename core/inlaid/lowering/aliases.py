@@ -16,7 +16,7 @@ Aliases = Mapping[str, Sequence[tuple[int, int]]]
 """Pairs (output, input) of regions by symbol."""
 
 
-def with_takeovers(
+def with_aliases(
     instructions: Sequence[Instruction],
     values: Sequence[Value],
     results: Collection[int],
