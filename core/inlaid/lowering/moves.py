@@ -10,7 +10,7 @@ from inlaid.artifact.plan import Instruction, Move, Value, Wait
 from inlaid.artifact.touched import read_by
 
 
-def apart(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
+def overlapped(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
     """The instructions, with copies beside kernels: of inputs to devices, which come first, and of what leaves a device as a result
     of the plan."""
     first: list[Instruction] = []

@@ -19,7 +19,7 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.unify import upper_bound
-from inlaid.lowering.moves import apart, with_donations, with_waits
+from inlaid.lowering.moves import overlapped, with_donations, with_waits
 from inlaid.lowering.signature import bound_bytes
 from inlaid.lowering.aliases import Aliases, with_aliases
 from inlaid.memory.planner import Lifetime, plan
@@ -300,7 +300,7 @@ class _ScopePlan:
         names = names or tuple(f"output{number}" for number in range(len(results)))
         donated = {number for param in self.params if id(param) in owned for number in self.numbers[id(param)]}
         if self.name == MAIN:
-            self.instructions = apart(self.instructions, self.values, results)
+            self.instructions = overlapped(self.instructions, self.values, results)
         self.instructions = with_waits(self.instructions, self.values, results)
         self.instructions = with_aliases(self.instructions, self.values, results, donated, self.builder.work.regions)
         self.instructions = with_donations(self.instructions, donated)
