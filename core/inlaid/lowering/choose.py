@@ -22,7 +22,7 @@ from inlaid.passes.supported import Supports, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.default import SHARED_RULES, THREAD_RULES
 from inlaid.schedules.generic import GenericRule
-from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, ScheduleRule
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.schedules.trace import offers_of, unscheduled
 from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
@@ -233,7 +233,7 @@ class _Steps:
         for layout in dict.fromkeys(lie) or (ROW_MAJOR,):
             # Where some are row-major, others may have to be copied: what keeps blocks for the sake of one would copy all others.
             asked = tuple(
-                Given(layout if layout in (*layouts, ROW_MAJOR) else layouts[0], fact)
+                InputInfo(layout if layout in (*layouts, ROW_MAJOR) else layouts[0], fact)
                 for layouts, fact in zip(known, facts, strict=True)
             )
             for offer in self._offered(program, asked):
@@ -242,7 +242,7 @@ class _Steps:
                     offers[offer.layouts] = offer
         return offers
 
-    def _offered(self, program: Any, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+    def _offered(self, program: Any, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """What the first rule that does not decline offers; without one, the program as it is, over row-major buffers. What shared
         rules offer over other layouts is left out where copies to them are not claimed."""
         key = (program, given)
@@ -258,7 +258,7 @@ class _Steps:
                     break
         return self._offers[key]
 
-    def _may_lie(self, program: ir.LoopProgram, offer: Offer, given: tuple[Given, ...]) -> bool:
+    def _may_lie(self, program: ir.LoopProgram, offer: Offer, given: tuple[InputInfo, ...]) -> bool:
         """Whether the target claims to transpose, and so to copy between layouts, what an offer has not in row-major order.
         Constants are packed at compile time."""
         for number, (buffer, layout) in enumerate(zip(program.params, offer.layouts, strict=True)):

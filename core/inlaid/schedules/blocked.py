@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from inlaid import arith
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     axis_loops,
     blocks_of,
@@ -29,7 +29,7 @@ class BlockedRule:
 
     name = "blocked"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines kernels that read channels in another order than they write them."""
         counts = Counter(item.layout for item in given if channel_block(item.layout))
         if not counts or len(program.outputs) != 1:

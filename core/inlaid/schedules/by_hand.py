@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.types import ROW_MAJOR
 
@@ -22,7 +22,7 @@ class ByHandRule:
 
     name = "by_hand"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines all others."""
         if (BY_HAND, True) not in program.annotations:
             return None

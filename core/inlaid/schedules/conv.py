@@ -29,7 +29,7 @@ from inlaid.schedules.direct_conv import (
 )
 from inlaid.schedules.flat_conv import STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import seconds, steps
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -74,7 +74,7 @@ class ConvRule:
 
     name = "conv2d"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Declines what is not such a convolution, or has symbolic channels or windows."""
         conv = find_conv(program, _product) if context.capabilities.vector_bits else None
         # A static plane of one channel is unfolded, and a group of one has windows of its own.
@@ -104,7 +104,7 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, panels, context)), plan.cost, decisions=decisions)
 
 
-def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
+def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[InputInfo, ...]) -> _Plan | None:
     """The convolution with vectors of so many lanes; None where its output channels do not fill them, nor can be padded."""
     static = conv.is_plane and is_static(conv.program)
     # A single one is summed row by row, by vectors of pixels, unless those lie far apart.

@@ -31,7 +31,7 @@ from inlaid.schedules.direct_conv import (
 from inlaid.schedules.dot import Dot, DotTile, dots_for, narrow_product, with_dots
 from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import Tile, cycles, seconds
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     accumulate_in_registers,
     blocks_of,
@@ -72,7 +72,7 @@ class DotConvRule:
 
     name = "dot_conv"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Declines groups of input channels that fill no groups of an instruction, and results without elements."""
         sums = bool(context.intrinsics) and 0 not in program.outputs[0].shape
         conv = find_conv(program, narrow_product, context.intrinsics) if sums else None
@@ -94,7 +94,7 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, context)), plan.cost, decisions=(plan.decision,))
 
 
-def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
+def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[InputInfo, ...]) -> _Plan | None:
     """The convolution through an instruction; None where channels neither fill its lanes and groups nor can be padded."""
     if not conv.fills(dot.lanes) or (conv.inputs % dot.group and not conv.alone):
         return None

@@ -14,7 +14,7 @@ from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import Dot, DotTile, dots_for, with_dots
 from inlaid.schedules.matmul import Product, decide_tile, find_product, place_tile, share_out
 from inlaid.schedules.register_tile import Tile, cycles, tiles_of
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     accumulate_in_registers,
     blocks_of,
@@ -49,7 +49,7 @@ class DotMatmulRule:
 
     name = "dot_matmul"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines products that no instruction sums, fewer columns than one has lanes, and results without elements."""
         if not context.intrinsics or 0 in program.outputs[0].shape:
             return None

@@ -7,7 +7,7 @@ from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import block_size, blocks_of, loop_extent, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -30,7 +30,7 @@ class GenericRule:
 
     name = "generic"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Offer row-major layouts and the unscheduled program."""
         return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: _schedule(program, context)))
 

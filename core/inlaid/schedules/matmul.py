@@ -15,7 +15,7 @@ from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.last_tile import SUM_WHOLE_VECTORS
 from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile, tiles_of
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced, Version
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced, Version
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -119,7 +119,7 @@ class MatmulRule:
 
     name = "matmul"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines other reductions, and results with fewer columns than half a vector or without elements."""
         if not context.capabilities.vector_bits or 0 in program.outputs[0].shape:
             return None
@@ -196,7 +196,7 @@ def _lanes(product: Product, context: KernelContext) -> int:
 
 
 def _layouts(
-    program: ir.LoopProgram, merged: ir.LoopProgram, product: Product, tile: Tile, given: tuple[Given, ...]
+    program: ir.LoopProgram, merged: ir.LoopProgram, product: Product, tile: Tile, given: tuple[InputInfo, ...]
 ) -> dict[ir.Buffer, Layout]:
     """The right operand in panels of the tile's columns, where it is a constant matrix."""
     right = product.right.buffer

@@ -13,7 +13,7 @@ from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops, block_size, blocks_of, loop_extent, present
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
@@ -60,7 +60,7 @@ class RowsRule:
     name = "rows"
     copies: bool = False
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines reductions of other axes, several outputs, and what a primitive refuses."""
         if not context.capabilities.vector_bits or len(program.outputs) != 1 or program.defines:
             return None

@@ -65,7 +65,7 @@ class KernelContext:
 
 
 @dataclass(frozen=True)
-class Given:
+class InputInfo:
     """What is known of an input of a kernel: the layout in which it lies now, and whether it is constant."""
 
     layout: Layout
@@ -111,7 +111,7 @@ class Offer:
     versions: tuple[Version, ...] = ()
     decisions: tuple[Decision, ...] = ()
     rule: str = ""
-    given: tuple[Given, ...] = ()
+    given: tuple[InputInfo, ...] = ()
     number: int = 0
 
     @property
@@ -127,7 +127,7 @@ class ScheduleRule(Protocol):
     def name(self) -> str:
         """For reports and traces."""
 
-    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | tuple[Offer, ...] | None:
+    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | tuple[Offer, ...] | None:
         """How the rule would schedule an unscheduled kernel, whose blocks are those of its computes; None to decline. Of several
         offers lowering takes the one that makes kernels and copies cheapest over the whole region.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inlaid import arith
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -24,7 +24,7 @@ class SampleRule:
 
     name = "sample"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines channels that are not static, or fill no vectors."""
         anchor = find_anchor(program)
         if anchor is None or not context.capabilities.vector_bits or len(anchor.spatial) < 3 or not _samples(anchor):

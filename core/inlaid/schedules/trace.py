@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inlaid.errors import ScheduleError
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, ScheduleRule, Traced, Value
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, ScheduleRule, Traced, Value
 from inlaid.tensor.analysis.keys import structural_key
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.schedule import Argument, Step, Trace, Transform, parse_trace, replay
@@ -45,7 +45,7 @@ class KernelTrace:
     rule: str
     offer: int
     version: int
-    given: tuple[Given, ...]
+    given: tuple[InputInfo, ...]
     layouts: tuple[Layout, ...]
     decisions: tuple[Decision, ...]
     steps: Trace | None = None
@@ -86,7 +86,7 @@ class Scheduled:
 def parse_kernel_trace(text: str, transforms: Sequence[Transform]) -> KernelTrace:
     """The trace that `str` printed. Raises `ParseError` for a text that is none, `ScheduleError` for a value not legal."""
     steps = parse_trace(text, (*_HEAD, *(transform.name for transform in transforms))).steps
-    given: list[Given] = []
+    given: list[InputInfo] = []
     decisions: list[Decision] = []
     names: tuple[Argument, ...] = ()
     rule: tuple[Argument, ...] = ()
@@ -100,7 +100,7 @@ def parse_kernel_trace(text: str, transforms: Sequence[Transform]) -> KernelTrac
             case Step("rule", (str(), int(), int())):
                 rule = step.args
             case Step("given", (tuple(blocks), bool(constant))):
-                given.append(Given(Layout(blocks), constant))  # type: ignore[arg-type]
+                given.append(InputInfo(Layout(blocks), constant))  # type: ignore[arg-type]
             case Step("layouts"):
                 layouts = tuple(map(Layout, step.args))  # type: ignore[arg-type]
             case Step("decide", (str(name), tuple(legal), default, *chosen)) if len(chosen) < 2:
@@ -176,13 +176,13 @@ def _offered(source: LoopProgram, trace: KernelTrace, rules: Sequence[ScheduleRu
     raise ScheduleError(f"rule {trace.rule} does not offer schedule {trace.offer}.{trace.version} for kernel {trace.name}")
 
 
-def offers_of(rule: ScheduleRule, source: LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+def offers_of(rule: ScheduleRule, source: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
     """What a rule offers for a kernel, none where it declines."""
     offered = rule.offer(source, context, given)
     every = offered if isinstance(offered, tuple) else (offered,) if offered else ()
     return tuple(replace(offer, rule=rule.name, given=given, number=number) for number, offer in enumerate(every))
 
 
-def unscheduled(source: LoopProgram, given: tuple[Given, ...]) -> Offer:
+def unscheduled(source: LoopProgram, given: tuple[InputInfo, ...]) -> Offer:
     """A kernel as it is, over row-major buffers, for want of a rule."""
     return Offer((ROW_MAJOR,) * len(source.params), lambda program: program, given=given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inlaid.arith import Var
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.shape import blocks_of, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -16,7 +16,7 @@ class TransposeRule:
 
     name = "transpose"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines what is no permutation of axes."""
         if not context.capabilities.vector_bits or len(program.inputs) != 1 or len(program.outputs) != 1:
             return None

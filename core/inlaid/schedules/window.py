@@ -14,7 +14,7 @@ from inlaid.schedules.fill import fill
 from inlaid.schedules.last_tile import SHIFT_LAST_TILE
 from inlaid.schedules.plane_window import offer_planes
 from inlaid.schedules.register_tile import seconds
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -53,7 +53,7 @@ class WindowRule:
 
     name = "window"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Declines what is not such a window, or has channels that are not static."""
         # Of a window that may be empty what that gives is left to the sum's init.
         if not context.capabilities.vector_bits or without_empty(program) is None:

@@ -14,7 +14,7 @@ from inlaid import arith
 from inlaid.arith import Dim, Var
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.register_tile import Tile
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
@@ -121,7 +121,7 @@ class WinogradRule:
 
     name = "winograd"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines what is no such convolution, or has channels that are not static."""
         anchor = find_anchor(program) if context.capabilities.vector_bits else None
         if anchor is None or not _is_winograd(program, anchor):

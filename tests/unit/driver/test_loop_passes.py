@@ -15,7 +15,7 @@ from inlaid.lowering.finish import NESTS, PLAIN
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.passes.manager import Capture, UnitPass, Verify
 from inlaid.plugins import Phase
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.analysis.keys import structurally_equal
@@ -37,7 +37,7 @@ class Untouched:
 
     name = "untouched"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: Sequence[Given]) -> Offer:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: Sequence[InputInfo]) -> Offer:
         return Offer((ROW_MAJOR,) * len(program.params), lambda scheduled: scheduled)
 
 

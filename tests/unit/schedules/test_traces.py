@@ -16,7 +16,7 @@ from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities
 from inlaid.schedules.default import SHARED_RULES, SHARED_TRANSFORMS
 from inlaid.schedules.dot import dot_product
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.schedules.trace import offers_of, parse_kernel_trace, replay_kernel, scheduled
 from inlaid.tensor import interp
 from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
@@ -61,7 +61,7 @@ KERNELS = {
 def offered(name):
     """The kernel as the first rule of all schedules it, by its first offer; weights are constant."""
     source = KERNELS[name]
-    facts = tuple(Given(ROW_MAJOR, name.endswith("weights") and number == 1) for number in range(len(source.inputs)))
+    facts = tuple(InputInfo(ROW_MAJOR, name.endswith("weights") and number == 1) for number in range(len(source.inputs)))
     offer = next(filter(None, (offers_of(rule, source, CONTEXT, facts) for rule in SHARED_RULES)))[0]
     made = scheduled(source, offer, len(offer.versions), CONTEXT)
     assert made.trace.rule == name.split()[0]

@@ -8,7 +8,7 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import COLLAPSE
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import blocks_of, loop_extent, merge_chains
 from inlaid.schedules.threads.grid import BLOCKS, THREADS, expected, is_elementwise, shared_scope, threads_of
 from inlaid.tensor import ir
@@ -26,7 +26,7 @@ class ThreadTransposeRule:
 
     name = "transpose"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines without shared memory, and what a primitive refuses."""
         scope = shared_scope(context)
         if scope is None or program.defines:
