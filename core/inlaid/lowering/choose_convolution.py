@@ -26,8 +26,8 @@ from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes
 from inlaid.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
-from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.passes.pointwise_products import ONE_BY_ONE
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import dots_of

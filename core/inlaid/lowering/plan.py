@@ -19,9 +19,9 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.unify import upper_bound
+from inlaid.lowering.aliases import Aliases, with_aliases
 from inlaid.lowering.moves import overlapped, with_donations, with_waits
 from inlaid.lowering.signature import bound_bytes
-from inlaid.lowering.aliases import Aliases, with_aliases
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.plan import bind_size
 from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars

@@ -8,11 +8,11 @@ from functools import partial
 from inlaid.graph.ir import Function
 from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.unsigned_data import unsigned_data
-from inlaid.passes.supported import Supports, supports_all
 from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
 from inlaid.passes.manager import FunctionPass
 from inlaid.passes.pointwise_products import pointwise_products
+from inlaid.passes.supported import Supports, supports_all
 from inlaid.passes.tables import tabulate
 from inlaid.schedules.rule import KernelContext
 

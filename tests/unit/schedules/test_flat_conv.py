@@ -123,7 +123,9 @@ def test_small_images_take_one_tile(channels, kernel, stride, size):
     """What lies beside the last line is not computed, and lines of deep sums are shorter."""
     height, width = arith.SizeVar("h"), arith.SizeVar("w")
     context = KernelContext(replace(CAPABILITIES, vector_registers=32), 1)
-    (offer,) = ConvRule().offer(convolution((1, channels, height, width), 8, kernel, stride, 1, 1), context, (InputInfo(BLOCKED),) * 4)
+    (offer,) = ConvRule().offer(
+        convolution((1, channels, height, width), 8, kernel, stride, 1, 1), context, (InputInfo(BLOCKED),) * 4
+    )
     program = finish(offer.schedule(None))
     sizes = {height: size, width: size}
     tiles = [arith.evaluate(loop.extent, sizes) for loop in ir.walk_stmts(program.body) if is_tile_loop(loop)]

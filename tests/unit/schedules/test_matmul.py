@@ -186,7 +186,9 @@ def test_depth_need_not_be_known(rows, depth, columns):
 @pytest.mark.parametrize("columns", [24, 70])
 def test_one_row_of_a_symbolic_number_has_a_version(columns):
     program = product((SizeVar("length", 0), 5), (5, columns), True)
-    offer = MatmulRule().offer(program, KernelContext(CAPABILITIES, 1), tuple(InputInfo(ROW_MAJOR, number == 1) for number in range(3)))
+    offer = MatmulRule().offer(
+        program, KernelContext(CAPABILITIES, 1), tuple(InputInfo(ROW_MAJOR, number == 1) for number in range(3))
+    )
     (version,) = offer.versions
     generator = np.random.default_rng(0)
     for rows in (0, 1, 3):
