@@ -1,8 +1,8 @@
-"""By which algorithm to convolve: directly, as a product of matrices, one of unfolded windows (im2col), or by Winograd's tiles, as
-an analytic model of a core predicts. Convolutions of bfloat16 are direct, through dot products, or go by tiles in float32.
+"""Choose the algorithm of each convolution by an analytic model of a core: direct, im2col (a matrix product of unfolded windows),
+or Winograd. bfloat16 convolutions are direct, through dot products, or Winograd in float32.
 
-The model counts the cycles of the register tiles that schedules take, and the bytes that come from memory: weights, of which
-transforms make 16/9 or 4 times as many, and unfolded windows. What is chosen shows in the names of kernels.
+The model counts the cycles of the register tiles that the schedules use, and the bytes from memory: unfolded windows and weights,
+which a Winograd transform enlarges by 16/9 or 4. The names of kernels show the choice.
 """
 
 from __future__ import annotations
@@ -40,21 +40,22 @@ from inlaid.types import TensorType
 NARROW = "bfloat16"
 
 GAIN = 0.85
-"""Of the seconds of a direct convolution that another may be predicted to take: below that the prediction, the memory, and the
-rounding errors of transforms are not worth it."""
+"""Another algorithm must be predicted to take at most this fraction of the direct time: a smaller gain is not worth the prediction
+error, the memory, and the rounding errors of transforms."""
 EXPOSED = 0.25
-"""Of the shorter of computing and fetching weights that the longer does not hide. 14 x 14 by 256 and 7 x 7 by 512 channels, weights
-not in a cache."""
+"""Fraction of the shorter of compute and weight fetch that the longer does not hide. Measured on 14 x 14 by 256 and 7 x 7 by 512
+channels, weights not in a cache."""
 UNFOLDING = 2
-"""Cycles to copy a vector of unfolded windows."""
+"""Cycles per vector to copy unfolded windows."""
 UNFOLDED_BYTES = 1 << 27
-"""Unfolded windows at most: they are memory that a model takes."""
+"""Maximum bytes of unfolded windows, which add to the model's memory."""
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """A convolution of static channels and windows: windows of `inputs` channels for each of `outputs` at `positions` of `images`,
-    where each group of channels counts as an image. Symbolic sizes count as their hints; `static` tells that there are none."""
+    """Sizes of a convolution with static channels and windows. `inputs` and `outputs` are channels per group, `positions` the
+    spatial extents of the result; `images` counts groups as images. Symbolic sizes are replaced by hints; `static`: there are
+    none."""
 
     call: Call
     attrs: ConvAttrs
@@ -68,24 +69,23 @@ class _Problem:
 
     @property
     def narrow(self) -> bool:
-        """Whether the factors are bfloat16."""
+        """Whether the operands are bfloat16."""
         return self.call.args[1].type != TensorType(self.weights.shape, "float32")
 
     @property
     def depth(self) -> int:
-        """Products that are summed for an element of the result."""
+        """Length of the reduction of one result element."""
         return self.inputs * math.prod(self.window)
 
     @property
     def pixels(self) -> int:
-        """Elements of a channel of the result."""
+        """Number of result elements per channel."""
         return math.prod(self.positions)
 
 
 def choose_convolution(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
-    """The function with convolutions of constant weights by the algorithm that is predicted to be fastest: a product becomes a
-    convolution of single pixels of unfolded windows. What the target does not claim is not chosen. The same object where all stay
-    direct."""
+    """Rewrite convolutions with constant weights to the algorithm that is predicted to be fastest and that the target supports.
+    im2col becomes a 1x1 convolution of unfolded windows. Returns the same object if all stay direct."""
     if not context.capabilities.vector_bits:
         return function
     function = merge_groups(function, context, supports)
@@ -104,8 +104,8 @@ def choose_convolution(function: Function, context: KernelContext, supports: Sup
 
 
 def _problem(expr: Expr) -> _Problem | None:
-    """The convolution that an expression is; None for anything else, with sums other than float32 or computed weights, and where
-    windows are single elements or see one channel alone: nothing is to be chosen there."""
+    """Match a convolution with float32 sums and constant weights; None for anything else, for 1x1 and for depthwise convolutions,
+    which have no alternative."""
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
         return None
     types = [item for item in (expr.type, *(arg.type for arg in expr.args)) if isinstance(item, TensorType)]
@@ -123,13 +123,13 @@ def _problem(expr: Expr) -> _Problem | None:
 
 
 def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:
-    """How to compute a convolution: predicted seconds, those of the direct way less what others must gain, and the expression."""
+    """Yield the alternatives: predicted seconds (times `GAIN` for the direct one) and a function that builds the expression."""
     attrs, capabilities, size = problem.attrs, context.capabilities, 4 * problem.weights.size
     direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
     yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
     windows = 4 * problem.images * problem.depth * problem.pixels
     if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
-        # Written, read, and what is written over fetched before: from memory where a cache does not hold them.
+        # Memory traffic beyond the cache: write, read, and write-allocate.
         moved = 3 * windows if windows > capabilities.core.far_bytes else 0
         yield _seconds(_product_cycles(problem, context), size + moved, capabilities), lambda: _unfolded(problem)
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
@@ -142,13 +142,13 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
 
 
 def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
-    """The time of cycles of cores together, and of bytes from memory."""
+    """Predicted seconds for compute cycles over all cores and bytes fetched from memory."""
     computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
     return max(computing, fetching) + EXPOSED * min(computing, fetching)
 
 
 def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Output channels of a plane fill vectors, with few left empty; others are taken one by one."""
+    """Cycles of direct convolution: vectors over output channels where they mostly fill them, else channel by channel."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
     outputs, core = problem.outputs, context.capabilities.core
     for lanes in (widest, widest // 2):
@@ -159,7 +159,8 @@ def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _lines(problem: _Problem) -> tuple[int, int]:
-    """Height and width of a result; of a flat one, with what lies between its lines, where they are symbolic or it is no plane."""
+    """Height and width of the result. Symbolic and non-2-d images are flat: height 1, and the width includes the halo between
+    lines."""
     image = tensor_type(problem.call.type).shape[2:]
     if len(image) == 2 and all(isinstance(dim, int) for dim in image):
         height, width = problem.positions
@@ -172,7 +173,7 @@ def _lines(problem: _Problem) -> tuple[int, int]:
 
 
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Those of dot products over tiles of registers; 0 where the target has no dot products, or multiplies matrices in scopes."""
+    """Cycles by dot-product instructions; 0 if the target has none or has matrix units, which are not modelled."""
     kinds = NARROW, NARROW, "float32"
     dots = dots_of(*kinds, context)
     if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, kinds):
@@ -186,13 +187,13 @@ def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _multiplies_in_scopes(context: KernelContext, kinds: tuple[str, ...]) -> bool:
-    """Whether an intrinsic of the target takes operands of these types from memory scopes, as matrix units do."""
+    """Whether an intrinsic of the target reads operands of these dtypes from memory scopes, as matrix units do."""
     buffers = (intrinsic.semantics.params for intrinsic in context.intrinsics)
     return any(all(item.scope for item in params) and tuple(item.dtype.name for item in params) == kinds for params in buffers)
 
 
 def _product_cycles(problem: _Problem, context: KernelContext) -> float:
-    """A product of matrices for each image and group, and a store and half a load for each vector of the windows."""
+    """Cycles of im2col: a matrix product per image and group, and a store and half a load per vector of unfolded windows."""
     lanes, registers, core = (
         context.capabilities.vector_bits // 32,
         context.capabilities.vector_registers,
@@ -204,7 +205,7 @@ def _product_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _unfolded(problem: _Problem) -> Expr:
-    """A convolution of single pixels, whose channels are those of windows."""
+    """Build im2col as a 1x1 convolution whose channels are the elements of windows."""
     attrs, call, window = problem.attrs, problem.call, problem.window
     x, span = call.args[0], call.span
     windows = unfold(x, kernel=window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations, span=span)

@@ -1,14 +1,14 @@
-"""Signed bytes stored without a sign, for targets whose dot products multiply unsigned data by signed weights.
+"""Store int8 data as uint8, for targets whose dot-product instructions multiply unsigned data by signed weights.
 
-x is stored as x + 128: its highest bit turned. That costs nothing where it is computed, since zero points, limits and constants
-move by 128, and nothing where it is multiplied, since (x + 128) w is x w and 128 times the sum of w, which joins the bias. So every
-sum stays the same integer:
+x is stored as x + 128, which flips its sign bit. That is free for the producer, whose zero points, limits and constants shift by
+128, and for a product, since (x + 128) w = x w + 128 (sum of w), whose second term merges into the bias. All sums stay the same
+integers:
 
     conv(x: int8, w) + b    =>    conv(x': uint8, w) + (b - 128 sum(w))
     cast(clip(y + z, -128, 127), int8)    =>    cast(clip(y + (z + 128), 0, 255), uint8)
 
-Only what such products read is stored so, and what only moves on the way there. Whatever else reads it, the caller of the region
-among it, gets its sign back.
+Only data that such products read, possibly through data movement, is stored so. Other readers, including the region's caller, get
+the signed value.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ OFFSET = 128
 
 
 def unsigned_data(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
-    """The function with signed bytes that products read stored without a sign. The same object where there are none, or where the
-    target's dot products are no faster for that, or where it does not claim an operator on such bytes."""
+    """Store the int8 data of products as uint8. Returns the same object if there is none, if the target's dot products are no
+    faster for uint8, or if it does not support an operator on uint8."""
     wanted = _wanted(function)
     if not wanted or _most("uint8", context) <= _most("int8", context):
         return function
@@ -48,20 +48,20 @@ def unsigned_data(function: Function, context: KernelContext, supports: Supports
 
 
 def _kind(call: Call) -> tuple[object, ...]:
-    """What claims go by: of two calls that are alike in this, a target has both or neither."""
+    """Key of calls that a target supports or rejects alike."""
     return call.callee, call.attrs, call.type, *(arg.type for arg in call.args)
 
 
 def _most(data: str, context: KernelContext) -> int:
-    """How many products of data with signed bytes an instruction sums at most."""
+    """Maximum number of products of data with int8 weights per dot-product instruction."""
     return max((dot.lanes * dot.group for dot in dots_of(data, "int8", "int32", context)), default=0)
 
 
-# --- what is to be stored without a sign ------------------------------------------------------------------------------
+# --- which data to store as uint8 -------------------------------------------------------------------------------------
 
 
 def _wanted(function: Function) -> set[int]:
-    """The ids of the signed bytes that products read, and of those that they are moved from."""
+    """Ids of the int8 values that products read, and of the values that those are moved or clipped from."""
     found: set[int] = set()
     for expr in reversed(list(post_order(function))):
         if isinstance(expr, Call) and _asks(expr):
@@ -72,16 +72,16 @@ def _wanted(function: Function) -> set[int]:
 
 
 def _asks(expr: Call) -> bool:
-    """Whether it is a product that dot products can sum, of signed bytes that are computed."""
+    """Whether a call is an int8 product of computed data with a reduction that dot-product instructions can compute."""
     if not _is_product(expr) or isinstance(expr.args[0], Constant):
         return False
-    # A group of one input channel is no sum.
+    # A group with one input channel has no channels to sum.
     attrs: Any = expr.attrs
     return expr.callee is ops.matmul or bool(attrs.groups == 1 or _shape(expr.args[1])[1] != 1)
 
 
 def _is_product(expr: Call) -> bool:
-    """Whether it is a product of signed bytes in int32 that can read its data without a sign."""
+    """Whether a call is an int8 product in int32 that can read its data as uint8."""
     if expr.callee not in (ops.conv, ops.matmul) or not all(map(_is_signed, expr.args)):
         return False
     assert isinstance(expr.type, TensorType)
@@ -91,7 +91,7 @@ def _is_product(expr: Call) -> bool:
 
 
 def _moves(expr: Expr) -> bool:
-    """Whether all of an operator's tensors of bytes may move by 128 at once: it chooses among elements by place, or by order."""
+    """Whether an operator commutes with adding 128 to all its operands: it selects elements by position or by order."""
     moves = traits_of(expr).moves
     return moves is not None and moves.by is not Choice.INDEX
 
@@ -100,18 +100,18 @@ def _is_signed(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.name == "int8"
 
 
-# --- storing it -------------------------------------------------------------------------------------------------------
+# --- rewriting --------------------------------------------------------------------------------------------------------
 
 
 class _UnsignedRewriter:
-    """The sweep. `turned` has the bytes without a sign, by the id of the expression that they stand for."""
+    """Rewrites expressions in one sweep. `_unsigned` maps ids of original int8 expressions to their uint8 form."""
 
     def __init__(self, wanted: set[int]) -> None:
         self._wanted = wanted
         self._unsigned: dict[int, Expr] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
-        """What takes the place of an expression; other expressions may read it without a sign."""
+        """Rewrite an expression. Its uint8 form is recorded if it is wanted."""
         if isinstance(old, Call) and isinstance(new, Call):
             new = self._reading(old, new) or new
         if id(old) not in self._wanted or isinstance(old, Constant):
@@ -124,7 +124,7 @@ class _UnsignedRewriter:
         return ops.bitcast(ops.bitwise_xor(made, scalar(OFFSET, "uint8"), span=new.span), dtype="int8", span=new.span)
 
     def _reading(self, old: Call, new: Call) -> Expr | None:
-        """An operator that reads bytes without a sign as well as with one; None where it is another, or reads none."""
+        """Rewrite an operator that can read uint8 data; None for any other operator."""
         x = self._unsigned.get(id(old.args[0])) if old.args else None
         if x is None:
             return self._centred(old, new)
@@ -138,7 +138,7 @@ class _UnsignedRewriter:
         return None
 
     def _centred(self, old: Call, new: Call) -> Expr | None:
-        """Bytes in 32 bits less a zero point: what takes the sign off joins it."""
+        """Rewrite int32 data minus a zero point: the offset merges into the zero point."""
         wide = old.args[0] if old.callee is ops.sub else None
         if not isinstance(wide, Call) or wide.callee is not ops.cast or not isinstance(new.args[1], Constant):
             return None
@@ -150,7 +150,7 @@ class _UnsignedRewriter:
         )
 
     def _made(self, old: Expr, new: Expr) -> Expr | None:
-        """An expression as bytes without a sign, where its operator can give these; None where it cannot."""
+        """Compute an expression directly as uint8; None if its operator cannot."""
         if not isinstance(old, Call) or not isinstance(new, Call):
             return None
         if _moves(old):
@@ -162,7 +162,7 @@ class _UnsignedRewriter:
 
 
 def _product(new: Call, x: Expr) -> Expr:
-    """A product over bytes without a sign, less what they add to it."""
+    """Build a product over uint8 data, corrected by 128 times the sums of weights."""
     w = new.args[1]
     attrs: Any = dataclasses.replace(new.attrs, out_dtype="int32")
     excess: Expr
@@ -184,18 +184,18 @@ def _product(new: Call, x: Expr) -> Expr:
     return ops.add(call(ops.conv, (x, w), attrs, new.span), excess, span=new.span)
 
 
-# --- what gives bytes -------------------------------------------------------------------------------------------------
+# --- producers of bytes -----------------------------------------------------------------------------------------------
 
 
 def _cast(new: Call, x: Expr | None) -> Expr | None:
     of = new.args[0].type
     assert isinstance(of, TensorType)
-    # The low byte is kept, of a sum that may wrap as well.
+    # Only the low byte is kept, so the addition may wrap.
     return cast_to(_raised(new.args[0]), "uint8") if of.dtype.name == "int32" else None
 
 
 def _raised(expr: Expr) -> Expr:
-    """An int32, of which at least the low byte is to be kept, plus 128: limits and constants move."""
+    """Add 128 to an int32 of which the low byte is kept, by shifting limits and constants where possible."""
     if isinstance(expr, Call) and expr.callee is ops.clip and _is_far_from_wrapping(expr.args[0]):
         return ops.clip(
             _raised(expr.args[0]), minimum=expr.attrs.minimum + OFFSET, maximum=expr.attrs.maximum + OFFSET, span=expr.span
@@ -207,7 +207,7 @@ def _raised(expr: Expr) -> Expr:
 
 
 def _is_far_from_wrapping(expr: Expr) -> bool:
-    """Whether an int32 is sure to be about half of the greatest at most: such are products that are shifted to the right."""
+    """Whether an int32 is known to be at most about half of the maximum, as fixed-point products with a right shift are."""
     if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
         return bool(np.all(np.abs(expr.args[1].data.astype(np.int64)) <= 2 * OFFSET)) and _is_far_from_wrapping(expr.args[0])
     if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding == "once":
@@ -258,12 +258,12 @@ _MAKERS: Mapping[Operator, Callable[[Call, Expr | None], Expr | None]] = {
 
 
 def _moved(expr: Expr) -> Expr | None:
-    """Known bytes plus 128; None where they are not known."""
+    """Add 128 to a constant; None for any other expression."""
     return constant((expr.data.view(np.uint8) ^ np.uint8(OFFSET)), span=expr.span) if isinstance(expr, Constant) else None
 
 
 def _moved_point(new: Call) -> Expr | None:
-    """The zero point of `quantize` or `dequantize` plus 128; None where it is not known, or for how many scales it stands."""
+    """Zero point of a `quantize` or `dequantize` plus 128; None if it, or the number of scales, is not constant."""
     if len(new.args) == 3:
         return _moved(new.args[2])
     shape = _shape(new.args[1])

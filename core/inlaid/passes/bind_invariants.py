@@ -1,8 +1,8 @@
 """Loop-invariant code motion: compute loop-invariant expressions once, before the loop.
 
-An expression is evaluated in the innermost scope that dominates all its uses. An expression outside of a loop that only the
-loop's body uses, such as the encoder of a model whose decoder is a loop, is therefore evaluated in every iteration. A `Let`
-around the loop keeps it outside.
+An expression is evaluated in the innermost scope that dominates all its uses. An expression outside of a loop that only the loop's
+body uses, such as the encoder of a model whose decoder is a loop, is therefore evaluated in every iteration. A `Let` around the
+loop keeps it outside.
 """
 
 from __future__ import annotations

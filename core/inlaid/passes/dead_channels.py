@@ -1,14 +1,14 @@
 """Remove dead channels of integer networks, with the weights that compute them.
 
 Trained networks have output channels that saturate to one value for all inputs. A product that reads such a channel can add the
-value's contribution to its bias instead, which makes the channel dead. Channels whose weights are zero in all readers are dead
-too. Results are bit-exact.
+value's contribution to its bias instead, which makes the channel dead. Channels whose weights are zero in all readers are dead too.
+Results are bit-exact.
 
     x = clip(conv(data, w) + b)  with channel 1 always -128       x = clip(conv(data, w[0, 2]) + b[0, 2])
     y = conv(x, v) + c                                      =>    y = conv(x, v[:, 0, 2]) + (c - 128 * sum(v[:, 1]))
 
-A channel is followed through element-wise operators, padding, pooling, grouped convolutions and reshapes: it is kept in all of
-them or removed from all of them. It is kept if any other operator reads it, or if padding adds a value other than its constant.
+A channel is followed through element-wise operators, padding, pooling, grouped convolutions and reshapes: it is kept in all of them
+or removed from all of them. It is kept if any other operator reads it, or if padding adds a value other than its constant.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ class _Cut:
 @dataclass(eq=False)
 class _Channels:
     """The channels of a graph. `cuts` maps ids of expressions to their channel axes. `parents` is a union-find over channels that
-    are
-    kept or removed together. `needed` channels must be kept. `groups` lists the output channels of each product, at least one of
-    which is kept."""
+    are kept or removed together. `needed` channels must be kept. `groups` lists the output channels of each product, at least one
+    of which is kept."""
 
     ranges: Mapping[int, Range]
     cuts: dict[int, _Cut] = field(default_factory=dict)

@@ -14,8 +14,8 @@ from inlaid.graph.rewrite import Rule, rewrite_expr
 def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
     """Decompose every operator that has a decomposition and that `keep` rejects, including operators created by decompositions.
 
-    `keep(call)` returns whether some target supports the operator whole. Returns the same object if there is nothing to do.
-    New expressions have the span of the decomposed operator. Raises `VerifyError` for cyclic decompositions, `CompileError` if a
+    `keep(call)` returns whether some target supports the operator whole. Returns the same object if there is nothing to do. New
+    expressions have the span of the decomposed operator. Raises `VerifyError` for cyclic decompositions, `CompileError` if a
     decomposition fails.
     """
 

@@ -2,8 +2,8 @@
 
 `multiply_fixed` divides by a power of two and rounds twice: floor((floor((p + 2^30) / 2^31) + 2^(r - 1)) / 2^r) for a product p.
 Floor divisions compose, so for r >= 2 this equals floor((floor((p + 2^30) / 2^32) + 2^(r - 2)) / 2^(r - 1)), in which all but the
-first sum is 32-bit. If halves round away from 0, a negative product adds 2^31 less: a product between -2^30 and 0, which the
-first step rounds to 0, is rounded to 0 by the second step either way.
+first sum is 32-bit. If halves round away from 0, a negative product adds 2^31 less: a product between -2^30 and 0, which the first
+step rounds to 0, is rounded to 0 by the second step either way.
 
 Vector units multiply 32 bits to 64, so this takes a third of the instructions.
 """
@@ -27,8 +27,7 @@ Array = np.ndarray[Any, Any]
 
 def fixed_products(function: Function, supports: Supports = supports_all) -> Function:
     """Rewrite fixed-point products by constant multipliers. Returns the same object if there are none or the target does not
-    support
-    `multiply_high`."""
+    support `multiply_high`."""
 
     def visit(old: Expr, new: Expr) -> Expr:
         made = _by_upper_half(new)

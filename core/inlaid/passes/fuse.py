@@ -1,8 +1,8 @@
 """Operator fusion: groups of operators that become one kernel each.
 
-The algorithm is TVM's (Chen et al., OSDI 2018, section 3, and Relay's FuseOps). The immediate post-dominator of an operator
-is the first operator through which every use of its value passes. An operator joins its post-dominator's group if every operator
-on the paths between the two may be fused. So a group has one result and no value leaves it before: fusion cannot create a cycle.
+The algorithm is TVM's (Chen et al., OSDI 2018, section 3, and Relay's FuseOps). The immediate post-dominator of an operator is the
+first operator through which every use of its value passes. An operator joins its post-dominator's group if every operator on the
+paths between the two may be fused. So a group has one result and no value leaves it before: fusion cannot create a cycle.
 
 * injective operators fuse into injective operators and reductions that follow;
 * reductions and complex operators absorb the element-wise operators of their shape that follow (the epilogue);
@@ -164,8 +164,7 @@ class _Groups:
         """Fuse the element-wise operators of the anchor's shape that follow an anchor.
 
         If the next operator is in another anchor's epilogue, or if `frugal` a reduction, trailing widening operators are left to
-        it: it
-        can widen its input itself and then reads fewer bytes.
+        it: it can widen its input itself and then reads fewer bytes.
         """
         shape = _shape(self.nodes[anchor].expr)
         current = anchor

@@ -1,7 +1,7 @@
 """Interval analysis of integer tensors, per channel, over all inputs of a model.
 
-A range has one interval for each index of one axis, usually the channel axis, or one interval for all elements. Unknown
-operators, and operators that may wrap, have the full range of their dtype.
+A range has one interval for each index of one axis, usually the channel axis, or one interval for all elements. Unknown operators,
+and operators that may wrap, have the full range of their dtype.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class Range:
 
 def integer_ranges(root: Expr) -> dict[int, Range]:
     """Compute the ranges of all bool and integer tensors of at most 32 bits under a root, by id of the expression, without
-    constants.
-    Time is linear in the number of expressions and the sizes of weights."""
+    constants. Time is linear in the number of expressions and the sizes of weights."""
     known: dict[int, Range] = {}
     for expr in post_order(root):
         if is_narrow(expr) and not isinstance(expr, Constant):

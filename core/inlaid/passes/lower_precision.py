@@ -20,8 +20,8 @@ of products both factors are rounded and the errors are nearly independent: the 
 square of the sum, and sqrt(2/3 k) u after k consecutive products. The tolerance of an output element, relative to the greatest
 element, is three times that: 3 sqrt(2/3 k) 2^-8, 1 % for one product, 7 % for fifty.
 
-Processors' bfloat16 instructions flush denormals (below 2^-126) to zero, so products may treat denormal operands as zero. NaN
-and infinities are preserved.
+Processors' bfloat16 instructions flush denormals (below 2^-126) to zero, so products may treat denormal operands as zero. NaN and
+infinities are preserved.
 
 Depthwise convolutions stay in float32: with one input channel per group there is nothing for a dot-product instruction to sum.
 """

@@ -1,7 +1,7 @@
 """Rename existential sizes so that their names depend only on the model.
 
-While a model is built, each new size gets a name that is unique in the process. Compilation results must not depend on these
-names: packages are reproducible, and the kernel cache is keyed by program text.
+While a model is built, each new size gets a name that is unique in the process. Compilation results must not depend on these names:
+packages are reproducible, and the kernel cache is keyed by program text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rewrite 1x1 convolutions to matrix products where output channels do not fill vectors.
 
-A 1x1 convolution is the product of its weights and the image with its pixels flattened, which needs no copy. Vectors then run
-over pixels, so that the number of channels per group does not matter. Element-wise operators that follow, such as the bias, move
-before the reshape back, so that they fuse into the product.
+A 1x1 convolution is the product of its weights and the image with its pixels flattened, which needs no copy. Vectors then run over
+pixels, so that the number of channels per group does not matter. Element-wise operators that follow, such as the bias, move before
+the reshape back, so that they fuse into the product.
 """
 
 from __future__ import annotations
@@ -83,8 +83,7 @@ def _dtype(expr: Expr) -> str:
 
 def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
     """Whether a product over pixels is predicted to be faster than the convolution, including the copies between channel-blocked
-    and
-    row-major layouts. Convolutions other than 2-d compute channels one by one."""
+    and row-major layouts. Convolutions other than 2-d compute channels one by one."""
     attrs: Any = call.attrs
     channels, depth = _sizes(call.args[1])[:2]
     elements = math.prod(_sizes(call))
@@ -97,8 +96,7 @@ def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
 
 def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
     """Fraction of lanes that the output channels of a group fill, in vectors or half vectors. A single group may be padded;
-    channels
-    of several groups that fill neither are computed one by one."""
+    channels of several groups that fill neither are computed one by one."""
     half = max(lanes // 2, 1)
     if channels % lanes == 0 or (alone and 2 * channels > lanes):
         return _filled(channels, lanes)

@@ -1,7 +1,7 @@
 """Fold batch normalization and scaling into weights: at inference the statistics are constants.
 
-Constants are combined in float64 and rounded once, which leaves fewer roundings at run time. Scaling the weights instead of the
-sum reassociates the reduction, which Inlaid's numerics allow.
+Constants are combined in float64 and rounded once, which leaves fewer roundings at run time. Scaling the weights instead of the sum
+reassociates the reduction, which Inlaid's numerics allow.
 """
 
 from __future__ import annotations

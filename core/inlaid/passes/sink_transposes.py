@@ -71,8 +71,7 @@ class _Group:
 
     def best(self, orders: Mapping[int, Perm]) -> Perm | None:
         """Find the order in which the members compute cheapest, as the permutation back to the model's order; None to keep the
-        order.
-        `orders` holds the orders that groups have chosen, by id of the members."""
+        order. `orders` holds the orders that groups have chosen, by id of the members."""
         entering = (_source(expr, orders)[1] for expr, _ in self.reads.values() if not isinstance(expr, Constant))
         leaving = (perm for leaves in self.leaves.values() for perm, _ in leaves)
         candidates = dict.fromkeys((*filter(None, entering), *map(_inverse, filter(None, leaving))))
