@@ -147,9 +147,9 @@ def test_values_that_are_not_legal_are_refused():
 
 def test_traces_of_another_kernel_or_target_are_refused():
     made = offered("matmul")
-    with pytest.raises(ScheduleError, match="the trace is of kernel"):
+    with pytest.raises(ScheduleError, match="the trace is for kernel"):
         replayed(KERNELS["rows"], made.trace)
-    with pytest.raises(ScheduleError, match="the trace is of target"):
+    with pytest.raises(ScheduleError, match="the trace is for target"):
         replay_kernel(made.source, made.trace, SHARED_RULES, SHARED_TRANSFORMS, KernelContext(CONTEXT.capabilities, 1))
     with pytest.raises(ScheduleError, match=r"rule matmul does not offer schedule 3\.0"):
         replayed(made.source, str(made.trace).partition("\nsteps(")[0].replace('rule("matmul", 0, 0)', 'rule("matmul", 3, 0)'))
