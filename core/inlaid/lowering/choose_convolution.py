@@ -46,7 +46,13 @@ EXPOSED = 0.25
 """Fraction of the shorter of compute and weight fetch that the longer does not hide. Measured on 14 x 14 by 256 and 7 x 7 by 512
 channels, weights not in a cache."""
 UNFOLDING = 2
-"""Cycles per vector to copy unfolded windows."""
+"""Cycles per vector to copy unfolded windows; with a stride, one cycle per element."""
+WAITING = 4
+"""Latency of a fused multiply-add in cycles."""
+STRIDED = 2
+"""Slowdown by the shuffles that gather strided data."""
+REMAINDER = 3
+"""Cost of the remainder pixels of a line, in vectors. Measured on Zen 4 with lines of 28 and 56 pixels, 1 to 4 channels."""
 UNFOLDED_BYTES = 1 << 27
 """Maximum bytes of unfolded windows, which add to the model's memory."""
 
@@ -71,6 +77,11 @@ class _Problem:
     def narrow(self) -> bool:
         """Whether the operands are bfloat16."""
         return self.call.args[1].type != TensorType(self.weights.shape, "float32")
+
+    @property
+    def strided(self) -> bool:
+        """Whether windows move along a line in steps of more than one element."""
+        return any(step != 1 for step in self.attrs.strides[-1:])
 
     @property
     def depth(self) -> int:
@@ -129,9 +140,11 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
     windows = 4 * problem.images * problem.depth * problem.pixels
     if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
-        # Memory traffic beyond the cache: write, read, and write-allocate.
-        moved = 3 * windows if windows > capabilities.core.far_bytes else 0
-        yield _seconds(_product_cycles(problem, context), size + moved, capabilities), lambda: _unfolded(problem)
+        # Traffic beyond L2: write and read in L3; in memory also write-allocate.
+        core = capabilities.core
+        moved = 3 * windows if windows > core.last_bytes else 0
+        spilt = 2 * windows / core.last_rate if core.far_bytes < windows <= core.last_bytes else 0
+        yield _seconds(_product_cycles(problem, context) + spilt, size + moved, capabilities), lambda: _unfolded(problem)
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
         batch, _, height, width = tensor_type(problem.call.type).shape
@@ -148,14 +161,20 @@ def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float
 
 
 def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Cycles of direct convolution: vectors over output channels where they mostly fill them, else channel by channel."""
+    """Cycles of direct convolution: vectors over output channels if few lanes stay empty. Otherwise channels are computed one by
+    one, in vectors along a line, bound by the latency of additions, or element by element if a line is shorter than a vector."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
     outputs, core = problem.outputs, context.capabilities.core
     for lanes in (widest, widest // 2):
         whole = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
         if lanes > 1 and whole and problem.inputs > 1:
             return problem.images * choose_pixels(-(-outputs // lanes), *_lines(problem), problem.depth, lanes, registers, core)[1]
-    return problem.images * outputs * problem.pixels * problem.depth / (core.units * ONE_BY_ONE)
+    height, width = _lines(problem)
+    if width < widest:
+        return problem.images * outputs * problem.pixels * problem.depth / (core.units * ONE_BY_ONE)
+    waits = STRIDED * WAITING if problem.strided else WAITING
+    vectors = width // widest + REMAINDER * (width % widest > 0)
+    return problem.images * outputs * height * vectors * problem.depth * waits
 
 
 def _lines(problem: _Problem) -> tuple[int, int]:
@@ -200,8 +219,8 @@ def _product_cycles(problem: _Problem, context: KernelContext) -> float:
         context.capabilities.core,
     )
     size = problem.outputs, problem.pixels, problem.depth
-    tile = choose_tile(*size, lanes, registers, core)
-    return problem.images * problem.depth * (cycles(*size, tile, core) + UNFOLDING * -(-problem.pixels // lanes))
+    tile, copying = choose_tile(*size, lanes, registers, core), lanes if problem.strided else UNFOLDING
+    return problem.images * problem.depth * (cycles(*size, tile, core) + copying * -(-problem.pixels // lanes))
 
 
 def _unfolded(problem: _Problem) -> Expr:
