@@ -234,7 +234,7 @@ class _Emitter:
         able = self._context.capabilities
         for version, predicates in versions_of(source, offer, names, able.branches or able.threads is not None):
             key = (decision.key, offer.rule, offer.layouts, offer.decisions, version)
-            number = self._kernel(key, lambda: self._finished(key, offer, version, source))  # noqa: B023 - called at once
+            number = self._kernel(key, lambda: self._finished(key, offer, version, source))  # noqa: B023 - called immediately
             program = self._kernels[number]
             sizes = tuple(names.get(size, size) for size in size_vars(program))
             scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
@@ -302,7 +302,7 @@ class _Emitter:
         assert taken.issuperset(self._aliases), "every input updated in place must alias an output"
 
     def _weights(self, calls: list[KernelCall]) -> dict[str, np.ndarray[Any, Any]]:
-        """Number the constants that calls read, and pack them."""
+        """Number and pack the constants that calls read."""
         weights: dict[str, np.ndarray[Any, Any]] = {}
         numbers: dict[str, int] = {}
         for call in calls:

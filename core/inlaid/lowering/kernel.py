@@ -105,22 +105,22 @@ def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in
     node = str(call.span or "")
     compute = operator.update if in_place else meaning(call, grid)
     if compute is None:
-        raise CompileError("has no tensor-level meaning and was not decomposed", operator=operator.name, node=node)
+        raise CompileError("no tensor-level compute, and not decomposed before lowering", operator=operator.name, node=node)
     given = {"out_type": call.type} if operator.existential else {}
     try:
         result = compute(call.attrs, *tensors, **given)
     except InlaidError:
         raise
     except Exception as error:
-        raise CompileError(f"its compute raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
+        raise CompileError(f"compute raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
     parts = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(part, te.Tensor) for part in parts):
-        raise CompileError(f"its compute must return tensors, not {result!r}", operator=operator.name, node=node)
+        raise CompileError(f"compute must return tensors, found {result!r}", operator=operator.name, node=node)
     # Buffers are sized by the types: a kernel with another result type would write out of bounds.
     wanted = result_types(call.type)
     if len(parts) != len(wanted) or not all(map(_fits, parts, wanted)):
         found = ", ".join(repr(TensorType(part.shape, part.dtype)) for part in parts)
-        raise CompileError(f"its compute returned {found}, but its type is {call.type!r}", operator=operator.name, node=node)
+        raise CompileError(f"compute must return {call.type!r}, found {found}", operator=operator.name, node=node)
     return result
 
 

@@ -28,7 +28,7 @@ def loop_rule(
         assert isinstance(operator, Operator)
         if meaning(call, grid) is None:
             decomposed = "" if operator.decompose is None else " and is decomposed"
-            return Reject(f"{operator.name} has no tensor-level meaning{decomposed}")
+            return Reject(f"{operator.name} has no tensor-level compute{decomposed}")
         for size in introduced_sizes(call):
             if upper_bound(arith.unwrap(size)) is None:
                 return Reject(f"dimension {size!r} has no upper bound before the run")

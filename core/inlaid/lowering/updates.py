@@ -91,7 +91,7 @@ class _Analysis:
         return group is not None and group.whole and max(group.reads, default=place) <= place and others.isdisjoint(group.members)
 
     def _param(self, expr: graph.Expr) -> int | None:
-        """The parameter that shares memory with an expression."""
+        """Parameter that shares memory with an expression, None if there is none."""
         return next((self.params[member] for member in self._groups[id(expr)].members if member in self.params), None)
 
     def _add(self, expr: graph.Expr, reads: Collection[int], updates: bool) -> None:

@@ -29,9 +29,9 @@ def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
             return call.callee.decompose(call.attrs, call.args)
         except InlaidError:
             raise
-        except Exception as error:  # the operator may be a user's
+        except Exception as error:  # user-defined operators may raise anything
             raise CompileError(
-                f"its decompose raised {type(error).__name__}: {error}", operator=call.callee.name, node=str(call.span or "")
+                f"decompose raised {type(error).__name__}: {error}", operator=call.callee.name, node=str(call.span or "")
             ) from error
 
     simpler = rewrite_expr(function, [Rule("decompose", wildcard().where(unwanted), build)])

@@ -206,7 +206,7 @@ class _Groups:
             return
         in_epilogue = self.nodes[target].kind is FusionKind.INJECTIVE and self.anchored[self.find(target)]
         if in_epilogue and not self._elementwise(number, _shape(self.nodes[target].expr)):
-            return  # an operand of an epilogue is computed in it only where that is element-wise too
+            return  # an operand of an epilogue fuses into it only if it is element-wise too
         members = self._between(number, target)
         if all(self.nodes[item].kind is FusionKind.INJECTIVE and not self.anchored[self.find(item)] for item in members):
             self._join(number, members, target)

@@ -72,7 +72,8 @@ def _fits(block: ir.Block, rank: int, layout: Layout) -> bool:
 
 
 def _schedule(s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
-    """
+    """Build the nest of each block in `names`:
+
     for n, channels, rows...:                 # parallel over n, runs of rows, channels
         lane vectorised
     """

@@ -173,7 +173,8 @@ def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
 
 
 def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool, context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for n, outer, y, x:                       # parallel: see `share_rows`
         acc[row, pixel, vector, lane] = 0
         for channels, ky, kx:

@@ -70,7 +70,7 @@ class DirectConv:
 
     @property
     def program(self) -> ir.LoopProgram:
-        """The kernel."""
+        """The kernel's current program."""
         return self.schedule.program
 
     @property
@@ -212,7 +212,8 @@ class ConvNest:
 
 
 def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> ConvNest:
-    """
+    """Tile the loops and fuse the sum into the tile; returns the loops:
+
     for n, outer, y, x:
         for channel, ky, kx, row, pixel, vector, lane: the sum
         for row, pixel, vector, lane: out = after(sum)      # unrolled, lane vectorised

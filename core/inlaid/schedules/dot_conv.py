@@ -163,7 +163,8 @@ def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
 
 
 def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for n, outer, y, x:                       # parallel: see `share_rows`
         total[row, pixel, vector, lane] = 0
         for channel block, ky, kx:

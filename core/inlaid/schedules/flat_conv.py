@@ -321,7 +321,8 @@ def _over_pixels(
 def _copy(
     copy: ir.Buffer, source: ir.Buffer, padding: ir.Block | None, axes: Sequence[FlatAxis], strides: list[Expr], rows: Expr
 ) -> ir.Stmt:
-    """
+    """Build the nest that copies the data to flat lines, with phases for strides:
+
     for n, c, phases, y in rows, x in pitch * stride:
         flat[n, c, phases, y * pitch * stride + x] = padded[n, c, y * stride + phase, x]
     """

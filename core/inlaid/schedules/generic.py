@@ -90,7 +90,8 @@ def _steps(load: ir.Load, column: Var) -> bool:
 
 
 def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
-    """
+    """Interchange the loops of a reduction over rows:
+
     for column: for rows: acc[column] += row[column]    becomes    for rows: for column: acc[column] += row[column]
 
     so that the inner loop vectorizes. If columns are the only parallel loop, they are split into chunks of `PIECE`.
@@ -110,7 +111,8 @@ def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
 
 
 def _write_repeats(s: Schedule, block: ir.Block) -> None:
-    """
+    """Remove the division from the indices of repeated elements:
+
     for x in 3 * n: out[x] = row[x // 3]    becomes    for x in n: out[3 * x] = row[x]; out[3 * x + 1] = row[x]; ...
     for x in 3 * n: out[x] = row[x % n]     becomes    for k in 3: for x in n: out[n * k + x] = row[x]
 

@@ -233,9 +233,10 @@ def _packs(product: Product, layouts: dict[ir.Buffer, Layout], context: KernelCo
 def _schedule(
     s: Schedule, product: Product, tile: Tile, layouts: dict[ir.Buffer, Layout], packed: bool, context: KernelContext
 ) -> Schedule:
-    """
+    """Build the nest:
+
     for shared ..., columns:                  # parallel over what is longest
-        panel = b                             # where it is worth it
+        panel = b                             # if it pays off
         for free ..., rows:
             acc[row, vector, lane] = 0
             for k:
@@ -272,7 +273,8 @@ def _schedule(
 
 
 def place_tile(s: Schedule, product: Product, tile: Tile, final: str) -> ProductNest:
-    """
+    """Tile the loops and fuse the sum into the tile; returns the loops:
+
     for shared ..., columns, free ..., rows:
         for row, vector, lane, k: the sum
         for row, vector, lane: out = after(sum)       # unrolled, lane vectorised

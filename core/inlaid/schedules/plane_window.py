@@ -85,7 +85,8 @@ def _window(anchor: Anchor) -> RowWindow | None:
 
 
 def _schedule(program: ir.LoopProgram, anchor: Anchor, window: RowWindow, lanes: int, context: KernelContext) -> ir.LoopProgram:
-    """
+    """Build the nest:
+
     for n, c:                                 # parallel
         for x / lanes, y: plane[lane] = the rows of the window, reduced
         for y, x / lanes:

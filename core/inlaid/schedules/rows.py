@@ -82,9 +82,10 @@ class RowsRule:
 
 
 def _schedule(s: Schedule, together: int, accumulators: int, context: KernelContext) -> Schedule | None:
-    """
+    """Build the nest; for a reduction along rows:
+
     for rows / 4:                             # parallel
-        for rows of 4: for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorised; then put together
+        for rows of 4: for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorised; then combined
         for rows of 4: for columns: out = g(x, reduced)
     """
     inline_around(s)
@@ -189,7 +190,8 @@ def _together(rows: arith.Expr, columns: list[arith.Expr], most: int) -> int:
 
 
 def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var | None, most: int) -> None:
-    """
+    """Reduce a row by vector accumulators and a tree:
+
     for k: acc += f(k)
     becomes
     for k_0: part[p] += f(k_0, p)             # p: several vectors, unrolled, lanes vectorised
@@ -265,7 +267,8 @@ def _vectorise_last(s: Schedule, name: str, row: Var | None, lanes: int) -> None
 
 
 def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int, context: KernelContext) -> bool:
-    """
+    """Schedule a reduction across rows; returns False, since rows are not grouped:
+
     for rows outside, columns:                # parallel
         for k: acc[vector, lane] += f(k)      # vector unrolled, lane vectorised
         out = g(acc)

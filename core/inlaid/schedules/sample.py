@@ -65,7 +65,8 @@ def _samples(anchor: Anchor) -> bool:
 
 
 def _schedule(s: Schedule, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], lanes: int, context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for n, places..., channels:               # parallel
         acc[lane] = identity
         for taps: acc = combine(acc, x)       # unrolled, lane vectorised

@@ -191,7 +191,8 @@ PIECES = 4
 def share_rows(
     schedule: Schedule, outside: Sequence[Var | None], rows: Var | None, inside: Sequence[Var | None], threads: int
 ) -> Var | None:
-    """
+    """Split rows into runs and distribute the runs over threads:
+
     for outside: for inside: for rows    becomes    for outside, runs of rows, inside: for rows, parallel over the former
 
     so that a thread has the same rows in every kernel, and finds in its cache what it wrote in the kernel before. `inside` are

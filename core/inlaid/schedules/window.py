@@ -171,14 +171,15 @@ def _layouts(
 def _schedule(
     s: Schedule, anchor: Anchor, lanes: int, size: int, layouts: dict[ir.Buffer, Layout], context: KernelContext
 ) -> Schedule:
-    """
+    """Build the nest:
+
     for n, channels:                          # parallel: see `share_rows`
         padded = data of one block of channels
         for y, x:
             acc[pixel, lane] = identity
             for window:
                 acc = combine(acc, padded)    # pixel unrolled, lane vectorised
-            out = after(acc)                  # the last x of a width that is not known: see `shift_last_tile`
+            out = after(acc)                  # remainder of a symbolic width: see `shift_last_tile`
     """
     # Pad one block of channels at a time, so that it is in the cache when it is read. With several threads, which also distribute
     # rows,

@@ -166,7 +166,8 @@ def _layouts(program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan) -> dic
 def _schedule(
     program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan, layouts: dict[ir.Buffer, Layout], context: KernelContext
 ) -> Schedule:
-    """
+    """Build the nest:
+
     for n, stripe:
         for channels, tiles:                  # parallel, by groups of tiles
             pad = x                           # of one tile, lane vectorised

@@ -217,7 +217,8 @@ class _Linker:
             try:
                 patch = (address + fixup.addend - place).to_bytes(rule.bytes, "little", signed=True)
             except OverflowError as error:
-                raise CompileError(f"a reference at {place:#x} to {address:#x} does not fit in {rule.bytes} bytes") from error
+                problem = f"reference at {place:#x} to {address:#x} must fit in {rule.bytes} bytes, found a longer distance"
+                raise CompileError(problem) from error
             piece.content[fixup.offset : fixup.offset + rule.bytes] = patch
 
     def _address(self, target: str | _Target) -> int:

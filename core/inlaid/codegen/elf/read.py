@@ -72,14 +72,14 @@ def read_object(content: bytes, machine: int) -> Object:
 
 def _read(content: bytes, machine: int) -> Object:
     if len(content) < HEADER.size or not content.startswith(IDENT[:7]):
-        raise ValueError("it is not a 64-bit little-endian ELF file")
+        raise ValueError("expected a 64-bit little-endian ELF file, found other bytes")
     _, kind, number, _, _, _, start, _, _, _, _, entry, count, names = HEADER.unpack_from(content)
     if kind != RELOCATABLE or number != machine or entry != SECTION.size or start + count * entry > len(content) or names >= count:
-        raise ValueError(f"it is not a relocatable object for ELF machine {machine}")
+        raise ValueError(f"expected a relocatable object for ELF machine {machine}, found type {kind} for machine {number}")
     headers = [SECTION.unpack_from(content, start + index * entry) for index in range(count)]
     raw = [b"" if header[1] == NOBITS else content[header[4] : header[4] + header[5]] for header in headers]
     if any(len(data) != header[5] for data, header in zip(raw, headers, strict=True) if header[1] != NOBITS):
-        raise ValueError("a section exceeds the file")
+        raise ValueError("it is damaged: a section exceeds the file")
     fixups: dict[int, list[Fixup]] = {}
     symbols: tuple[Symbol, ...] = ()
     sections: dict[int, Section] = {}
@@ -90,7 +90,7 @@ def _read(content: bytes, machine: int) -> Object:
         elif type_ == SYMTAB:
             symbols = tuple(_symbol(fields, raw[link]) for fields in SYMBOL.iter_unpack(raw[index]))
         elif type_ == REL:
-            raise ValueError("it has relocations without addends")
+            raise ValueError("relocations must have addends (RELA), found a section of type REL")
     for index, (name, type_, flags, _, _, size, _, _, alignment, _) in enumerate(headers):
         text = _text(raw[names], name)
         if not flags & ALLOC or text == _DROPPED:
@@ -100,7 +100,7 @@ def _read(content: bytes, machine: int) -> Object:
             raise ValueError(f"section {text} is unsupported: {kinds} cannot be linked")
         found = fixups.get(index, [])
         if any(fixup.symbol >= len(symbols) for fixup in found):
-            raise ValueError(f"a relocation of section {text} names a symbol that does not exist")
+            raise ValueError(f"it is damaged: a relocation of section {text} refers to a symbol that does not exist")
         sections[index] = Section(text, type_, flags, max(alignment, 1), size, raw[index], tuple(found))
     return Object(sections, symbols)
 

@@ -106,7 +106,8 @@ def _shares(rows: int, problem: Problem, threads: Threads, capacity: int, along_
 
 
 def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for batch, columns, blocks:
         for p, tx, threads: for ty, threads:
             acc = 0

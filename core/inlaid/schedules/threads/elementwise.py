@@ -44,7 +44,8 @@ class ElementwiseRule:
 
 
 def bind_vectors(s: Schedule, block: ir.Block, threads: int, pieces: int = 1, lanes: int = 1) -> None:
-    """
+    """Vectorize an element-wise block and bind it to the grid:
+
     for i: for j: out[i, j] = ...
     becomes
     for b, blocks: for t, threads: for piece: for lane in lanes, vectorised: out[i, j + lane] = ...

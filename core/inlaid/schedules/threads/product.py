@@ -118,7 +118,8 @@ def _stages(tiling: Tiling, problem: Problem, memory: Memory, found: Contraction
 
 
 def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
-    """
+    """Build the nest; with shared memory
+
     for batch, rows, columns, blocks:
         for ty, tx, threads: acc = 0
         for q:

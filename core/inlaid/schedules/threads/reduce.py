@@ -46,7 +46,8 @@ class ReduceRule:
 
 
 def _schedule(program: ir.LoopProgram, threads: int, context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for elements / 256, blocks: for 256 elements, threads:
         for each reduction: own = identity; for k: own = combine(own, x[element, k])
         out[element] = after(own)

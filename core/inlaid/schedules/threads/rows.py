@@ -175,7 +175,8 @@ def _bind_loose(s: Schedule, kernel: _Kernel, context: KernelContext) -> None:
 
 
 def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> None:
-    """
+    """Build the nest:
+
     for rows, blocks:
         for each reduction: a partial result per thread, combined by a tree of fewer threads
         for columns, threads: out = g(x, reduced)

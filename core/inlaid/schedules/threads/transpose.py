@@ -103,7 +103,8 @@ def _is_long(item: ir.IterVar) -> bool:
 
 
 def _schedule(s: Schedule, found: _Transpose, side: int, scope: str, threads: int) -> Schedule:
-    """
+    """Stage a tile in shared memory:
+
     for i: for j: out[i, j] = f(x[j, i])
     becomes
     for tiles, blocks:
