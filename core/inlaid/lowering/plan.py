@@ -142,9 +142,8 @@ class _Work:
     def plan_of(self, name: str) -> str:
         """Name of the plan of a function of the module. Raises `CompileError` if the module lacks the function."""
         if name not in self.module.functions:
-            raise CompileError(
-                f"unknown function @{name}: the module has {', '.join('@' + each for each in self.module.functions)}"
-            )
+            listed = ", ".join(f"@{each}" for each in self.module.functions)
+            raise CompileError(f"the module has no function @{name}; it has {listed}")
         if name not in self.names:
             self.names[name] = f"{MAIN}.{name}"
             self.waiting.append(name)
