@@ -108,7 +108,7 @@ def test_a_convolution_in_integers(bias, least):
         step.array("x")
     with pytest.raises(CompileError, match="part 'x' of conv2d must be an operator call"):
         step.attrs("x")
-    with pytest.raises(CompileError, match="no constant scale"):
+    with pytest.raises(CompileError, match="must have a constant scale"):
         step.quantised("conv")
 
 
