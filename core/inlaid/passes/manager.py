@@ -199,7 +199,7 @@ def bisect(passes: Sequence[Pass[_Unit]], unit: _Unit, same: Callable[[_Unit], b
     """Find the first pass that breaks a unit by bisection; None if the final unit is correct.
 
     `same` returns whether a unit is still correct, for instance whether its outputs on given inputs equal those of the original. It
-    runs about log2(number of passes) times: no later pass must repair what an earlier one broke.
+    runs about log2(number of passes) times. Bisection assumes that no pass repairs what an earlier one broke.
     """
     units = [unit]
     for step in passes:

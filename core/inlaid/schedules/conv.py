@@ -79,7 +79,9 @@ class ConvRule:
         """Declines other kernels, and symbolic channels or windows."""
         conv = find_conv(program, _product) if context.capabilities.vector_bits else None
         # A static 2-d image of one channel uses im2col; groups of one channel use WindowRule.
-        if conv is None or (conv.inputs < 2 and (not conv.alone or conv.taps < 2 or (conv.is_plane and is_static(conv.program)))):
+        if conv is None or (
+            conv.inputs < 2 and (not conv.single_group or conv.taps < 2 or (conv.is_plane and is_static(conv.program)))
+        ):
             return ()
         widest = context.capabilities.vector_bits // 32
         found: list[Offer] = []
@@ -111,7 +113,7 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Inp
     # A single output channel is vectorized over pixels by another rule, if these are contiguous.
     step = affine(conv.data.indices[-1], conv.anchor.spatial[-1].var)
     single = conv.outputs == 1 and step is not None and step[0] == ONE
-    few = conv.alone and not static and not single and 2 * lanes <= context.capabilities.vector_bits // 32
+    few = conv.single_group and not static and not single and 2 * lanes <= context.capabilities.vector_bits // 32
     if not conv.fills(lanes) and not few:
         return None
     read_twice = any(node.buffer is conv.source for block in conv.anchor.after for node in _loads(block))
@@ -122,7 +124,7 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Inp
     if filled is None:
         return None
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
-    outputs = channels if conv.alone else conv.outputs
+    outputs = channels if conv.single_group else conv.outputs
     size, registers = (conv.inputs * conv.taps, lanes), context.capabilities.vector_registers
 
     def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
@@ -206,9 +208,9 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
         blocks, c = s.split(c, (None, plan.run))
     if cut and nest.rows is not None:
         s.annotate(nest.rows, REMAINDERS.name, 1)
-    turns = present(blocks, *nest.taps)
-    s.reorder(*dict.fromkeys((*turns, *present(c), *nest.pixels, nest.vector, nest.lane)))
-    init = s.decompose_reduction(name, turns[0])
+    outer = present(blocks, *nest.taps)
+    s.reorder(*dict.fromkeys((*outer, *present(c), *nest.pixels, nest.vector, nest.lane)))
+    init = s.decompose_reduction(name, outer[0])
     for part in (init, name):
         mark_tile(s, *s.loops(part)[-2 - len(nest.pixels) :])
     panels: Var | None = nest.panels
@@ -218,7 +220,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     if copied and not cut and conv.inputs * conv.taps <= SHALLOW:
         s.apply(STORE_WHOLE_TILES, final, in_text(plan.flat), tile.pixels)
     lay_out(s, layouts, local)
-    stream_weights(s, conv, tile, panels, turns[-1], context.capabilities.core)
+    stream_weights(s, conv, tile, panels, outer[-1], context.capabilities.core)
     for copy, line in lines.items():
         s.apply(SPLIT_BORDERS, copy, line)
     return s

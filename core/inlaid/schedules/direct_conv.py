@@ -97,7 +97,7 @@ class DirectConv:
         return constant_extent(self.anchor.spatial[1])
 
     @property
-    def alone(self) -> bool:
+    def single_group(self) -> bool:
         """Whether there is a single group."""
         return self.outputs == self.channels
 
@@ -114,7 +114,7 @@ class DirectConv:
     def fills(self, lanes: int) -> bool:
         """Whether the output channels of each group fill vectors, or a single group can be padded with less than half of the lanes
         empty."""
-        return self.outputs % lanes == 0 or (self.alone and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
+        return self.outputs % lanes == 0 or (self.single_group and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
 
 
 def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tuple[TensorIntrin, ...] = ()) -> DirectConv | None:
@@ -135,7 +135,7 @@ def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tu
         return None
     if not isinstance(conv.data.buffer.shape[1], int) or len(conv.data.indices) != len(anchor.spatial):
         return None
-    first = arith.ZERO if conv.alone else o // conv.outputs * conv.inputs
+    first = arith.ZERO if conv.single_group else o // conv.outputs * conv.inputs
     follows = arith.simplify(conv.data.indices[1] - (first + anchor.reduced[0].var)) == arith.ZERO
     return conv if follows and conv.source in program.inputs and conv.source is not conv.weights.buffer else None
 
@@ -198,8 +198,7 @@ def channel_layouts(conv: DirectConv, tile: ConvTile, found: dict[ir.Buffer, Lay
 @dataclass(frozen=True)
 class ConvNest:
     """The loops of a tiled convolution. Outer: images, panels of output channels, and rows (tiles of pixels if there are no rows).
-    Inner:
-    input channels (None for a single one), window taps, and the register tile."""
+    Inner: input channels (None for a single one), window taps, and the register tile."""
 
     images: Var | None
     panels: Var

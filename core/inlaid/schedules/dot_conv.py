@@ -98,7 +98,7 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
 
 def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[InputInfo, ...]) -> _Plan | None:
     """Plan the convolution by an instruction; None if channels neither fill its lanes and groups nor can be padded."""
-    if not conv.fills(dot.lanes) or (conv.inputs % dot.group and not conv.alone):
+    if not conv.fills(dot.lanes) or (conv.inputs % dot.group and not conv.single_group):
         return None
     padded = conv.inputs % dot.group != 0
     groups = -(-conv.inputs // dot.group)
@@ -107,7 +107,7 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Input
     if filled is None:
         return None
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
-    outputs = channels if conv.alone else conv.outputs
+    outputs = channels if conv.single_group else conv.outputs
     depth, registers = groups * conv.taps, context.capabilities.vector_registers
 
     def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
