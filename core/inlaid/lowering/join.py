@@ -1,8 +1,7 @@
 """Eliminate concatenations: kernels write their parts directly into the result.
 
 A part that is contiguous in the result is a view of it (`run_starts`). With a batch before the axis, a part is contiguous per
-image:
-kernels that write or read such a part access the whole result instead, at indices shifted along the axis
+image: kernels that write or read such a part access the whole result instead, at indices shifted along the axis
 (`tensor.transform.layouts.within`).
 """
 

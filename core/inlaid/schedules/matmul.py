@@ -37,9 +37,9 @@ PACKED_SHARE = 1
 With 1 MiB of L2, products of size 512 and 1024 run at 95 % and 49 % of peak unpacked, at 90 % and 94 % packed."""
 
 AHEAD = 4
-"""Row tiles over which the next panel is prefetched if the number of rows is symbolic. One tile is too short for the memory
-latency:
-with it, 57 to 197 rows took 1.04 to 1.10 of the static time, with four 1.01 to 1.04. More tiles are too late for few rows."""
+"""Row tiles over which the next panel is prefetched if the number of rows is symbolic. One tile is shorter than the memory latency
+(57 to 197 rows take 1.04 to 1.10 of the static time; with four tiles 1.01 to 1.04). With more tiles the panel is late for few
+rows."""
 FEW_ROWS = 8
 """Number of rows that a single symbolic dimension, such as a batch, is expected to reach. With remainder code for every row count
 of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""

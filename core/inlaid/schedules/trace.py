@@ -36,8 +36,8 @@ _HEAD = ("kernel", "rule", "given", "layouts", "decide", "steps")
 
 @dataclass(frozen=True)
 class KernelTrace:
-    """A kernel's trace (see the module). `offer` and `version` are numbers; `version` = number of versions means the offer's own
-    schedule."""
+    """A kernel's trace (see the module). `offer` and `version` are numbers; `version` equal to the number of versions is the
+    offer's own schedule."""
 
     name: str
     kernel: str
