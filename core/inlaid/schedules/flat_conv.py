@@ -1,10 +1,10 @@
 """Convolution over flattened images: a tile of pixels may span the ends of lines of a padded copy.
 
-The lines of the copy are contiguous. Result pixels are numbered through with the pitch of the copy, so that the element that a
-window tap reads for pixel p is at p plus a constant offset per tap, wherever lines end. Tiles are full for every height and width;
-results in the halo are computed and not stored. Adjacent lines share their halo: the zeros to the right of one are those to the
-left of the next. A stride divides the copy into phases, one per remainder, in which neighbours are contiguous; along lines only if
-windows skip remainders. Otherwise lines stay whole, and pixels are a stride apart.
+The copy stores the lines of an image one after another with a common pitch. A result pixel has the number line * pitch + column, so
+a window tap reads the element at that number plus a constant offset, also across line ends. Tiles are full for every height and
+width; results in the halo are computed and not stored. The right halo of a line is the left halo of the next. With a stride, the
+copy is split into phases, one per remainder of a position modulo the stride, so that neighbouring pixels are contiguous. Along
+lines it is split only if windows skip remainders; otherwise neighbouring pixels are a stride apart.
 """
 
 from __future__ import annotations
