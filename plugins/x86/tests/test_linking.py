@@ -222,7 +222,7 @@ def test_damaged_objects() -> None:
             link_image([content], ("f",))
     arm = bytearray(OBJECTS[0])
     arm[18] = 183
-    with pytest.raises(CompileError, match="not a relocatable object for ELF machine 62"):
+    with pytest.raises(CompileError, match="expected a relocatable object for ELF machine 62, found type 1 for machine 183"):
         link_image([bytes(arm)], ("f",))
 
 
