@@ -330,7 +330,8 @@ def _names(
                 names.setdefault(a, arith.wrap(b))
     defines = tuple(names[size] for size, _ in source.defines)
     if not all(isinstance(size, arith.SizeVar) for size in defines):
-        raise CompileError(f"kernel {source.name} defines a dimension that is not a size variable of the region")
+        found = ", ".join(map(repr, defines))
+        raise CompileError(f"kernel {source.name} must define size variables of the region, found {found}")
     return names, tuple(size for size in defines if isinstance(size, arith.SizeVar))
 
 
