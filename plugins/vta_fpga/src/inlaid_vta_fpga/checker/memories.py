@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from inlaid_vta_fpga.checker.footprints import DISTANCE, Footprints
 from inlaid_vta_fpga.checker.tokens import Order
-from inlaid_vta_fpga.checker.violations import Report, Rule
+from inlaid_vta_fpga.checker.violations import Reporter, Rule
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, Finish, Gemm, Instruction, Load, Module, Store
 
@@ -44,7 +44,7 @@ _TO_COMPUTE = {_Out.UNDEFINED: "compute it before", _Out.LOADED: "copy it by ALU
 class MemoryRules:
     """Checks the instructions of a stream one by one, in their order of execution."""
 
-    def __init__(self, config: Config, dram: npt.NDArray[np.uint8], order: Order, report: Report) -> None:
+    def __init__(self, config: Config, dram: npt.NDArray[np.uint8], order: Order, report: Reporter) -> None:
         self._config = config
         self._dram = dram
         self._order = order
@@ -61,7 +61,7 @@ class MemoryRules:
         self._uops_known = True
 
     def check(self, number: int, instruction: Instruction) -> None:
-        """Report violations, and take the instruction's effects."""
+        """Reporter violations, and take the instruction's effects."""
         match instruction:
             case Load() if instruction.x_size:
                 self._load(number, instruction)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inlaid_vta_fpga.checker.violations import Report, Rule
+from inlaid_vta_fpga.checker.violations import Reporter, Rule
 from inlaid_vta_fpga.isa.instructions import Finish, Instruction, Module
 
 COMMANDS = 512
@@ -39,7 +39,7 @@ class Order:
     numbers: Sequence[Sequence[int]]
 
 
-def check_tokens(instructions: Sequence[Instruction], report: Report) -> Order | None:
+def check_tokens(instructions: Sequence[Instruction], report: Reporter) -> Order | None:
     """Check flags, balance, deadlock, overflow, and FINISH; None for a stream that does not run to its end."""
     _check_flags(instructions, report)
     pops = [_queues(instruction, "pop") for instruction in instructions]
@@ -72,7 +72,7 @@ def _name(queue: Queue) -> str:
     return " -> ".join(module.name.lower() for module in queue)
 
 
-def _check_flags(instructions: Sequence[Instruction], report: Report) -> None:
+def _check_flags(instructions: Sequence[Instruction], report: Reporter) -> None:
     for number, instruction in enumerate(instructions):
         own, flags = instruction.module, instruction.flags
         if own is not Module.COMPUTE:
@@ -89,7 +89,7 @@ def _check_flags(instructions: Sequence[Instruction], report: Report) -> None:
         )
 
 
-def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, report: Report) -> Order | None:
+def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, report: Reporter) -> Order | None:
     """Run the stream as far as it goes. Whether it ends does not depend on timing: modules share queues alone, each with one
     producer and one consumer (Kahn 1974)."""
     tokens: dict[Queue, deque[Clock]] = {(own, other): deque() for own in Module for other in Module}
@@ -127,7 +127,7 @@ def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, repo
     return None
 
 
-def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Report) -> None:
+def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Reporter) -> None:
     for queue in {queue for queues in pushes for queue in queues}:
         producer, consumer = queue
         taken = [0]
@@ -145,7 +145,7 @@ def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Report) 
                 break
 
 
-def _check_finish(instructions: Sequence[Instruction], order: Order, report: Report) -> None:
+def _check_finish(instructions: Sequence[Instruction], order: Order, report: Reporter) -> None:
     if instructions and isinstance(instructions[-1], Finish):
         for module, complete in zip(Module, order.clocks[-1], strict=True):
             late = order.numbers[module][complete:]

@@ -46,5 +46,5 @@ class Violation:
         return f"instruction {self.number}: {self.rule}: {self.message}{source}"
 
 
-Report = Callable[[int, Rule, str], None]
+Reporter = Callable[[int, Rule, str], None]
 """Takes the number of an instruction, the rule that it breaks, and what was expected, found, and to be done."""
