@@ -22,7 +22,7 @@ from inlaid_vta_fpga.compiler.legalise import (
     constant_vector,
     pack_weights,
 )
-from inlaid_vta_fpga.compiler.schedule import Tile, scheduled
+from inlaid_vta_fpga.compiler.schedule import TileSizes, scheduled
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 BLOCK = 16
@@ -72,7 +72,7 @@ def reference(layer: Layer, data: list[Array]) -> list[Array]:
     return [plane[0, :, 0].transpose(1, 0, 2) for plane in planes] if layer.matrix else planes
 
 
-def check(layer: Layer, shapes: list[tuple[int, ...]], tile: Tile) -> None:
+def check(layer: Layer, shapes: list[tuple[int, ...]], tile: TileSizes) -> None:
     data = [drawn(shape, seed) for seed, shape in enumerate(shapes)]
     given_data = list(data)
     arguments = [constant_vector(BLOCK)]
@@ -92,10 +92,16 @@ def layer(shape: tuple[int, int, int, int], *stages: Stage, matrix: bool = False
 
 @pytest.mark.parametrize(
     "tile",
-    [Tile(1, 3, 6, 2, 1, 1, 2), Tile(2, 3, 6, 1, 2, 2, 2), Tile(2, 2, 3, 2, 1, 3, 2), Tile(2, 6, 6, 2, 2), Tile(2, 6, 6)],
+    [
+        TileSizes(1, 3, 6, 2, 1, 1, 2),
+        TileSizes(2, 3, 6, 1, 2, 2, 2),
+        TileSizes(2, 2, 3, 2, 1, 3, 2),
+        TileSizes(2, 6, 6, 2, 2),
+        TileSizes(2, 6, 6),
+    ],
     ids=str,
 )
-def test_padded_convolution(tile: Tile) -> None:
+def test_padded_convolution(tile: TileSizes) -> None:
     product = Product(0, pack_weights(drawn((32, 32, 3, 3), 1), BLOCK), before=(1, 1))
     check(layer((1, 2, 6, 6), *biases(32, 200_000), product, *CLIP), [(1, 2, 6, 6, BLOCK)], tile)
 
@@ -105,7 +111,7 @@ def test_strides_and_byte_planes(kernel_size: int, strides: tuple[int, int]) -> 
     product = Product(0, pack_weights(drawn((20, 24, kernel_size, kernel_size), 2), BLOCK), strides, (kernel_size // 2,) * 2)
     rows, columns = (6 // stride for stride in strides)
     made = layer((1, 2, rows, columns), *biases(32, 1 << 29), product, wide=True)
-    for tile in (Tile(2, rows, columns, 2), Tile(1, 1, columns, 1, 1, 1, 2)):
+    for tile in (TileSizes(2, rows, columns, 2), TileSizes(1, 1, columns, 1, 1, 1, 2)):
         check(made, [(1, 2, 6, 6, BLOCK)], tile)
 
 
@@ -113,13 +119,13 @@ def test_residual_continues_in_the_accumulators() -> None:
     product = Product(0, pack_weights(drawn((32, 32, 3, 3), 3), BLOCK), before=(1, 1))
     after = (Alu(AluOp.SHR, -1), Product(0, DOUBLE, elementwise=True), Alu(AluOp.ADD, 3), *CLIP)
     made = layer((2, 2, 6, 6), *biases(32, 500_000), product, *CLIP, *after)
-    for tile in (Tile(2, 3, 6, 1, 2, 2, 2), Tile(1, 3, 6, 2, 1, 1, 2)):
+    for tile in (TileSizes(2, 3, 6, 1, 2, 2, 2), TileSizes(1, 3, 6, 2, 1, 1, 2)):
         check(made, [(2, 2, 6, 6, BLOCK)] * 2, tile)
 
 
 def test_sums_of_two_tensors() -> None:
     both = [Product(0, DOUBLE, elementwise=True)] * 2
-    for tile in (Tile(1, 3, 6, 1, 1, 1, 2), Tile(2, 6, 6, 1, 2)):
+    for tile in (TileSizes(1, 3, 6, 1, 1, 1, 2), TileSizes(2, 6, 6, 1, 2)):
         check(layer((1, 2, 6, 6), *biases(32, 100), *both, *CLIP), [(1, 2, 6, 6, BLOCK)] * 2, tile)
 
 
@@ -127,7 +133,7 @@ def test_sums_of_two_tensors() -> None:
 def test_matrix_products(rows: int, wide: bool) -> None:
     product = Product(0, pack_weights(drawn((32, 64, 1, 1), 4), BLOCK))
     made = layer((1, 2, 1, rows), *biases(32, 100), product, *(() if wide else CLIP), matrix=True, wide=wide)
-    check(made, [(rows, 4, BLOCK)], Tile(1, 1, rows, 4, 1, 1, 2))
+    check(made, [(rows, 4, BLOCK)], TileSizes(1, 1, rows, 4, 1, 1, 2))
 
 
 @settings(max_examples=50, deadline=None)

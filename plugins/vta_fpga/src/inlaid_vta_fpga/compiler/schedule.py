@@ -17,7 +17,7 @@ from inlaid_vta_fpga.compiler.kernels import Kernel, Source
 
 
 @dataclass(frozen=True)
-class Tile:
+class TileSizes:
     """Sizes that divide a layer's: output blocks, rows and columns of a tile, whose input blocks are read in `steps`. What precedes
     and follows the main product is done in `chunks` of output blocks, so that stores and compute overlap. `axis` is that of virtual
     threads, 1 for output blocks, 2 for rows, 3 for columns, of which `threads` run interleaved."""
@@ -31,7 +31,7 @@ class Tile:
     threads: int = 1
 
 
-def scheduled(kernel: Kernel, tile: Tile, block: int) -> ir.LoopProgram:
+def scheduled(kernel: Kernel, tile: TileSizes, block: int) -> ir.LoopProgram:
     """The loop program of a kernel, flat, with its tiles' copies, intrinsics and in-place stages, virtual threads interleaved."""
     s = Schedule(kernel.program, intrinsics(block))
     main = kernel.main
@@ -53,7 +53,7 @@ def scheduled(kernel: Kernel, tile: Tile, block: int) -> ir.LoopProgram:
     return lower_vthreads(compact_buffers(simplify_program(flatten_blocks(program))))
 
 
-def _tiled(s: Schedule, kernel: Kernel, tile: Tile) -> tuple[Var, Var, Var | None]:
+def _tiled(s: Schedule, kernel: Kernel, tile: TileSizes) -> tuple[Var, Var, Var | None]:
     """Cut the main product's loops. Returns the innermost loop over tiles, that over steps of input blocks, and that over
     threads."""
     n, c, i, j, o, *reduced = s.loops(kernel.main)

@@ -14,7 +14,7 @@ from math import prod, sqrt
 
 from inlaid.errors import Unsupported
 from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
-from inlaid_vta_fpga.compiler.schedule import Tile
+from inlaid_vta_fpga.compiler.schedule import TileSizes
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 
 START = 8
@@ -45,7 +45,7 @@ class Extents:
     stores: int
 
 
-def tile_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -> Tile:
+def tile_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -> TileSizes:
     """The tile of a layer with the fewest predicted cycles. `data`: the shape of the main product's data in DRAM. Raises
     `Unsupported` where none fits the buffers."""
     return _best(_extents(layer, data), config, threads)[1]
@@ -65,15 +65,15 @@ def _extents(layer: Layer, data: tuple[int, ...]) -> Extents:
 
 
 @cache
-def _best(extents: Extents, config: Config, threads: int) -> tuple[float, Tile]:
-    found: tuple[float, Tile] | None = None
+def _best(extents: Extents, config: Config, threads: int) -> tuple[float, TileSizes]:
+    found: tuple[float, TileSizes] | None = None
     _, channels, rows, columns = extents.shape
     inputs = [1] if extents.elementwise else _divisors(extents.inputs)
     for c, i, j, steps in product(_divisors(channels), _divisors(rows), _divisors(columns), inputs):
         axis = next((n for n, tiles in enumerate((channels // c, rows // i, columns // j), 1) if tiles % threads == 0), 0)
         # One thread computes the next tile beside stores: chunks are for threads, whose tiles end together.
         for chunks in () if not axis else _divisors(c) if threads > 1 else (1,):
-            tile = Tile(c, i, j, steps, chunks, axis, threads)
+            tile = TileSizes(c, i, j, steps, chunks, axis, threads)
             cost = _cycles(extents, tile, config)
             if cost is not None and (found is None or cost < found[0]):
                 found = cost, tile
@@ -88,7 +88,7 @@ def _divisors(extent: int) -> list[int]:
     return [size for size in range(1, extent + 1) if extent % size == 0]
 
 
-def _cycles(e: Extents, tile: Tile, config: Config) -> float | None:
+def _cycles(e: Extents, tile: TileSizes, config: Config) -> float | None:
     """Predicted cycles of a layer; None where tiles do not fit, each buffer twice."""
     beats = {memory: config.element_bytes(memory) / config.bus_bytes for memory in (Memory.INP, Memory.WGT)}
     accumulators = tile.channels * tile.rows * tile.columns
