@@ -14,7 +14,7 @@ from inlaid.tensor import ir, te
 from inlaid.tensor.analysis.footprint import reads
 from inlaid.tensor.lower import lower
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
+from inlaid_vta_fpga.compiler.legalise import AluStage, BiasStage, Layer, ProductStage
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 PLANES = 4
@@ -65,16 +65,16 @@ class _Writer:
     def write(self, name: str) -> Kernel:
         for number, stage in enumerate(self.layer.stages):
             match stage:
-                case Bias():
+                case BiasStage():
                     self._bias(number, stage)
-                case Product():
+                case ProductStage():
                     self._product(number, stage)
-                case Alu():
+                case AluStage():
                     self._alu(f"{stage.op.name.lower()}{number}", stage)
         stores = []
         for plane in range(PLANES if self.layer.wide else 1):
             if plane:
-                self._alu(f"byte{plane}", Alu(AluOp.SHR, 8))
+                self._alu(f"byte{plane}", AluStage(AluOp.SHR, 8))
             stores.append((self._store(plane), self.chain[-1].buffer.name))
         products = {gemm.block for gemm in self.gemms}
         pairs = zip(self.chain, self.chain[1:], strict=False)
@@ -82,7 +82,7 @@ class _Writer:
         # No expression reads what a reduction begins with: these stages are results at first.
         program = lower([*before.values(), *(tensor for tensor, _ in stores)], self.inputs, name)
         program = _continued(program, {block: tensor.buffer for block, tensor in before.items()})
-        sizes = {f"product{n}": stage.weights.size for n, stage in enumerate(self.layer.stages) if isinstance(stage, Product)}
+        sizes = {f"product{n}": stage.weights.size for n, stage in enumerate(self.layer.stages) if isinstance(stage, ProductStage)}
         main = max(sizes, key=lambda key: sizes[key])
         chain = tuple(tensor.buffer.name for tensor in self.chain)
         return Kernel(self.layer, program, chain, tuple(self.gemms), tuple((t.buffer.name, of) for t, of in stores), main)
@@ -91,7 +91,7 @@ class _Writer:
         self.inputs.append(te.placeholder(shape, "int8", name))
         return self.inputs[-1]
 
-    def _bias(self, number: int, stage: Bias) -> None:
+    def _bias(self, number: int, stage: BiasStage) -> None:
         weights = self._input(stage.blocks.shape, f"bias{number}")
         axes = part, lane = te.reduce_axis(weights.shape[1], "part"), te.reduce_axis(self.block, "lane")
         self._gemm(
@@ -99,7 +99,7 @@ class _Writer:
             lambda n, c, i, j, o: te.sum_(_product(self.ones[lane], weights[c, part, o, lane]), axes),
         )
 
-    def _product(self, number: int, stage: Product) -> None:
+    def _product(self, number: int, stage: ProductStage) -> None:
         shape = self.shapes.pop(0)
         data, weights = self._input(shape, f"data{number}"), self._input(stage.weights.shape, f"weights{number}")
         _, inputs, rows, columns, *_ = stage.weights.shape
@@ -118,7 +118,9 @@ class _Writer:
 
         self._gemm(Source(f"product{number}", staged or data.buffer.name, weights.buffer.name, bool(staged)), element)
 
-    def _window(self, number: int, stage: Product, data: te.Tensor, shape: tuple[int, ...]) -> tuple[Callable[..., ir.Expr], str]:
+    def _window(
+        self, number: int, stage: ProductStage, data: te.Tensor, shape: tuple[int, ...]
+    ) -> tuple[Callable[..., ir.Expr], str]:
         """The data that a product reads, by n, input block, row, column and lane; and the name of the stage that pads it or selects
         the rows that it reads, "" for none."""
         if self.layer.matrix:
@@ -153,7 +155,7 @@ class _Writer:
         self.chain.append(te.compute((*self.layer.shape, self.block), element, source.block))
         self.gemms.append(source)
 
-    def _alu(self, name: str, stage: Alu) -> None:
+    def _alu(self, name: str, stage: AluStage) -> None:
         before, imm = self.chain[-1], te.const(abs(stage.imm) if stage.op is AluOp.SHR else stage.imm, "int32")
 
         def element(*at: arith.Var) -> ir.Expr:

@@ -36,14 +36,14 @@ LIMIT = 1 << 31
 
 
 @dataclass(frozen=True, eq=False)
-class Bias:
+class BiasStage:
     """acc += the constant vector @ blocks.T. blocks: int8 [output blocks, n, block, block]."""
 
     blocks: Array
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class ProductStage:
     """acc += data @ weights.T under a window. `data` is a buffer's number. weights: int8 [output blocks, input blocks, rows,
     columns, block, block]. `before` is the padding with 0 above and to the left. `elementwise`: each output block reads the input
     block of its number, of weights [1, 1, 1, 1, block, block]."""
@@ -56,14 +56,14 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Alu:
+class AluStage:
     """acc = op(acc, imm)."""
 
     op: AluOp
     imm: int
 
 
-Stage = Bias | Product | Alu
+Stage = BiasStage | ProductStage | AluStage
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +113,12 @@ def bias_blocks(bias: Array, block: int) -> tuple[Stage, ...]:
     largest = STEP * STEP * (block - 1)
     count = max(1, -(-int(np.abs(padded).max(initial=0)) // largest))
     if count <= 2:
-        return (Bias(_encoded(padded, count)),)
+        return (BiasStage(_encoded(padded, count)),)
     high = padded >> BIAS_SHIFT
     parts = high, padded - (high << BIAS_SHIFT)
     sizes = [max(1, -(-int(np.abs(part).max(initial=0)) // largest)) for part in parts]
-    first, last = (Bias(_encoded(part, size)) for part, size in zip(parts, sizes, strict=True))
-    return (first, Alu(AluOp.SHR, -BIAS_SHIFT), last)
+    first, last = (BiasStage(_encoded(part, size)) for part, size in zip(parts, sizes, strict=True))
+    return (first, AluStage(AluOp.SHR, -BIAS_SHIFT), last)
 
 
 def _encoded(bias: Array, count: int) -> Array:
@@ -165,7 +165,7 @@ def _product(step: Step, block: int) -> Layer:
     weights = step.array("w")
     weights = weights.T[..., None, None] if matrix else weights
     wide = "_sums" in step.name
-    after: tuple[Alu, ...] = ()
+    after: tuple[AluStage, ...] = ()
     if wide:
         bias = step.array("bias") if "bias" in step else np.zeros(1, np.int32)
         bias = np.resize(bias.reshape(-1).astype(np.int64), len(weights))
@@ -173,12 +173,12 @@ def _product(step: Step, block: int) -> Layer:
         bias, after = _requantised(decode_layer(step.parts), weights)
     packed = pack_weights(weights, block)
     if matrix:
-        shape, product = (1, len(packed), 1, sizes[0]), Product(step.buffer("x"), packed)
+        shape, product = (1, len(packed), 1, sizes[0]), ProductStage(step.buffer("x"), packed)
     else:
         shape = (sizes[0], len(packed), sizes[2], sizes[3])
         geometry = window(step.parts)
         strides, before = ((each[0], each[1]) for each in (geometry.strides, geometry.before))
-        product = Product(step.buffer("x"), packed, strides, before)
+        product = ProductStage(step.buffer("x"), packed, strides, before)
     return Layer(step.name, step.nodes, step.outputs[0], shape, matrix, (*bias_blocks(bias, block), product, *after), wide)
 
 
@@ -196,7 +196,7 @@ def sizes_of(type_: Type) -> tuple[int, ...]:
     return tuple(int(dim) for dim in type_.shape)  # type: ignore[arg-type]
 
 
-def _requantised(numbers: Numbers, weights: Array) -> tuple[Array, tuple[Alu, ...]]:
+def _requantised(numbers: Numbers, weights: Array) -> tuple[Array, tuple[AluStage, ...]]:
     """The bias with everything that can be part of it, and the ALU operations that bring sums to stored integers."""
     shift = places(numbers.factor)
     assert shift is not None
@@ -207,15 +207,15 @@ def _requantised(numbers: Numbers, weights: Array) -> tuple[Array, tuple[Alu, ..
     return bias, (*_shifts(shift), *_clip(numbers.output))
 
 
-def _shifts(count: int) -> tuple[Alu, ...]:
+def _shifts(count: int) -> tuple[AluStage, ...]:
     if count <= LARGEST_IMMEDIATE_SHIFT:
-        return (Alu(AluOp.SHR, count),) if count else ()
-    return (Alu(AluOp.SHR, LARGEST_IMMEDIATE_SHIFT), *_shifts(count - LARGEST_IMMEDIATE_SHIFT))
+        return (AluStage(AluOp.SHR, count),) if count else ()
+    return (AluStage(AluOp.SHR, LARGEST_IMMEDIATE_SHIFT), *_shifts(count - LARGEST_IMMEDIATE_SHIFT))
 
 
-def _clip(output: Output) -> tuple[Alu, ...]:
-    point = (Alu(AluOp.ADD, output.zero_point),) if output.zero_point else ()
-    return (*point, Alu(AluOp.MIN, output.greatest), Alu(AluOp.MAX, output.least))
+def _clip(output: Output) -> tuple[AluStage, ...]:
+    point = (AluStage(AluOp.ADD, output.zero_point),) if output.zero_point else ()
+    return (*point, AluStage(AluOp.MIN, output.greatest), AluStage(AluOp.MAX, output.least))
 
 
 def _identity(places: int, block: int) -> Array:
@@ -231,7 +231,8 @@ def _sum(step: Step, block: int) -> Layer:
     blocks = -(-sizes[1] // block)
     shape = (1, blocks, 1, sizes[0]) if len(sizes) == 2 else (sizes[0], blocks, sizes[2], sizes[3])
     products = [
-        Product(step.buffer(name), _identity(side.left, block), elementwise=True) for name, side in (("a", both.a), ("b", both.b))
+        ProductStage(step.buffer(name), _identity(side.left, block), elementwise=True)
+        for name, side in (("a", both.a), ("b", both.b))
     ]
     bias = np.full(sizes[1], _added(step) + (both.output.zero_point << shift), np.int64)
     after = (*_shifts(shift), *_clip(replace(both.output, zero_point=0)))
@@ -258,9 +259,9 @@ def _continued(layer: Layer, step: Step, block: int) -> Layer | None:
     if layer.wide or not -(1 << 15) <= added < 1 << 15:
         return None
     stages = (
-        *((Alu(AluOp.SHR, -own.left),) if own.left else ()),
-        Product(step.buffer(name), _identity(other.left, block), elementwise=True),
-        *((Alu(AluOp.ADD, added),) if added else ()),
+        *((AluStage(AluOp.SHR, -own.left),) if own.left else ()),
+        ProductStage(step.buffer(name), _identity(other.left, block), elementwise=True),
+        *((AluStage(AluOp.ADD, added),) if added else ()),
         *_shifts(shift),
         *_clip(replace(both.output, zero_point=0)),
     )

@@ -11,7 +11,7 @@ from inlaid.errors import CompileError
 from inlaid.lowering.steps import StepProgram
 from inlaid_vta_fpga.checker import check
 from inlaid_vta_fpga.compiler.kernels import PLANES, kernel
-from inlaid_vta_fpga.compiler.legalise import Bias, Layer, Product, constant_vector, layers
+from inlaid_vta_fpga.compiler.legalise import BiasStage, Layer, ProductStage, constant_vector, layers
 from inlaid_vta_fpga.compiler.schedule import scheduled
 from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region
 from inlaid_vta_fpga.compiler.tiles import tile_of
@@ -35,7 +35,7 @@ def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> 
     dram, config = _Dram(program), options.config
     made, slots = [], options.slots
     for number, layer in enumerate(found):
-        products = [stage for stage in layer.stages if isinstance(stage, Product)]
+        products = [stage for stage in layer.stages if isinstance(stage, ProductStage)]
         shapes = [_sizes(program.buffers[stage.data].shape) for stage in products]
         main = max(range(len(products)), key=lambda n: products[n].weights.size)
         tile = tile_of(layer, shapes[main], config, options.threads)
@@ -44,9 +44,9 @@ def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> 
         loops = scheduled(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
         given = [dram.constant(constant_vector(config.block))]
         for stage in layer.stages:
-            if isinstance(stage, Bias):
+            if isinstance(stage, BiasStage):
                 given.append(dram.constant(stage.blocks))
-            elif isinstance(stage, Product):
+            elif isinstance(stage, ProductStage):
                 given += [dram.buffer(stage.data)[0], dram.constant(stage.weights)]
         made.append(Scheduled(", ".join(layer.nodes) or layer.name, loops, (*given, *dram.buffer(layer.output))))
     return dram.image(lower_region(made, config, dram.end, slots=slots, serial=options.serial), options)

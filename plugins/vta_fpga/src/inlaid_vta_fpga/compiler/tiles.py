@@ -13,7 +13,7 @@ from itertools import product
 from math import prod, sqrt
 
 from inlaid.errors import Unsupported
-from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
+from inlaid_vta_fpga.compiler.legalise import AluStage, BiasStage, Layer, ProductStage
 from inlaid_vta_fpga.compiler.schedule import TileSizes
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 
@@ -52,12 +52,12 @@ def tile_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -
 
 
 def _extents(layer: Layer, data: tuple[int, ...]) -> Extents:
-    products = [stage for stage in layer.stages if isinstance(stage, Product)]
+    products = [stage for stage in layer.stages if isinstance(stage, ProductStage)]
     main = max(products, key=lambda stage: stage.weights.size)
     _, inputs, rows, columns = (int(size) for size in main.weights.shape[:4])
     height, width = (1, data[0]) if layer.matrix else (data[2], data[3])
-    alus = sum(isinstance(stage, Alu) for stage in layer.stages)
-    biases = sum(stage.blocks.shape[1] for stage in layer.stages if isinstance(stage, Bias))
+    alus = sum(isinstance(stage, AluStage) for stage in layer.stages)
+    biases = sum(stage.blocks.shape[1] for stage in layer.stages if isinstance(stage, BiasStage))
     return Extents(
         layer.shape, inputs, height, width, (rows, columns), main.strides, main.elementwise,
         biases, len(products) - 1, alus + (3 if layer.wide else 0), 4 if layer.wide else 1,
