@@ -26,7 +26,7 @@ from inlaid.lowering.steps import StepProgram
 from inlaid.tensor.region import RegionBuffer
 from inlaid.types import dtype
 from inlaid_vta_fpga.compiler.legalise import AluStage, Layer, ProductStage, bias_blocks, pack_weights
-from inlaid_vta_fpga.compiler.region import assembled
+from inlaid_vta_fpga.compiler.region import compile_layers
 from inlaid_vta_fpga.image import Image
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.encoding import Encoding
@@ -75,7 +75,7 @@ def compiled(name: str, options: VtaOptions) -> tuple[Image, dict[int, np.ndarra
     sides = zip(("input", "output"), shapes, strict=True)
     buffers = [RegionBuffer(side, side, shape, dtype("int8"), 0) for side, shape in sides]  # type: ignore[arg-type]
     program = StepProgram(name, Signature((), ()), buffers=buffers)
-    image = assembled(program, [Layer(name, (name,), 1, shapes[1][:4], False, (*bias, product, *clip))], options)
+    image = compile_layers(program, [Layer(name, (name,), 1, shapes[1][:4], False, (*bias, product, *clip))], options)
     arrays = zip(image.header.constants, program.constants.values(), strict=True)
     return image, {address: np.ascontiguousarray(array).view(np.uint8).reshape(-1) for address, array in arrays if address}
 

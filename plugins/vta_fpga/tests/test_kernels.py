@@ -22,7 +22,7 @@ from inlaid_vta_fpga.compiler.legalise import (
     constant_vector,
     pack_weights,
 )
-from inlaid_vta_fpga.compiler.schedule import TileSizes, scheduled
+from inlaid_vta_fpga.compiler.schedule import TileSizes, schedule_kernel
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 BLOCK = 16
@@ -81,7 +81,7 @@ def check(layer: Layer, shapes: list[tuple[int, ...]], tile: TileSizes) -> None:
             arguments.append(stage.blocks)
         elif isinstance(stage, ProductStage):
             arguments += [given_data.pop(0), stage.weights]
-    program = scheduled(kernel(layer, shapes, BLOCK, "layer"), tile, BLOCK)
+    program = schedule_kernel(kernel(layer, shapes, BLOCK, "layer"), tile, BLOCK)
     for found, wanted in zip(interp.run(program, arguments, intrinsics=KNOWN), reference(layer, data), strict=True):
         np.testing.assert_array_equal(found, wanted)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlaid.plugins import Artifact, Border, Borders, Codegen, CompileContext, KernelInfo, Region
 from inlaid.types import Layout, TensorType
-from inlaid_vta_fpga.compiler.region import lowered
+from inlaid_vta_fpga.compiler.region import lower_steps
 from inlaid_vta_fpga.options import FORMAT, FORMAT_VERSION, VtaOptions
 
 
@@ -29,6 +29,6 @@ class VtaCodegen(Codegen):
     def compile(self, unit: Region, context: CompileContext) -> Artifact:
         """The artifact of a region. Raises `Unsupported`, and `ScheduleError` for what has no instruction."""
         program = context.steps(unit, self.form)
-        image = lowered(program, self._options)
+        image = lower_steps(program, self._options)
         nodes = tuple(dict.fromkeys(node for step in program.steps for node in step.nodes))
         return replace(program.artifact(FORMAT, FORMAT_VERSION, image.to_bytes()), kernels=(KernelInfo(unit.symbol, nodes),))

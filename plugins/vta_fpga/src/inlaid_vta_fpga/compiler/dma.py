@@ -80,7 +80,7 @@ class Transfer:
             self._known[key] = list(self._parts(list(zip(ranges[::2], ranges[1::2], strict=True))))
         for part in self._known[key]:
             place = tiles[0].base + sram + part.sram, dram + part.dram, part.y_size, part.x_size, part.x_stride
-            yield moved(self.config, Store(*place) if self.memory is Memory.OUT else Load(self.memory, *place, *part.pads), source)
+            yield step_of(self.config, Store(*place) if self.memory is Memory.OUT else Load(self.memory, *place, *part.pads), source)
 
     def _parts(self, ranges: Sequence[tuple[int, int]]) -> Iterator[_Part]:
         steps = zip(self.loops, self.sram.inner, self.dram.inner, ranges, strict=True)
@@ -121,7 +121,7 @@ def _merged(dims: list[_Dim]) -> list[_Dim]:
     return found
 
 
-def moved(config: Config, item: Load | Store, source: str) -> Step:
+def step_of(config: Config, item: Load | Store, source: str) -> Step:
     """The step of a LOAD or STORE."""
     memory = item.memory if isinstance(item, Load) else Memory.OUT
     load, unit = memory is not Memory.OUT, config.element_bytes(memory) // config.element_bytes(Memory.INP)

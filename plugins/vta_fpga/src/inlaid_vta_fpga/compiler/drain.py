@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil, sqrt
 
-from inlaid_vta_fpga.compiler.dma import MOST, moved
+from inlaid_vta_fpga.compiler.dma import MOST, step_of
 from inlaid_vta_fpga.compiler.tasks import Step
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Alu, Store
@@ -20,7 +20,7 @@ _Row = tuple[int, int, int]
 """SRAM place, elements and DRAM place of what is stored contiguously."""
 
 
-def drained(steps: Sequence[Step], config: Config) -> list[Step]:
+def chunk_last_stores(steps: Sequence[Step], config: Config) -> list[Step]:
     """The steps with the last operations on a run of accumulators, and the stores of them, cut into chunks.
 
     Nothing is computed beside the last stores of a stream. The number of chunks weighs the cycles that each further instruction
@@ -74,5 +74,5 @@ def _stored(rows: Sequence[_Row], source: str, config: Config) -> Iterator[Step]
         stride = rows[1][2] - dram if len(rows) > 1 else length
         while count < len(rows) and 0 < stride <= MOST and rows[count][1:] == (length, dram + count * stride):
             count += 1
-        yield moved(config, Store(sram, dram, count, length, stride if count > 1 else length), source)
+        yield step_of(config, Store(sram, dram, count, length, stride if count > 1 else length), source)
         rows = rows[count:]

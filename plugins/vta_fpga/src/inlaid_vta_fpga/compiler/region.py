@@ -12,7 +12,7 @@ from inlaid.lowering.steps import StepProgram
 from inlaid_vta_fpga.checker import check
 from inlaid_vta_fpga.compiler.kernels import PLANES, kernel
 from inlaid_vta_fpga.compiler.legalise import BiasStage, Layer, ProductStage, constant_vector, layers
-from inlaid_vta_fpga.compiler.schedule import scheduled
+from inlaid_vta_fpga.compiler.schedule import schedule_kernel
 from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region
 from inlaid_vta_fpga.compiler.tiles import tile_of
 from inlaid_vta_fpga.image import Header, Image
@@ -23,14 +23,14 @@ from inlaid_vta_fpga.options import VtaOptions
 Array = np.ndarray[Any, Any]
 
 
-def lowered(program: StepProgram, options: VtaOptions) -> Image:
+def lower_steps(program: StepProgram, options: VtaOptions) -> Image:
     """The code of a region of steps. Constants are added to the program. Raises `Unsupported` for a step without a layer or a
     tile."""
     outputs = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.storage == "output")
-    return assembled(program, layers(program.steps, outputs, options.config.block), options)
+    return compile_layers(program, layers(program.steps, outputs, options.config.block), options)
 
 
-def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> Image:
+def compile_layers(program: StepProgram, found: list[Layer], options: VtaOptions) -> Image:
     """The code of layers over the buffers of a program, checked."""
     dram, config = _Dram(program), options.config
     made, slots = [], options.slots
@@ -41,7 +41,7 @@ def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> 
         tile = tile_of(layer, shapes[main], config, options.threads)
         # A layer without tiles for all threads: a second place in SRAM lets loads run ahead instead.
         slots = max(slots, options.threads // tile.threads)
-        loops = scheduled(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
+        loops = schedule_kernel(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
         given = [dram.constant(constant_vector(config.block))]
         for stage in layer.stages:
             if isinstance(stage, BiasStage):

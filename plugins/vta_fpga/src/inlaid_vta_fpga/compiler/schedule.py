@@ -31,7 +31,7 @@ class TileSizes:
     threads: int = 1
 
 
-def scheduled(kernel: Kernel, tile: TileSizes, block: int) -> ir.LoopProgram:
+def schedule_kernel(kernel: Kernel, tile: TileSizes, block: int) -> ir.LoopProgram:
     """The loop program of a kernel, flat, with its tiles' copies, intrinsics and in-place stages, virtual threads interleaved."""
     s = Schedule(kernel.program, intrinsics(block))
     main = kernel.main

@@ -32,11 +32,11 @@ def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
             tile.first = number if tile.first < 0 else tile.first
             tile.last = number
     for memory, found in tiles.items():
-        if not _by_turns(list(found), config.depth(memory), slots):
-            _planned(list(found), memory, config.depth(memory))
+        if not _allocate_slots(list(found), config.depth(memory), slots):
+            _allocate_planned(list(found), memory, config.depth(memory))
 
 
-def _by_turns(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
+def _allocate_slots(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
     """Places in the order of first uses; False where one does not fit."""
     used = np.full(depth, -1, np.int64)  # the last use of each element, by tiles that have places
     places: dict[ir.Buffer, list[int]] = {}
@@ -74,7 +74,7 @@ def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile
     return None
 
 
-def _planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
+def _allocate_planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
     """One place for each buffer by the planner, or as many as tiles of it are in use at once."""
     lives: dict[tuple[ir.Buffer, int], tuple[int, int, int]] = {}
     turns: dict[Tile, tuple[ir.Buffer, int]] = {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inlaid_vta_fpga.compiler.drain import drained
+from inlaid_vta_fpga.compiler.drain import chunk_last_stores
 from inlaid_vta_fpga.compiler.expand import Scheduled, expand
 from inlaid_vta_fpga.compiler.order import by_first_use
 from inlaid_vta_fpga.compiler.sram import allocate
 from inlaid_vta_fpga.compiler.tasks import Step
-from inlaid_vta_fpga.compiler.tokens import ordered
-from inlaid_vta_fpga.compiler.uops import resident
+from inlaid_vta_fpga.compiler.tokens import insert_tokens
+from inlaid_vta_fpga.compiler.uops import insert_uop_loads
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Instruction, Uops
 
@@ -40,6 +40,6 @@ def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, s
     steps: list[Step] = []
     for task in tasks:
         steps += task.plan.steps(task.numbers, task.tiles, task.source)
-    steps, uops = resident(drained(steps, config), uops_at, config)
-    instructions, sources = ordered(steps, config, uops_at, serial)
+    steps, uops = insert_uop_loads(chunk_last_stores(steps, config), uops_at, config)
+    instructions, sources = insert_tokens(steps, config, uops_at, serial)
     return Stream(tuple(instructions), uops, uops_at, tuple(sources))

@@ -22,7 +22,7 @@ _OUTSTANDING = 128
 """Tokens that may wait in a queue, about: counters of 8 bits saturate at 255."""
 
 
-def ordered(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool) -> tuple[list[Instruction], list[str]]:
+def insert_tokens(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool) -> tuple[list[Instruction], list[str]]:
     """The instructions of the steps with their flags, up to FINISH, and the source of each.
 
     Each step waits for the steps of other modules whose elements it reads or overwrites; with `serial`, for all steps before it.

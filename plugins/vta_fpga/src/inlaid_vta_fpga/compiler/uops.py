@@ -22,7 +22,7 @@ class _Page:
     base: int = -1
 
 
-def resident(steps: Sequence[Step], address: int, config: Config) -> tuple[list[Step], Uops]:
+def insert_uop_loads(steps: Sequence[Step], address: int, config: Config) -> tuple[list[Step], Uops]:
     """The steps with LOAD UOP where a kernel is not resident, and the micro-ops that lie at a byte address in DRAM.
 
     Equal kernels share their micro-ops. Kernels of one source that are met for the first time make up a page, which one LOAD
