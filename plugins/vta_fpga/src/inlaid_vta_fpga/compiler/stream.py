@@ -1,4 +1,4 @@
-"""From the scheduled layers of a region to one instruction stream."""
+"""Lowering of the scheduled layers of a region to one instruction stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Scheduled", "Stream", "lower_region"]
 
 @dataclass(frozen=True)
 class Stream:
-    """A program of VTA: `uops` lie at byte address `uops_at` in DRAM; `sources[i]` names the operators of instruction i."""
+    """A VTA program. uops: micro-ops, stored at DRAM byte address `uops_at`. sources[i]: names of instruction i's operators."""
 
     instructions: tuple[Instruction, ...]
     uops: Uops
@@ -29,11 +29,11 @@ class Stream:
 
 
 def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, slots: int = 2, serial: bool = False) -> Stream:
-    """The stream of a region: all layers in order, up to FINISH.
+    """Lower all layers of a region in order to one stream that ends with FINISH.
 
-    `uops_at`: where micro-ops go in DRAM, behind all buffers of the layers. `slots`: places in SRAM that the tiles of one buffer
-    take turns in; 1 leaves no room for loads to run ahead. `serial`: modules take turns, the baseline for latency hiding. Raises
-    `ScheduleError` for what VTA has no instruction for, and for tiles that do not fit.
+    uops_at: DRAM byte address for micro-ops, after all buffers of the layers. slots: SRAM slots that the tiles of a buffer rotate
+    through; with 1, loads cannot run ahead. serial: no two modules run at the same time, the baseline for latency hiding. Raises
+    `ScheduleError` for statements that VTA cannot execute and for tiles that do not fit.
     """
     tasks = by_first_use([task for layer in layers for task in expand(layer, config)])
     allocate(tasks, config, slots)
