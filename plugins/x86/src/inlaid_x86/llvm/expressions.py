@@ -57,7 +57,7 @@ class ExpressionPrinter:
         self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
         self._squares: dict[tuple[ir.Buffer, arith.Expr, arith.Dim], set[int]] = {}
         self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
-        self._turned: dict[tuple[ir.Buffer, arith.Expr, arith.Dim, int], list[Value]] = {}
+        self._transposed: dict[tuple[ir.Buffer, arith.Expr, arith.Dim, int], list[Value]] = {}
 
     # --- memory ---
 
@@ -148,7 +148,7 @@ class ExpressionPrinter:
 
     def _find_squares(self, body: ir.Stmt) -> None:
         """Find which elements a vectorised loop of nothing but stores gathers side by side: see `_column`."""
-        self._squares, self._turned = {}, {}
+        self._squares, self._transposed = {}, {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
         if len(stores) < self.lanes or self.lanes & (self.lanes - 1):
             return
@@ -216,11 +216,11 @@ class ExpressionPrinter:
         if any(place not in places for place in range(first, first + self.lanes)):
             return None
         key = (buffer, rest, stride, first)
-        if key not in self._turned:
+        if key not in self._transposed:
             starts = (arith.add(arith.add(rest, arith.mul(stride, row)), first) for row in range(self.lanes))
             rows = [self._vector_load(buffer, start) for start in starts]
-            self._turned[key] = self.p.turn(rows)
-        return self._turned[key][constant - first]
+            self._transposed[key] = self.p.transpose(rows)
+        return self._transposed[key][constant - first]
 
     def _every(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
         """Every second, third or fourth element of the run that they lie in, no more of which is read. None for longer strides."""

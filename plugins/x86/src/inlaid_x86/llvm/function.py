@@ -142,7 +142,7 @@ class FunctionPrinter:
         wide = self.op(f"shufflevector {first}, {kind} poison, <{lanes} x i32> zeroinitializer", value.scalar, lanes)
         return self.remember(key, wide, lasting=True)
 
-    def turn(self, rows: list[Value]) -> list[Value]:
+    def transpose(self, rows: list[Value]) -> list[Value]:
         """The columns of a square of as many vectors as they have lanes, a power of two: its blocks off the diagonal change places,
         those of half the side first, then within each block those of half its side."""
         lanes, rows = len(rows), list(rows)
