@@ -18,7 +18,7 @@ from inlaid_x86.compilers import Compilers
 from inlaid_x86.conversions import expand_conversions
 from inlaid_x86.cpu import features, vector_bits
 from inlaid_x86.emit import EXPLICIT, FULL, KERNEL
-from inlaid_x86.fork import serial_where_short
+from inlaid_x86.fork import serialize_short_loops
 from inlaid_x86.instruction_sets import extensions
 from inlaid_x86.instructions import tensor_instructions
 from inlaid_x86.interrupts import CHUNK, checkpoints, cycles, polled_loops
@@ -110,7 +110,7 @@ class _Printed:
 def _printed(kernel: ir.LoopProgram, level: tuple[str, ...], dialect: Dialect, width: int) -> _Printed:
     converted = frozenset(name for name, feature in CONVERTED.items() if feature in level)
     legal = legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE, converted)
-    kernel = serial_where_short(expand_conversions(legal, level), width)
+    kernel = serialize_short_loops(expand_conversions(legal, level), width)
     length = cycles(kernel, width)
     return _Printed(kernel, length, print_kernel(kernel, KERNEL, dialect, polled_loops(kernel, width) if length >= CHUNK else {}))
 

@@ -20,7 +20,7 @@ Sizes = dict[ir.Expr, int]
 """Operations of stores, by the values that they store: kept while a program is looked at, each nest of which is asked for again."""
 
 
-def serial_where_short(program: ir.LoopProgram, width: int) -> ir.LoopProgram:
+def serialize_short_loops(program: ir.LoopProgram, width: int) -> ir.LoopProgram:
     """The program with those parallel loops serial that take one thread less than `WORTH_CYCLES`. `width` is that of vectors, in
     bits. A loop whose length is not known before it runs stays parallel."""
     return replace(program, body=_shorten(program.body, width))
@@ -31,11 +31,11 @@ def _shorten(stmt: ir.Stmt, width: int) -> ir.Stmt:
         if stmt.kind is ir.ForKind.VECTORIZED:
             return stmt
         if stmt.kind is ir.ForKind.PARALLEL:
-            return stmt if left(stmt, 1.0, WORTH_CYCLES, width) <= 0 else replace(stmt, kind=ir.ForKind.SERIAL)
+            return stmt if remaining_budget(stmt, 1.0, WORTH_CYCLES, width) <= 0 else replace(stmt, kind=ir.ForKind.SERIAL)
     return mapped(stmt, lambda inner: _shorten(inner, width))
 
 
-def left(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0, sizes: Sizes | None = None) -> float:
+def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0, sizes: Sizes | None = None) -> float:
     """What is left of a budget of cycles when a statement has run so often. Looks no further once nothing is. `usual` stands for
     lengths of loops that are not known before they run, and cycles of a tensor intrinsic are guessed; 0: they take all there is.
     `sizes` is where what is counted of stores is kept."""
@@ -43,12 +43,12 @@ def left(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0,
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=kind):
             if kind is ir.ForKind.VECTORIZED:
-                return left(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual, sizes)
-            return left(body, times * extent, budget, width, usual, sizes)
+                return remaining_budget(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual, sizes)
+            return remaining_budget(body, times * extent, budget, width, usual, sizes)
         case ir.For(extent=extent, body=body) if usual:
-            return left(body, times * _most(extent, usual), budget, width, usual, sizes)
+            return remaining_budget(body, times * _most(extent, usual), budget, width, usual, sizes)
         case ir.While(body=body) if usual:
-            return left(body, times * usual, budget, width, usual, sizes)
+            return remaining_budget(body, times * usual, budget, width, usual, sizes)
         case ir.Intrinsic() if usual:
             return budget - times * INTRINSIC
         case ir.Store(value=value):
@@ -57,7 +57,7 @@ def left(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0,
             return 0.0  # nobody knows
     for inner in ir.substatements(stmt):
         if budget > 0:
-            budget = left(inner, times, budget, width, usual, sizes)
+            budget = remaining_budget(inner, times, budget, width, usual, sizes)
     return budget
 
 
@@ -70,7 +70,7 @@ def _size(value: ir.Expr, sizes: Sizes) -> int:
 
 def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
     """Operations of a statement in terms of sizes, of which a core issues `ISSUED` a cycle. `usual` is for loops whose length
-    depends on anything but sizes; `sizes` as of `left`."""
+    depends on anything but sizes; `sizes` as of `remaining_budget`."""
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=ir.ForKind.VECTORIZED):
             return max(extent * _bits(body) // width, 1) * issued(body, width, usual, sizes)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid_x86.cpu import TILES
-from inlaid_x86.fork import ISSUED, Sizes, issued, left
+from inlaid_x86.fork import ISSUED, Sizes, issued, remaining_budget
 from inlaid_x86.llvm.kernel import Polls
 
 CHUNK = 1e7
@@ -24,7 +24,7 @@ _USUAL = 4096
 
 def cycles(kernel: ir.LoopProgram, width: int) -> float:
     """Predicted cycles of a kernel, `CHUNK` at most."""
-    return CHUNK - max(_left(kernel.body, width, {}), 0.0)
+    return CHUNK - max(_remaining(kernel.body, width, {}), 0.0)
 
 
 def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
@@ -39,9 +39,9 @@ def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
 
 def _find(stmt: ir.Stmt, width: int, found: dict[ir.For, Polls], sizes: Sizes) -> None:
     if isinstance(stmt, ir.For):
-        if stmt.kind is ir.ForKind.VECTORIZED or _left(stmt, width, sizes) > 0:
+        if stmt.kind is ir.ForKind.VECTORIZED or _remaining(stmt, width, sizes) > 0:
             return
-        rest = _left(stmt.body, width, sizes)
+        rest = _remaining(stmt.body, width, sizes)
         before = len(found)
         if rest <= 0:
             _find(stmt.body, width, found, sizes)
@@ -54,8 +54,8 @@ def _find(stmt: ir.Stmt, width: int, found: dict[ir.For, Polls], sizes: Sizes) -
             _find(inner, width, found, sizes)
 
 
-def _left(stmt: ir.Stmt, width: int, sizes: Sizes) -> float:
-    return left(stmt, 1.0, CHUNK, width, _USUAL, sizes)
+def _remaining(stmt: ir.Stmt, width: int, sizes: Sizes) -> float:
+    return remaining_budget(stmt, 1.0, CHUNK, width, _USUAL, sizes)
 
 
 def checkpoints(calls: Sequence[float]) -> frozenset[int] | None:
