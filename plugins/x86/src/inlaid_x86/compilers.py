@@ -169,7 +169,7 @@ class _Worker:
                 job.result = self._compile(job)
             except (OSError, EOFError) as error:
                 # Nothing more can be had of this process. The others go on, but this error is what comes of it all.
-                job.result = CompileError(f"LLVM failed: {self._last_words() or error}", plugin="x86")
+                job.result = CompileError(f"LLVM failed: {self._stderr_tail() or error}", plugin="x86")
                 break
             self._done.put(True)
         self._done.put(False)
@@ -184,7 +184,7 @@ class _Worker:
         content = _read(source, size)
         return rejected(content.decode()) if status else content
 
-    def _last_words(self) -> str:
+    def _stderr_tail(self) -> str:
         """The end of what the process said of its own failing."""
         self._log.seek(max(self._log.seek(0, os.SEEK_END) - 500, 0))
         return self._log.read().decode(errors="replace").strip()

@@ -80,7 +80,7 @@ def messages(kernel: ir.LoopProgram, where: str) -> list[str]:
     return [f"kernel {kernel.name}{where} accesses buffer {item.name} of shape {item.shape} outside of it" for item in kept]
 
 
-def rooms(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arith.Expr]) -> list[tuple[arith.Expr, arith.Expr]]:
+def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arith.Expr]) -> list[tuple[arith.Expr, arith.Expr]]:
     """Pairs of bytes of which the first may not be more than the second: what a kernel takes each of its buffers for and what that
     has, and where the buffer ends in the memory that it lies in and what that has. `bounds` are those of sizes that the region
     works out."""

@@ -257,7 +257,7 @@ class _Entry:
         pointers += [self.slots[variable] for variable in call.defines]
         args = [f"ptr {pointer}" for pointer in pointers] + [str(self.index.print(size)) for size in call.sizes]
         if self.check:
-            self._check_rooms(call, number)
+            self._check_sizes(call, number)
         name = self.kernels[call.kernel]
         self.declarations[name] = f"declare hidden i32 @{name}({', '.join(arg.split()[0] for arg in [*args, 'ptr %context'])})"
         status = p.op(f"call i32 @{name}({', '.join([*args, 'ptr %context'])})", "i32")
@@ -265,9 +265,9 @@ class _Entry:
         for variable in call.defines:
             self.index.bind(variable, p.op(f"load i64, ptr {self.slots[variable]}", INDEX), 0)
 
-    def _check_rooms(self, call: KernelCall, number: int) -> None:
+    def _check_sizes(self, call: KernelCall, number: int) -> None:
         """Return an error where a buffer of a call is smaller than its kernel takes it for, or reaches beyond its memory."""
-        for wanted, room in access.rooms(self.region, call, self.bounds):
+        for wanted, room in access.size_checks(self.region, call, self.bounds):
             # Proofs look at shared parts of offsets once for each way to them.
             branched = any(isinstance(node, arith.Max) for node in arith.walk(room))
             if branched or not arith.prove(arith.compare("<=", wanted, room)):

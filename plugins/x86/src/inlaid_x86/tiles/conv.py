@@ -26,7 +26,7 @@ from inlaid_x86.tiles.nest import (
     box,
     buffer_of,
     read_epilogue,
-    unravelled,
+    unravel,
     with_epilogue,
     with_nest,
 )
@@ -102,7 +102,7 @@ class _Conv:
         assert epilogue is not None
 
         def pixel(line: Expr, row: Expr) -> tuple[Expr, ...]:
-            return (line, row // width, row % width) if self.flat else (*unravelled(line, (images, height)), row)
+            return (line, row // width, row % width) if self.flat else (*unravel(line, (images, height)), row)
 
         def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.Region:
             inside = (arith.ZERO, self.block)

@@ -21,7 +21,7 @@ from inlaid_x86.tiles.nest import (
     box,
     buffer_of,
     read_epilogue,
-    unravelled,
+    unravel,
     with_epilogue,
     with_nest,
 )
@@ -184,4 +184,4 @@ def _count(items: Sequence[ir.IterVar]) -> Expr:
 
 def _indices(items: Sequence[ir.IterVar], number: Expr) -> dict[Expr, Expr]:
     """The values of iteration variables, by their number in row-major order."""
-    return dict(zip((item.var for item in items), unravelled(number, [item.extent for item in items]), strict=True))
+    return dict(zip((item.var for item in items), unravel(number, [item.extent for item in items]), strict=True))

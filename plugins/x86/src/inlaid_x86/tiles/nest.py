@@ -137,14 +137,14 @@ class TiledProduct:
         kind = ir.ForKind.PARALLEL if threads != 1 else ir.ForKind.SERIAL
         extent = arith.unwrap(arith.simplify(arith.product(tuple(map(arith.unwrap, outer)))))
         with b.loop(extent, "outer", kind) as number, b.loop(run, "inner") as second:
-            batch, first, block = unravelled(number, outer)
+            batch, first, block = unravel(number, outer)
             panel = first * run + second
             # The first row of tiles of a block is always there.
             partial = arith.simplify(tiles % rows) != arith.ZERO
             places = []
             for row in range(rows):
                 tile = block * rows + row
-                line, own = unravelled(arith.minimum(tile, tiles - 1), (self.lines, per_line))
+                line, own = unravel(arith.minimum(tile, tiles - 1), (self.lines, per_line))
                 there = arith.compare("<", tile, tiles) if row and partial else arith.ONE
                 start = own * self.rows
                 top = start if self.padded else arith.minimum(start, self.length - self.rows)
@@ -255,7 +255,7 @@ def box(buffer: ir.Buffer, *places: Expr | tuple[Expr, Dim]) -> ir.Region:
     return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))
 
 
-def unravelled(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
+def unravel(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
     """The indices of an element by its number in row-major order."""
     found: list[Expr] = []
     for place in reversed(range(len(extents))):
