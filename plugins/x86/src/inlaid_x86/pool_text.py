@@ -1,8 +1,8 @@
-"""The code of the pool of threads, and how the image that ships is made of it.
+"""LLVM text of the thread pool, and the program that compiles it to the image that ships.
 
     python -m inlaid_x86.pool_text
 
-writes `pool.elf` anew: after every change of the text, which a test compares with the image.
+writes `pool.elf`. Run it after every change of the text; a test compares the image with the text.
 """
 
 from __future__ import annotations
@@ -204,12 +204,12 @@ joined:
 
 
 def build() -> bytes:
-    """The image of the pool, for any x86-64 processor."""
+    """Compile the image of the pool, for any x86-64 processor."""
     return link_image([compile_text(TEXT)], ("inlaid_pool_run", "inlaid_pool_worker"), name=name())
 
 
 def name() -> str:
-    """The name that the image has: it says which LLVM made it."""
+    """Return the image's name, which records the LLVM version that compiled it."""
     return f"inlaid_pool.llvm-{'.'.join(map(str, llvm_version_info))}"
 
 

@@ -1,7 +1,7 @@
-"""The C library's functions that LLVM calls by itself, in LLVM text: linked code needs no library.
+"""LLVM text of the C library functions that LLVM's code generator calls, so that linked code needs no library.
 
-LLVM makes calls of `memcpy`, `memmove` and `memset` for copies and fills, of `fmod` for the remainder of floats, and of `fma` on
-processors without fused multiply-add. Here they are exact to the last bit, as the C library's are.
+LLVM calls `memcpy`, `memmove` and `memset` for copies and fills, `fmod` for the remainder of floats, and `fma` on processors
+without fused multiply-add. These versions are bit-exact, as the C library's are.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ _INFINITY = 0x7FF << 52
 _MAGNITUDE = (1 << 63) - 1
 _HIDDEN = 1 << 52
 _BLOCK = 64
-"""Bytes that the loops of copies and fills move in a turn."""
+"""Bytes per iteration of the copy and fill loops."""
 
 
 def helper(symbol: str) -> str | None:
-    """The functions that define a symbol, to be put into a module; None where there is no helper of that name."""
+    """Return the LLVM functions that define a symbol; None if there is no helper for it."""
     match symbol:
         case "memcpy" | "memmove":
             return _copy(symbol, overlapping=symbol == "memmove")
@@ -32,8 +32,8 @@ def helper(symbol: str) -> str | None:
 
 
 def _ends(kind: str, size: int) -> str:
-    """Copy `size` to twice as many bytes: the first and the last `size` of them, which may overlap. Loads everything before it
-    stores anything, so that source and target may overlap."""
+    """Return code that copies n bytes, size <= n <= 2 * size, as the first and the last `size` bytes, which may overlap. All loads
+    precede all stores, so source and target may overlap as well."""
     return f"""\
 both{size}:
   %rest{size} = sub i64 %n, {size}
@@ -48,7 +48,7 @@ both{size}:
 
 
 def _choice(large: str) -> str:
-    """Branches to `both1` to `both32` by size, to `large` above a block, to `none` for 0."""
+    """Return code that branches on n: to `both1` ... `both32` by size, to `large` above `_BLOCK`, to `none` for 0."""
     lines = ["entry:", f"  %is.large = icmp ugt i64 %n, {_BLOCK}", f"  br i1 %is.large, label %{large}, label %try32"]
     for size in (32, 16, 8, 4, 2, 1):
         following = f"try{size // 2}" if size > 1 else "none"
