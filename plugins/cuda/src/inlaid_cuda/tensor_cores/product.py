@@ -71,7 +71,7 @@ class TensorCoreRule:
             return None
         threads, problem = context.capabilities.threads, problem_of(found)
         assert threads is not None, "a rule for threads schedules for threads"
-        most, fetch = most_stages(found, context), fetch_of(found, unit.turned, threads.vector_bytes)
+        most, fetch = most_stages(found, context), fetch_of(found, unit.transposed, threads.vector_bytes)
         tilings = rank_tilings(problem, fetch, threads, shared, most)
         if not tilings:
             return None
@@ -127,16 +127,16 @@ def most_stages(found: Contraction, context: KernelContext) -> int:
     return MOST_STAGES if any(item.name.startswith(COPY) for item in context.intrinsics) else 2
 
 
-def fetch_of(found: Contraction, turned: Sequence[object], vector_bytes: int) -> Fetch:
+def fetch_of(found: Contraction, transposed: Sequence[object], vector_bytes: int) -> Fetch:
     """Contiguous elements of each factor that one access fetches and one stores: along the depth, or along the other axis where the
-    factor may be `turned`, contiguous along it in shared memory too."""
+    factor may be `transposed`, contiguous along it in shared memory too."""
 
     def together(value: ir.Expr, axes: tuple[Axis, ...], able: object) -> int:
         if runs_along(value, found.depth, axes):
             return vector_lanes(value, found.depth, vector_bytes)
         return vector_lanes(value, axes, vector_bytes) if able else 1
 
-    left, right = (together(value, axes, able) for (value, axes), able in zip(sides_of(found), turned, strict=True))
+    left, right = (together(value, axes, able) for (value, axes), able in zip(sides_of(found), transposed, strict=True))
     return Fetch(left, right)
 
 
@@ -176,8 +176,8 @@ class ProductSchedule:
         if rest:
             raise ScheduleError(f"block {rest[0]} follows the sums: expected one block")
         outside, _ = outer_loops(s, store)
-        self._permute(left, ("mj", "ki", "m") if self._turned(0) else ("mj", "m", "ki"))
-        self._permute(right, ("nj", "ki", "n") if self._turned(1) else ("nj", "n", "ki"))
+        self._permute(left, ("mj", "ki", "m") if self._transposed(0) else ("mj", "m", "ki"))
+        self._permute(right, ("nj", "ki", "n") if self._transposed(1) else ("nj", "n", "ki"))
         dims = self._permute(total, ("mj", "nj", "mv", "nv"))
         s.set_scope(block_of(s, total).writes[0].buffer.name, self.scope)
         self._finish(total, store, dims, outside)
@@ -191,10 +191,10 @@ class ProductSchedule:
             s.bind(loop, axis)
         return s
 
-    def _turned(self, number: int) -> bool:
+    def _transposed(self, number: int) -> bool:
         """Whether a factor lies in shared memory with its depth as rows, as it does in main memory."""
         value, axes = sides_of(self.found)[number]
-        return bool(self.unit.turned[number]) and not runs_along(value, self.found.depth, axes)
+        return bool(self.unit.transposed[number]) and not runs_along(value, self.found.depth, axes)
 
     def _permute(self, name: str, last: Sequence[str]) -> tuple[str, ...]:
         """Lay out what a block writes so that its last dimensions are those of some loops; returns the loops of all dimensions."""
@@ -254,12 +254,12 @@ class ProductSchedule:
 
     def _load(self, name: str, number: int, total: str, kj: Var) -> None:
         """Load a warp's fragments of a factor for one place along the depth."""
-        s, turned = self.s, self._turned(number)
+        s, transposed = self.s, self._transposed(number)
         fragment = s.cache_read(total, name, FRAGMENT)
         s.compute_at(fragment, kj)
         loops = s.loops(fragment)
         inner = list(loops[loops.index(kj) + 1 :])
-        if turned:
+        if transposed:
             buffer = block_of(s, fragment).writes[0].buffer
             *others, depth, side = (f"i{place}" for place in range(len(buffer.shape)))
             s.transform_layout(buffer.name, f"({', '.join([*others, depth, side])}) -> ({', '.join([*others, side, depth])})")
@@ -267,7 +267,7 @@ class ProductSchedule:
             s.reorder(*inner[-2:])
         for loop in inner[:-2]:
             s.unroll(loop)
-        s.tensorize(inner[-2], (self.unit.turned if turned else self.unit.rows)[number])
+        s.tensorize(inner[-2], (self.unit.transposed if transposed else self.unit.rows)[number])
 
     # -- phases of all threads --
 
@@ -280,7 +280,7 @@ class ProductSchedule:
         size = self.tiling.sizes[number]
         run, run_axes = (self.tiling.depth, self.found.depth) if along_depth else (size, axes)
         lanes = vector_lanes(value, run_axes, self.vector_bytes)
-        if not (along_depth or self._turned(number)):
+        if not (along_depth or self._transposed(number)):
             lanes = min(lanes, SCATTERED)
         while lanes > 1 and (run % lanes or self.tiling.depth * size % (self.tiling.threads * lanes)):
             lanes //= 2

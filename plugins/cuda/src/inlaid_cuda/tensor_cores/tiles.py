@@ -105,14 +105,14 @@ class WarpTiling:
     def shared_bytes(self, bytes_: int, stages: int) -> int:
         """Bytes of shared memory of a block: copies of the tiles of both factors, or a run of rows of sums, which comes later."""
         sides = ((self.row_warps, self.row_runs), (self.column_warps, self.column_runs))
-        tiles = sum(max(self._rows(*side, bytes_), self._turned(*side, bytes_)) for side in sides)
+        tiles = sum(max(self._rows(*side, bytes_), self._transposed(*side, bytes_)) for side in sides)
         return max(stages * tiles, self.row_warps * SIDE * (4 * self.sizes[1] + 2 * ROW_BYTES))
 
     def _rows(self, warps: int, runs: int, bytes_: int) -> int:
         """Bytes of a factor in rows along the depth."""
         return warps * runs * SIDE * (self.depth * bytes_ + OFFSET_BYTES)
 
-    def _turned(self, warps: int, runs: int, bytes_: int) -> int:
+    def _transposed(self, warps: int, runs: int, bytes_: int) -> int:
         """Bytes of a factor whose depth is its rows."""
         return runs * self.depth * (warps * SIDE * bytes_ + OFFSET_BYTES)
 

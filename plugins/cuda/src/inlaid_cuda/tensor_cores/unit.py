@@ -38,12 +38,12 @@ def fragment_zero(total: str) -> ir.LoopProgram:
     return ir.LoopProgram("fragment_zero", (), (tile,), _nest((i, SIDE), (j, SIDE), body=store))
 
 
-def fragment_rows(factor: str, scope: str, turned: bool) -> ir.LoopProgram:
-    """t[i, k] = s[i, k], or s[k, i] where it is `turned`."""
+def fragment_rows(factor: str, scope: str, transposed: bool) -> ir.LoopProgram:
+    """t[i, k] = s[i, k], or s[k, i] where it is `transposed`."""
     i, k, depth = Var("i"), Var("k"), depth_of(factor)
-    source = ir.Buffer("s", (depth, SIDE) if turned else (SIDE, depth), dtype(factor), scope)
+    source = ir.Buffer("s", (depth, SIDE) if transposed else (SIDE, depth), dtype(factor), scope)
     tile = ir.Buffer("t", (SIDE, depth), dtype(factor), FRAGMENT)
-    store = ir.Store(tile, (i, k), ir.load(source, (k, i) if turned else (i, k)))
+    store = ir.Store(tile, (i, k), ir.load(source, (k, i) if transposed else (i, k)))
     return ir.LoopProgram("fragment_rows", (source,), (tile,), _nest((i, SIDE), (k, depth), body=store))
 
 
@@ -73,12 +73,12 @@ def _nest(*loops: tuple[Var, int], body: ir.Stmt) -> ir.Stmt:
 
 @dataclass(frozen=True)
 class FragmentUnit:
-    """The instructions that sum products of two types, by name. `turned` loads a factor that lies with its depth as rows, "" where
+    """The instructions that sum products of two types, by name. `transposed` loads a factor that lies with its depth as rows, "" where
     none does."""
 
     zero: str
     rows: tuple[str, str]
-    turned: tuple[str, str]
+    transposed: tuple[str, str]
     product: str
     store: str
 
@@ -88,10 +88,10 @@ def find_unit(context: KernelContext, left: str, right: str, total: str, scope: 
     zero = _intrinsic(context, fragment_zero(total))
     product = _intrinsic(context, fragment_product(left, right, total))
     store = _intrinsic(context, fragment_sums(total, scope))
-    rows, turned = ([_intrinsic(context, fragment_rows(of, scope, way)) for of in (left, right)] for way in (False, True))
+    rows, transposed = ([_intrinsic(context, fragment_rows(of, scope, way)) for of in (left, right)] for way in (False, True))
     if not all((zero, product, store, *rows)):
         return None
-    return FragmentUnit(zero, (rows[0], rows[1]), (turned[0], turned[1]), product, store)
+    return FragmentUnit(zero, (rows[0], rows[1]), (transposed[0], transposed[1]), product, store)
 
 
 def _intrinsic(context: KernelContext, semantics: ir.LoopProgram) -> str:

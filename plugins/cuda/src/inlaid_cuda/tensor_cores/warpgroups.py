@@ -71,7 +71,7 @@ class WarpgroupRule:
         by_map = context.decide("tensor_maps", range(mapped + 1), mapped)
         swizzled = bool(by_map.number)
         fetch = Fetch(1, 1, True) if swizzled else fetch_of(found, able, threads.vector_bytes)
-        multiples = [chunk_of(of, True) if swizzled and turned else 1 for of, turned in zip((left, right), transposed, strict=True)]
+        multiples = [chunk_of(of, True) if swizzled and flag else 1 for of, flag in zip((left, right), transposed, strict=True)]
         tilings = rank_warpgroup_tilings(problem, fetch, threads, shared, most, (multiples[0], multiples[1]))
         if not tilings or not self.prefers(
             tilings[0], problem, fetch, fetch_of(found, able, threads.vector_bytes), threads, shared, most
@@ -110,11 +110,11 @@ def _have_tensor_maps(found: Contraction, program: ir.LoopProgram) -> bool:
 
 
 def _unit(left: str, right: str, total: str, columns: int, transposed: tuple[bool, bool], swizzled: bool) -> FragmentUnit:
-    """Instructions of a warpgroup, none of which loads fragments; `turned` is not empty for transposed operands."""
+    """Instructions of a warpgroup. None of them loads fragments; the unit's `transposed` is not empty for transposed operands."""
     product = product_name(left, right, columns, transposed, swizzled)
-    turned = (product if transposed[0] else "", product if transposed[1] else "")
+    able = (product if transposed[0] else "", product if transposed[1] else "")
     zero, store = (accumulator_name(kind, total, columns) for kind in ("zero", "store"))
-    return FragmentUnit(zero, ("", ""), turned, product, store)
+    return FragmentUnit(zero, ("", ""), able, product, store)
 
 
 class _WarpgroupSchedule(ProductSchedule):
