@@ -15,7 +15,7 @@ from inlaid_cuda.driver import MAP_BYTES, DeviceFacts, DriverError, FunctionFact
 BINDING = "pip install cuda-bindings"
 DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"
 _CACHED = 8
-"""Freed memory that a pool caches: at most one part in 8 of the device's memory."""
+"""A pool caches freed memory up to 1/_CACHED of the device's memory."""
 
 _Found = TypeVar("_Found")
 
@@ -57,7 +57,7 @@ def _loaded() -> Any:
             raise TargetError("expected a CUDA device, the driver found none", remedy=DRIVER) from error
         raise TargetError(f"the CUDA driver cannot be initialized: {error}", remedy=DRIVER) from error
     except (RuntimeError, OSError) as error:
-        raise TargetError("no CUDA driver is installed", remedy=DRIVER) from error
+        raise TargetError("expected a CUDA driver, found none installed", remedy=DRIVER) from error
     if not count:
         raise TargetError("expected a CUDA device, the driver found none", remedy=DRIVER)
     return cuda
@@ -106,7 +106,7 @@ def _facts(cuda: Any, number: int) -> DeviceFacts:
 class SystemContext:
     """See `inlaid_cuda.driver.Context`.
 
-    Memory is allocated from a private pool if the device has pools, in the order of `_memory`, a stream for this alone."""
+    Memory is allocated from a private pool if the device has pools, ordered on the dedicated stream `_memory`."""
 
     def __init__(self, cuda: Any, number: int) -> None:
         self._cuda = cuda

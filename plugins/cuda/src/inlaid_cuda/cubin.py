@@ -1,7 +1,7 @@
 """Read the resources that the kernels of a cubin use.
 
-A cubin is an ELF file. Section `.nv.info` lists attributes of functions, sections `.nv.shared.NAME` are their shared memory. NVIDIA
-documents neither; the numbers of attributes are those that `cuobjdump --dump-elf` names.
+A cubin is an ELF file. Section `.nv.info` lists attributes of functions; sections `.nv.shared.NAME` are their shared memory. NVIDIA
+does not document the format; the attribute numbers are those that `cuobjdump --dump-elf` prints.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def memory_limit() -> int | None:
     text = os.environ.get(MEMORY, "")
     found = re.fullmatch(r"(\d+)([KMG]?)(iB)?", text)
     if text and not found:
-        raise TargetError(f"{MEMORY} must be a number of bytes such as 4000000000, 512M or 4GiB, got {text!r}")
+        raise TargetError(f"environment variable {MEMORY} must be bytes such as 4000000000, 512M or 4GiB, got {text!r}")
     return int(found[1]) << _UNITS[found[2]] if found else None
 
 
@@ -272,7 +272,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         return array_interface.export(start, tensor.shape, tensor.dtype)
 
     def adopts(self, value: Any) -> bool:
-        """Whether an object is on this device, by DLPack or, without that, by `__cuda_array_interface__`."""
+        """Test whether an object is on this device, by DLPack or else by `__cuda_array_interface__`."""
         if hasattr(value, "__dlpack_device__") or self.facts.dlpack != _CUDA:
             return super().adopts(value)
         interface = getattr(value, array_interface.ATTRIBUTE, None)
@@ -298,11 +298,11 @@ class CudaDevice(DriverDevice, CapturingDevice):
     def _adopted(
         self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int | None, owner: object
     ) -> tuple[DeviceTensor, object]:
-        """Another library's memory as a tensor, once the commands of a stream have completed."""
+        """Wrap another library's memory as a tensor, after waiting for the commands of a stream."""
         if address % ALIGNMENT:
             raise InputError(
                 f"a tensor must start at a multiple of {ALIGNMENT} bytes, got address {address:#x}",
-                remedy="give a copy of it (clone, copy)",
+                remedy="pass a copy of it (clone, copy)",
             )
         if stream is not None:
             with self.driver_call("waiting for a tensor"):

@@ -161,7 +161,7 @@ def _version(compiler: str) -> str:
 
 @functools.cache
 def _processor_flags() -> tuple[str, ...]:
-    """Flag for FMA instructions, if the processor has them: calls of the C library take several times as long."""
+    """Return the compiler flag for FMA instructions if the processor has them; C library calls are several times slower."""
     try:
         return ("-mfma",) if " fma " in Path("/proc/cpuinfo").read_text() else ()
     except OSError:
