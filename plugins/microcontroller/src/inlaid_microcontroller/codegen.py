@@ -22,7 +22,7 @@ from inlaid.types import DType
 from inlaid_microcontroller.counts import work_of
 from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support
 from inlaid_microcontroller.naming import kernel as kernel_name
-from inlaid_microcontroller.narrow import with_bytes
+from inlaid_microcontroller.narrow import narrow_constants
 from inlaid_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlaid_microcontroller.source import role
 from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
@@ -54,7 +54,7 @@ class MicrocontrollerCodegen(Codegen):
         kernels: list[Kernel] = []
         taken: dict[int, tuple[int, tuple[int, ...]]] = {}
         known = [known_ranges(unit, number) for number in range(len(unit.kernels))]
-        unit = with_bytes(unit, known)
+        unit = narrow_constants(unit, known)
         assert isinstance(unit.workspace, int)
         programs = [prepared(kernel, ranges) for kernel, ranges in zip(unit.kernels, known, strict=True)]
         for general in generalise(programs, MOST_NUMBERS):

@@ -17,7 +17,7 @@ from inlaid_microcontroller.intrinsics.exactness import shifts
 INT8, INT32 = dtype("int8"), dtype("int32")
 
 
-def with_bytes(unit: RegionProgram, known: list[dict[int, Range]]) -> RegionProgram:
+def narrow_constants(unit: RegionProgram, known: list[dict[int, Range]]) -> RegionProgram:
     """The region with such constants as int8. `known` are the ranges of what parameters of each kernel hold, by number."""
     kernels, places = [], []
     for kernel, ranges in zip(unit.kernels, known, strict=True):
