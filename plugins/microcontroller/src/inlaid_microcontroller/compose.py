@@ -99,7 +99,7 @@ def compose(
     return Composed(ModelSource(name, unit, signature, inputs, outputs, constants), files, own)
 
 
-def copied(graph: Plan, move: Move, number: int, weights: Mapping[str, Array]) -> tuple[Invoke, Artifact]:
+def copy_to_output(graph: Plan, move: Move, number: int, weights: Mapping[str, Array]) -> tuple[Invoke, Artifact]:
     """What copies a value to an output of the model, as a region in C and a call of it; a constant is the region's own."""
     value = graph.values[move.source]
     spec = TensorSpec("x", value.shape, value.dtype)

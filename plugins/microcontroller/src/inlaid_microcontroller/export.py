@@ -16,7 +16,7 @@ from inlaid.plugins import Exported
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
 from inlaid_microcontroller import naming, templates
-from inlaid_microcontroller.compose import Composed, compose, copied
+from inlaid_microcontroller.compose import Composed, compose, copy_to_output
 from inlaid_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
 from inlaid_microcontroller.source import ModelSource
 from inlaid_microcontroller.toolchain import Compiled, compiled
@@ -87,7 +87,7 @@ def whole(executable: Executable, name: str, cpu: str) -> Composed:
     invokes: list[Invoke] = []
     for item in plan.instructions:
         if isinstance(item, Move):
-            item, copy = copied(plan, item, len(invokes), package.weights)
+            item, copy = copy_to_output(plan, item, len(invokes), package.weights)
             artifacts[item.symbol], nodes[item.symbol] = copy, ()
         if not isinstance(item, Invoke):
             raise Unsupported(f"the model holds control flow ({type(item).__name__}), which the controller has not")

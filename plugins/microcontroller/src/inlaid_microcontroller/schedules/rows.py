@@ -58,7 +58,7 @@ class Rows:
             for tap in range(rows.before, min(kept, rows.before + rows.size))
         ]
         moved = [
-            copied(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
+            copy_run(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
             for tap in range(kept)
         ]
         read = [self._read(tap, y) for tap in range(kept, rows.taps)]
@@ -89,7 +89,7 @@ class Rows:
         columns, channels = self.product.columns, self.product.channels
         length = min(columns.size, columns.span - columns.before) * channels
         start = arith.simplify(row * (columns.size * channels))
-        return copied(self.data, start, self.buffer, tap * self._width + columns.before * channels, length)
+        return copy_run(self.data, start, self.buffer, tap * self._width + columns.before * channels, length)
 
     def _blank(self, start: int, length: int) -> ir.Stmt:
         i = Var("i")
@@ -105,7 +105,7 @@ def rows_of(product: Product, data: ir.Buffer, beyond: int = 0) -> Rows:
     return Rows(product, data, ir.Buffer("rows", (size,), INT8))
 
 
-def copied(source: ir.Buffer, start: arith.Expr, target: ir.Buffer, to: int, length: int) -> ir.Stmt:
+def copy_run(source: ir.Buffer, start: arith.Expr, target: ir.Buffer, to: int, length: int) -> ir.Stmt:
     """A run of elements copied from one buffer to another, or to another part of the same."""
     size = arith.wrap(length)
     return COPY.on(ir.Region(source, ((start, size),)), ir.Region(target, ((arith.wrap(to), size),)))

@@ -19,7 +19,7 @@ from inlaid.types import Layout, dtype
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer, merged
 from inlaid_microcontroller.schedules.requantise import intrinsic_for
-from inlaid_microcontroller.schedules.rows import Rows, copied, rows_of
+from inlaid_microcontroller.schedules.rows import Rows, copy_run, rows_of
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 LEAST = 16
@@ -165,7 +165,7 @@ class _Vector:
         chunks = self.chunks
         down, across = chunks.runs
         return [
-            copied(rows.buffer, self._start(rows, y, ky, x, kx), patch, (ky * across + kx) * chunks.slot, chunks.length)
+            copy_run(rows.buffer, self._start(rows, y, ky, x, kx), patch, (ky * across + kx) * chunks.slot, chunks.length)
             for ky in range(down)
             for kx in range(across)
         ]
