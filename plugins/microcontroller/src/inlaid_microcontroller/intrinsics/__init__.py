@@ -82,13 +82,13 @@ def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range], cpu: Cpu) -> Ma
     printed = {each.name: each for each in _printed(is_exact(kernel, known))}
     windows = [window for stmt in used_in(kernel) if (window := window_sums(stmt.name)) is not None]
     copy = _print_vector_copy if cpu.mve else _print_copy
-    return {COPY.name: copy, **printed, **{window.name: _told(printed[window.function], window) for window in windows}}
+    return {COPY.name: copy, **printed, **{window.name: _with_strides(printed[window.function], window) for window in windows}}
 
 
-def _told(printed: Printed, window: WindowSums) -> Emitter:
+def _with_strides(printed: Printed, window: WindowSums) -> Emitter:
     """A function of windows, called with the distances of one."""
-    told = (window.rows, window.columns, window.row, window.channels)
-    return lambda places, args: printed(places, (*map(str, told), *args))
+    strides = (window.rows, window.columns, window.row, window.channels)
+    return lambda places, args: printed(places, (*map(str, strides), *args))
 
 
 def _print_copy(places: Sequence[Place], args: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ class Printed:
     """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
     `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone,
     `scalar` one for processors without it, which have DSP where the function has.
-    `tells` gives a further argument, from the second region. Functions without `semantics` serve several intrinsics, and are told
+    `extra_argument` gives a further argument, from the second region. Functions without `semantics` serve several intrinsics, and are extra
     more.
     Of a requantisation the function whose name begins with `EXACT` is called where sums or shifts may be large."""
 
@@ -33,7 +33,7 @@ class Printed:
     exact: bool = False
     mve: str = ""
     vector: bool = False
-    tells: Callable[[ir.Region], object] | None = None
+    extra_argument: Callable[[ir.Region], object] | None = None
     scalar: bool = False
 
     @property
@@ -41,8 +41,8 @@ class Printed:
         return f"{PREFIX}{EXACT if self.exact else ''}{self.name}"
 
     def __call__(self, places: Sequence[Place], args: Sequence[str]) -> list[str]:
-        told = [] if self.tells is None else [repr(self.tells(places[1].region))]
-        return [f"{self.function}({', '.join((*(place.pointer for place in places), *told, *args))});"]
+        extra = [] if self.extra_argument is None else [repr(self.extra_argument(places[1].region))]
+        return [f"{self.function}({', '.join((*(place.pointer for place in places), *extra, *args))});"]
 
 
 def added(total: str, products: str) -> str:

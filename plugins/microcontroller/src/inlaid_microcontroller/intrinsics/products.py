@@ -73,7 +73,7 @@ def _vector_dot(lanes: int) -> Printed:
     mve = [head, "    const int8x16_t data = vld1q_s8(a);"]
     mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane} * stride));" for lane in range(lanes)]
     semantics = dot_product("int8", "int8", "int32", lanes, VECTOR)
-    return Printed(name, semantics, lines_of(plain), mve=lines_of(mve), vector=True, tells=lambda b: b.buffer.shape[-1])
+    return Printed(name, semantics, lines_of(plain), mve=lines_of(mve), vector=True, extra_argument=lambda b: b.buffer.shape[-1])
 
 
 def _vector_run() -> Printed:
@@ -84,7 +84,7 @@ def _vector_run() -> Printed:
     at = f"i / {VECTOR} * {GROUP * VECTOR} + i % {VECTOR}"
     plain += [f"        total[{lane}] += a[i] * b[{at} + {lane * VECTOR}];" for lane in range(GROUP)] + ["    }"]
     mve = lines_of([head, *run_lines()])
-    return Printed(name, run_of_dots(GROUP, VECTOR), lines_of(plain), mve=mve, vector=True, tells=lambda b: b.ranges[0][1])
+    return Printed(name, run_of_dots(GROUP, VECTOR), lines_of(plain), mve=mve, vector=True, extra_argument=lambda b: b.ranges[0][1])
 
 
 def _tile() -> Printed:
