@@ -67,7 +67,7 @@ class _Plan:
         return 1 if self.run else self.product.columns.taps
 
     @property
-    def beyond(self) -> int:
+    def slack(self) -> int:
         """Elements behind those of a pixel that its last group has."""
         return 0 if self.run else max(self.group - self.product.depth, 0)
 
@@ -124,7 +124,7 @@ def _direct(plan: _Plan, context: KernelContext) -> _Direct:
     # Step by step: output channels of a tile, elements of a group.
     count = -(-product.outputs // plan.width) * product.rows.taps * plan.taps * plan.steps
     weights = ir.Buffer(product.weights.name, (count, plan.width, plan.group), product.weights.dtype)
-    return _Direct(plan, epilogue, rows_of(product, epilogue.flat[product.data], plan.beyond), weights)
+    return _Direct(plan, epilogue, rows_of(product, epilogue.flat[product.data], plan.slack), weights)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class _Direct:
             stride = product.columns.stride * product.channels
             return [self.rows.place(y, ky, (first + p) * stride + offset) for p in range(int(total.shape[0]))]  # type: ignore[arg-type]
 
-        if plan.beyond:
+        if plan.slack:
             taps = [
                 stmt for tap in range(plan.taps) for stmt in self._group(total, at(tap * product.channels), row * plan.taps + tap)
             ]

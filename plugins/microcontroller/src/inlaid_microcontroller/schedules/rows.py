@@ -97,11 +97,11 @@ class Rows:
         return ir.For(i, arith.wrap(length), store)
 
 
-def rows_of(product: Product, data: ir.Buffer, beyond: int = 0) -> Rows:
-    """The rows, in a ring where there is padding; so many elements `beyond` the last row of a ring may be read as well."""
+def rows_of(product: Product, data: ir.Buffer, slack: int = 0) -> Rows:
+    """The rows, in a ring where there is padding; so many elements `slack` the last row of a ring may be read as well."""
     if not product.padded:
         return Rows(product, data, None)
-    size = product.rows.taps * product.columns.span * product.channels + beyond
+    size = product.rows.taps * product.columns.span * product.channels + slack
     return Rows(product, data, ir.Buffer("rows", (size,), INT8))
 
 
