@@ -492,7 +492,11 @@ def test_clear_errors() -> None:
     four = Const(4)
     big = ir.Buffer("big", (1 << 20,), dtype(F32))
     cases: list[tuple[ir.Stmt, type[Exception], str]] = [
-        (ir.For(i, four, store, ir.ForKind.THREAD, "threadIdx.x"), Unsupported, "loop i: expected a loop kind of CPUs, found thread"),
+        (
+            ir.For(i, four, store, ir.ForKind.THREAD, "threadIdx.x"),
+            Unsupported,
+            "loop i: expected a loop kind of CPUs, found thread",
+        ),
         (ir.For(i, arith.wrap(SizeVar("n")), store, VECTOR), CompileError, "not constant"),
         (ir.For(i, four, ir.For(j, four, store, VECTOR), VECTOR), CompileError, "nested"),
         (ir.Intrinsic("vnni", ()), Unsupported, "tensor intrinsic 'vnni'"),
