@@ -111,8 +111,8 @@ def _subgroup(device: cl.Device) -> int:
 
 
 def shuffled_lanes(device: cl.Device) -> int:
-    """Number of lanes that shuffles exchange: a power of two that divides every subgroup size that the driver may choose; 0 if the
-    size is unknown or the device has no shuffles."""
+    """Return the number of lanes that shuffles exchange: a power of two that divides every subgroup size that the driver may
+    choose; 0 if the size is unknown or the device has no shuffles."""
     width = _subgroup(device)
     able = SHUFFLE in device.extensions.split() and device.opencl_c_version.startswith(f"OpenCL C {SHUFFLE_STANDARD}")
     return width if able and width > 1 and width.bit_count() == 1 else 0

@@ -63,7 +63,7 @@ class OpenCLDevice(DriverDevice):
         if size > self.largest:
             raise OutOfMemory(
                 f"a buffer on {self.name} must have at most {self.largest} bytes, got {size}",
-                remedy="give smaller inputs, or choose a device with more memory by devices=",
+                remedy="pass smaller inputs, or choose a device with more memory by devices=",
             )
         return self.reserve(size, lambda: Memory(self._create(size), size))
 

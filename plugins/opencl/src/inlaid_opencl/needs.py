@@ -1,4 +1,4 @@
-"""Device requirements of code, as strings of `Artifact.requires`."""
+"""Device requirements of code, encoded as strings in `Artifact.requires`."""
 
 from __future__ import annotations
 

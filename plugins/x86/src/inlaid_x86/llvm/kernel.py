@@ -272,7 +272,9 @@ class KernelPrinter(ExpressionPrinter):
 
     def _vector_loop(self, loop: ir.For) -> None:
         if not isinstance(loop.extent, arith.Const) or self.lane is not None:
-            raise CompileError(f"kernel {self.name}: expected no nesting and a constant extent of vectorised loop {loop.var.name}")
+            raise CompileError(
+                f"kernel {self.name}: expected an unnested loop of constant extent, found vectorised loop {loop.var.name}"
+            )
         lanes = loop.extent.value
         if lanes == 0:
             return
