@@ -499,7 +499,7 @@ def test_clear_errors() -> None:
         ),
         (ir.For(i, arith.wrap(SizeVar("n")), store, VECTOR), CompileError, "unnested loop of constant extent"),
         (ir.For(i, four, ir.For(j, four, store, VECTOR), VECTOR), CompileError, "unnested loop of constant extent"),
-        (ir.Intrinsic("vnni", ()), Unsupported, "tensor intrinsic 'vnni'"),
+        (ir.Intrinsic("vnni", ()), Unsupported, "found 'vnni'"),
         (ir.Alloc(big, ir.For(i, four, store)), CompileError, "stack bytes"),
         (ir.Store(y, (arith.ZERO,), ir.CallIntrinsic(dtype(F32), "fast", ())), CompileError, "CallIntrinsic"),
     ]
