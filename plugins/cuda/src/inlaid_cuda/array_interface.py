@@ -16,7 +16,7 @@ from inlaid.types import DTYPES
 
 ATTRIBUTE = "__cuda_array_interface__"
 STREAMS = (1, 2)
-"""Numbers of the legacy default stream and of that of a thread; other streams are handles."""
+"""Numbers of the legacy and the per-thread default stream; other streams are handles."""
 
 
 class Found(NamedTuple):
@@ -29,7 +29,7 @@ class Found(NamedTuple):
 
 
 def export(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Mapping[str, object]:
-    """The interface of a row-major array that no command writes. Raises `AttributeError` for elements without a type code."""
+    """Describe a row-major array that no command writes. Raises `AttributeError` for elements without a type code."""
     if dtype.kind not in "biufc":
         raise AttributeError(f"{ATTRIBUTE} does not support elements of {dtype}")
     return {"shape": shape, "typestr": dtype.str, "data": (address, False), "strides": None, "stream": None, "version": 3}

@@ -249,7 +249,7 @@ class SystemContext:
         return FunctionFacts(int(threads), int(shared), self._parameters(function))
 
     def _parameters(self, function: int) -> int | None:
-        """Number of parameters of a function; None if the driver is older than 12.4 and cannot report it."""
+        """Return the number of a function's parameters; None if the driver is older than 12.4 and cannot report it."""
         count = 0
         try:
             while True:
@@ -291,7 +291,7 @@ class SystemContext:
 
     @functools.cached_property
     def _encode(self) -> Callable[..., int]:
-        """The driver's function. cuda-bindings passes it a result that is not aligned to 64 bytes, as the driver requires."""
+        """Return the driver's function, called directly: cuda-bindings does not align its result to 64 bytes, as required."""
         pointer, *_ = self._do("cuGetProcAddress", b"cuTensorMapEncodeTiled", 12000, 0)
         kind, word, any_ = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
         return ctypes.CFUNCTYPE(kind, any_, kind, word, *[any_] * 5, *[kind] * 4)(int(pointer))

@@ -65,13 +65,13 @@ FACTS = {
 
 
 def architecture(options: CudaOptions) -> str:
-    """Architecture to compile for; `host` for the processor of this machine."""
+    """Return the architecture to compile for; `host` for the processor of this machine."""
     return _native() if options.arch == NATIVE else options.arch
 
 
 @functools.cache
 def _native() -> str:
-    """Newest architecture of `FACTS` that device 0 of this machine runs; `DEFAULT` without a device."""
+    """Return the newest architecture of `FACTS` that device 0 of this machine runs; `DEFAULT` without a device."""
     try:
         number = SystemDriver().devices()[0].architecture
     except (TargetError, DriverError):
@@ -84,13 +84,13 @@ def _native() -> str:
 
 
 def facts(options: CudaOptions) -> Facts:
-    """Facts to compile for: for the host, those of the default architecture."""
+    """Return the facts to compile for: for the host, those of the default architecture."""
     arch = architecture(options)
     return FACTS[DEFAULT if arch == HOST else arch.rstrip("a")]
 
 
 def capabilities(options: CudaOptions) -> Capabilities:
-    """Capabilities of the target for the options."""
+    """Return the capabilities of the target for the options."""
     found = facts(options)
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),
@@ -112,7 +112,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
 
 
 def surroundings(options: CudaOptions) -> str:
-    """Part of the cache key besides the options: the version of NVRTC, and for `native` the architecture of device 0."""
+    """Return the part of the cache key that is not in the options: NVRTC's version, and for `native` device 0's architecture."""
     arch = architecture(options)
     if arch == HOST:
         return HOST

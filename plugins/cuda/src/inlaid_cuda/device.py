@@ -39,7 +39,7 @@ _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
 def memory_limit() -> int | None:
-    """Bytes that this process may allocate on a device; None if `MEMORY` is unset. Raises `TargetError` for a malformed value."""
+    """Return the bytes that this process may allocate on a device; None if `MEMORY` is unset. Raises `TargetError` if malformed."""
     text = os.environ.get(MEMORY, "")
     found = re.fullmatch(r"(\d+)([KMG]?)(iB)?", text)
     if text and not found:
@@ -76,13 +76,13 @@ class Devices:
 
 
 def devices_of(options: CudaOptions) -> Devices:
-    """Devices of a target: the GPUs of this machine, or for `host` its emulated device."""
+    """Return the devices of a target: the GPUs of this machine, or for `host` its emulated device."""
     return _devices(options.arch == HOST)
 
 
 @functools.cache
 def _devices(emulated: bool) -> Devices:
-    """Devices that all options of a process share, so that one memory limit applies to each."""
+    """Return the devices that all options of a process share, so that one memory limit applies to each."""
     if emulated:
         from inlaid_cuda.emulation.driver import HostDriver
 
@@ -130,7 +130,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         self.forget(buffer.size)
 
     def memory(self) -> MemoryFacts:
-        """Total bytes that this process may allocate, and the free ones among them."""
+        """Return the total bytes that this process may allocate, and the free ones among them."""
         with self.driver_call("querying free memory"):
             free, _ = self.context.memory()
         return MemoryFacts(self.total, min(free, self.total - self.live))
@@ -257,7 +257,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
     # --- DLPack -----------------------------------------------------------------------------------------------------------
 
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack device type and number."""
+        """Return the DLPack device type and number."""
         return self.facts.dlpack, self.facts.number
 
     def export(self, tensor: DeviceTensor, owner: object, stream: Any) -> object:

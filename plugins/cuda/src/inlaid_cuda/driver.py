@@ -136,7 +136,7 @@ class Context(Protocol):
     facts: DeviceFacts
 
     def memory(self) -> tuple[int, int]:
-        """Free and total bytes of the device."""
+        """Return the free and total bytes of the device."""
 
     def allocate(self, size: int) -> int:
         """Allocate `size` > 0 bytes, aligned to 256, usable on any stream. Returns the address."""
@@ -178,7 +178,7 @@ class Context(Protocol):
         """Block until the last record of an event has completed."""
 
     def elapsed(self, start: int, end: int) -> float:
-        """Seconds between two completed timed events."""
+        """Return the seconds between two completed timed events."""
 
     def upload(self, target: int, source: int, size: int, stream: int) -> None:
         """Enqueue a copy of host memory to the device. Pageable memory may change after the call, page-locked memory after

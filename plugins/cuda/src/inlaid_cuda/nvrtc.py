@@ -46,7 +46,7 @@ class Nvrtc:
         self.version = f"{major.value}.{minor.value}"
 
     def architectures(self) -> tuple[str, ...]:
-        """Architectures that this version compiles for, without family- and architecture-specific ones (sm_90a)."""
+        """Return the architectures that this version compiles for, without family- and architecture-specific ones (sm_90a)."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         found = (ctypes.c_int * count.value)()

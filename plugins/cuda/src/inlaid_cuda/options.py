@@ -39,6 +39,6 @@ class CudaOptions:
 
 
 def compute_capability(arch: str) -> tuple[int, int] | None:
-    """Major and minor compute capability: (9, 0) for `sm_90a`; None if `arch` is not an architecture."""
+    """Return the major and minor compute capability: (9, 0) for `sm_90a`; None if `arch` is not an architecture."""
     found = _ARCHITECTURE.fullmatch(arch)
     return divmod(int(found[1]), 10) if found else None

@@ -77,7 +77,7 @@ class OpenCLDevice(DriverDevice):
         self.forget(buffer.size)
 
     def memory(self) -> MemoryFacts:
-        """Total bytes, and bytes that this process has not allocated: OpenCL does not report other processes."""
+        """Return the total bytes, and the bytes that this process has not allocated: OpenCL does not report other processes."""
         if self.lost:
             raise self.lost_error()
         return MemoryFacts(self.total, self.total - self.live)

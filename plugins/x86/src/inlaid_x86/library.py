@@ -35,7 +35,7 @@ define internal i32 @cpuid(i32 %leaf, i32 %subleaf, i32 %register) #1 {
   ret i32 %result
 }
 
-; The registers whose state the operating system saves; none where it does not use XSAVE, and XGETBV does not exist.
+; The registers whose state the operating system saves; 0 if it does not use XSAVE, in which case XGETBV is undefined.
 define internal i32 @saved() #1 {
   %word = call i32 @cpuid(i32 1, i32 0, i32 2)
   %shifted = lshr i32 %word, 27

@@ -19,12 +19,12 @@ TEXT = f"""\
 ;               0    1    2    3    4    5    6    7    8    9          10
 ;      generation, sleepers, busy, active, body, closure, chunk, status, threads, -, ranges
 %range = type {{ i64, i64, [{RANGE_BYTES - 16} x i8] }}
-;      next iteration that nobody has taken, end
+;      next iteration to take, end
 
 declare void @llvm.x86.sse2.pause()
 declare i64 @llvm.smin.i64(i64, i64)
 
-; A system call of three arguments; a fourth one is 0.
+; A system call with three arguments; the fourth is 0.
 define internal i64 @system(i64 %number, ptr %first, i64 %second, i64 %third) {{
   %result = call i64 asm sideeffect "syscall",
     "={{rax}},{{rax}},{{rdi}},{{rsi}},{{rdx}},{{r10}},~{{rcx}},~{{r11}},~{{memory}}"(
@@ -32,7 +32,7 @@ define internal i64 @system(i64 %number, ptr %first, i64 %second, i64 %third) {{
   ret i64 %result
 }}
 
-; Take chunks of one's own range, then of the ranges of those who are not through with theirs.
+; Run chunks of the thread's own range, then steal chunks of ranges that are not finished.
 define internal void @work(ptr %pool, i64 %self) {{
 entry:
   %p.body = getelementptr %pool, ptr %pool, i64 0, i32 4

@@ -71,7 +71,7 @@ class Kernel(ctypes.Structure):
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of static shared memory."""
+        """Size of static shared memory in bytes."""
         return (self.last or 0) - (self.first or 0)
 
 
@@ -100,7 +100,7 @@ def encode_tensor_map(described: TensorMap, address: int) -> bytes:
 
 @functools.cache
 def find_compiler() -> str | None:
-    """Path of the C++ compiler; None if none is installed, or it does not produce ELF files."""
+    """Return the path of the C++ compiler; None if none is installed, or it does not produce ELF files."""
     return next(filter(None, map(shutil.which, COMPILERS)), None) if platform.system() == "Linux" else None
 
 

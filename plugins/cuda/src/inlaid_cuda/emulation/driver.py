@@ -93,7 +93,7 @@ class HostDriver:
         )
 
     def devices(self) -> Sequence[DeviceFacts]:
-        """The host. Never raises: only loading a module needs a compiler."""
+        """Return the host as the only device. Never raises, because only loading a module needs a compiler."""
         return (self._facts,)
 
     def open(self, number: int) -> HostContext:

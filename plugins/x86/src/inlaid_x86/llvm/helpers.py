@@ -159,7 +159,7 @@ declare i64 @llvm.ctlz.i64(i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 
-; Long division: the remainder of the significands, 11 bits of the difference of the exponents at a time.
+; Long division of the significands, 11 bits of the exponent difference per step.
 define hidden double @fmod(double %x, double %y) #1 {{
 entry:
   %x.bits = bitcast double %x to i64
@@ -232,7 +232,7 @@ normalise:
 _FMODF = """\
 declare hidden double @fmod(double, double)
 
-; The remainder of two floats is a float: wider arithmetic rounds nothing.
+; The remainder of two floats is exactly representable as a float, so double arithmetic does not round.
 define hidden float @fmodf(float %x, float %y) #1 {
   %wide.x = fpext float %x to double
   %wide.y = fpext float %y to double
@@ -297,7 +297,7 @@ define internal {{ i64, i64 }} @split(double %x) #1 {{
   ret {{ i64, i64 }} %both
 }}
 
-; Shift right; the last bit tells whether any bit that is 1 was shifted out.
+; Shift right with a sticky bit: the last bit is set if any set bit was shifted out.
 define internal i128 @jam(i128 %value, i64 %wanted) #1 {{
   %count = call i64 @llvm.umin.i64(i64 %wanted, i64 127)
   %wide = zext i64 %count to i128
@@ -356,7 +356,7 @@ exact:
   %y.wide = zext i64 %y.significand to i128
   %z.wide = zext i64 %z.significand to i128
   %p.significand = mul i128 %x.wide, %y.wide
-  ; Both with their leading bit at 124 or 125: nothing but what is far below the other is lost.
+  ; Align both leading bits at 124 or 125, so that only bits far below the other operand are lost.
   %p.high = shl i128 %p.significand, 20
   %z.high = shl i128 %z.wide, 73
   %p.sum = add i64 %x.exponent, %y.exponent
@@ -390,7 +390,7 @@ round:
   %magnitude = add i64 %exponent, %top
   %normal.unit = sub i64 %magnitude, 52
   %unit = call i64 @llvm.smax.i64(i64 %normal.unit, i64 -1074)
-  ; Two bits more than the result has: the next one, and whether anything is below.
+  ; Keep two bits more than the result: a guard bit and a sticky bit.
   %drop.unit = sub i64 %unit, %exponent
   %drop = sub i64 %drop.unit, 2
   %is.left = icmp slt i64 %drop, 0
