@@ -102,8 +102,7 @@ def _threads(device: cl.Device, assumed: Threads) -> Threads:
 
 
 def _subgroup(device: cl.Device) -> int:
-    """Return the size of the smallest subgroup that the driver may choose; 0 if unknown: only vendor extensions report it without a
-    kernel."""
+    """Return the smallest subgroup size that the driver may choose; 0 if unknown: only vendor extensions report it."""
     found = next((name for extension, name in _WIDTHS.items() if extension in device.extensions.split()), None)
     if found is None:
         return 0
