@@ -180,7 +180,7 @@ def test_files_of_the_users_are_not_written_over(tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in first.files} == written
     (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
     (tmp_path / "tiny.h").unlink()
-    with pytest.raises(InputError, match=r"main\.c is not by Inlaid"):
+    with pytest.raises(InputError, match=r"main\.c was not written by Inlaid"):
         export_folder(package, tmp_path, "tiny")
     assert not (tmp_path / "tiny.h").exists()
     (tmp_path / "main.c").unlink()
@@ -212,7 +212,7 @@ def test_what_the_controller_cannot_run_is_refused_with_the_node(tmp_path: Path)
     with pytest.raises(Unsupported, match=r"does not take nonzero at model\.onnx:indices"):
         compile_module(mixed, ["microcontroller"], keep=False)
     tried = compile_module(mixed, ["microcontroller", "reference"], keep=False)
-    with pytest.raises(Unsupported, match="a model runs there whole or not at all"):
+    with pytest.raises(Unsupported, match="expected every region as C, since the controller runs the whole model"):
         export_folder(tried.package, tmp_path, "mixed")
 
 

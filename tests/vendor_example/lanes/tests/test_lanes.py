@@ -171,9 +171,9 @@ def test_arenas_hold_what_is_stored(vendors):
 
 
 REFUSED = {
-    "more than fits as it is stored": (conv(image(1, 17, 64, 64), 17), "exceed 262144 on the chip"),
-    "groups": (conv(image(1, 8, 6, 6), 8, groups=2), "2 groups are neither one nor one for each channel"),
-    "rows": (added(image(1, 3, 4, 4), image(3, 1, 4, name="z")), "operands of different shapes"),
+    "more than fits as it is stored": (conv(image(1, 17, 64, 64), 17), "expected stored operands of at most 262144 bytes"),
+    "groups": (conv(image(1, 8, 6, 6), 8, groups=2), "expected 1 group or one per channel, found 2 groups"),
+    "rows": (added(image(1, 3, 4, 4), image(3, 1, 4, name="z")), "expected operands of equal shape"),
 }
 
 

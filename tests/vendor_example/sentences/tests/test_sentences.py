@@ -76,7 +76,7 @@ def test_errors_name_the_line(folder):
     with pytest.raises(ModelImportError, match=r"unknown name 'frobnicate' \(at .*model\.sentences.*line 2"):
         inlaid.load(folder / "model.sentences")
     (folder / "model.sentences").write_text("constant w from ../w.npy\n")
-    with pytest.raises(ModelImportError, match="model's folder alone"):
+    with pytest.raises(ModelImportError, match="expected an array file in the model's folder"):
         inlaid.load(folder / "model.sentences")
 
 

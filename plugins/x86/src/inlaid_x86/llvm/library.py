@@ -1,4 +1,4 @@
-"""Printing the function of an exported library: calls of regions and copies between places, in order."""
+"""Printer of an exported library's function: region calls and copies in order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.region import CONTEXT, MESSAGE_BYTES, message_table
 
 MISSING = "@inlaid_missing"
-"""Which required feature the processor lacks, counted from 1; 0 where it has all. Set before the function is called."""
+"""Global with the 1-based number of a required feature that the processor lacks, 0 if none. A constructor sets it."""
 
 
 def print_library(function: LibraryFunction) -> list[str]:
-    """The parts of a module that define the function and `MISSING`."""
+    """Print the parts of a module that define the function and `MISSING`."""
     return _Function(function).print()
 
 
@@ -47,7 +47,7 @@ class _Function:
 
     def _check_processor(self) -> None:
         p = self.p
-        texts = [f"this library needs a processor with {name}, which this one does not have" for name in self.function.requires]
+        texts = [f"expected a processor with {name}, found one without; export for its cpu" for name in self.function.requires]
         self.globals.append(f"@inlaid_messages = private constant {message_table(texts)}")
         missing = p.op(f"load i32, ptr {MISSING}", "i32")
         p.branch_if(p.op(f"icmp eq {missing}, 0", "i1"), "supported", "unsupported")
@@ -58,7 +58,7 @@ class _Function:
         p.label("supported")
 
     def _fail(self, status: str, message: str) -> None:
-        """Return an error code; copy the message that is at a place to the caller's, if there is one."""
+        """Print a return of an error code, and a copy of the message to the caller's buffer unless that is null."""
         p = self.p
         copy, leave = p.fresh("copy"), p.fresh("leave")
         p.branch_if(p.op("icmp eq ptr %message, null", "i1"), leave, copy)
