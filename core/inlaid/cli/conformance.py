@@ -54,20 +54,20 @@ def conformance_command(target: str, path: Path | None, only: tuple[str, ...], e
     if importlib.util.find_spec("hypothesis") is None:
         raise InputError("the suite draws examples with Hypothesis", remedy='pip install "inlaid[conformance]"')
     from inlaid.conformance import report as reports
-    from inlaid.conformance.subject import Subject
+    from inlaid.conformance.target_under_test import TargetUnderTest
     from inlaid.conformance.suite import cases, chosen, run_in_processes
     from inlaid.plugins.registry import default_registry
 
     registry = default_registry()
     if all(problem.plugin != target.partition(":")[0] for problem in registry.problems()):
         registry.target(target)  # a name that nobody has is the user's mistake; a plugin that does not load fails the suite
-    subject = Subject(target, registry, examples)
-    wanted = chosen(subject, only)
+    tested = TargetUnderTest(target, registry, examples)
+    wanted = chosen(tested, only)
     if not wanted:
         raise InputError(f"no case starts with {' or '.join(only)}")
     with progress_bar(as_json) as progress:
-        results = run_in_processes(subject, wanted, jobs, lambda done: progress("check", done, len(wanted)))
-    report = reports.report_of(subject, results, complete=len(wanted) == len(cases(subject)))
+        results = run_in_processes(tested, wanted, jobs, lambda done: progress("check", done, len(wanted)))
+    report = reports.report_of(tested, results, complete=len(wanted) == len(cases(tested)))
     written = reports.write_report(report, path) if path is not None else ()
     if as_json:
         click.echo(reports.as_json(report))

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inlaid.conformance.subject import Subject
+    from inlaid.conformance.target_under_test import TargetUnderTest
 
 LEVELS = ("plugin", "annotations", "codegen", "operators", "runtime", "devices", "models", "package")
 """From the first that a plugin has to pass to the last."""
@@ -34,7 +34,7 @@ class Unexercised(Skipped):
     """What the target claims and the check found no example of. The text names the claim, and a remedy."""
 
 
-Check = Callable[["Subject"], Sequence[str] | None]
+Check = Callable[["TargetUnderTest"], Sequence[str] | None]
 """Passes where it returns; what it returns are claims that it found no example of. Raises
 `Failed` or `Skipped`; any other exception is a failure too."""
 

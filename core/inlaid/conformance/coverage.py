@@ -22,7 +22,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.conformance.corpus import Choices, Entry, Example, Form, Unfit
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.values import Mix
 from inlaid.errors import InlaidError
 from inlaid.graph.pattern import operators_of
@@ -113,9 +113,9 @@ def _class(value: object) -> str:
     return str(value) if abs(value) <= EXACT else "large"
 
 
-def accepted(subject: Subject, form: Form) -> str | None:
+def accepted(tested: TargetUnderTest, form: Form) -> str | None:
     """Why the target does not take an example, None where it does. A condition on sizes must hold for those of the example."""
-    verdict = subject.verdict(form.function)
+    verdict = tested.verdict(form.function)
     if isinstance(verdict, Reject):
         return verdict.reason
     if isinstance(verdict, AcceptIf):
@@ -126,29 +126,29 @@ def accepted(subject: Subject, form: Form) -> str | None:
     return None
 
 
-def may_claim(subject: Subject, name: str) -> bool:
+def may_claim(tested: TargetUnderTest, name: str) -> bool:
     """Whether a rule may accept an operator."""
-    by_name = subject.candidate.by_name
-    return name in by_name or ANY in by_name or name in subject.once(_mentioned)
+    by_name = tested.candidate.by_name
+    return name in by_name or ANY in by_name or name in tested.once(_mentioned)
 
 
-def _mentioned(subject: Subject) -> frozenset[str]:
+def _mentioned(tested: TargetUnderTest) -> frozenset[str]:
     """The operators that patterns of composites name."""
-    patterns = (pattern for _, pattern in subject.candidate.composites)
+    patterns = (pattern for _, pattern in tested.candidate.composites)
     return frozenset(item if isinstance(item, str) else item.name for pattern in patterns for item in operators_of(pattern))
 
 
 @functools.lru_cache(maxsize=256)
-def search(subject: Subject, entry: Entry) -> Found:
+def search(tested: TargetUnderTest, entry: Entry) -> Found:
     """Accepted examples of an operator, of every element type that the target declares; the same ones each time."""
     reasons: Counter[str] = Counter()
     found: list[Trial] = []
-    names = [name for name in entry.dtypes if name in subject.capabilities.dtypes]
+    names = [name for name in entry.dtypes if name in tested.capabilities.dtypes]
     start: list[Vector] = []
     for element in names or entry.dtypes[:1]:
         explorer = Explorer(
             partial(_trials, entry, element),
-            lambda trial: accepted(subject, trial.form),
+            lambda trial: accepted(tested, trial.form),
             f"{entry.operator.name} {element}",
             reasons,
         )

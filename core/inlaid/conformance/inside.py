@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from inlaid.conformance.fresh import Json, answer
 
 if TYPE_CHECKING:
-    from inlaid.conformance.subject import Subject
+    from inlaid.conformance.target_under_test import TargetUnderTest
     from inlaid.plugins.registry import PluginRegistry
 
 COMPILER = tuple(
@@ -40,22 +40,22 @@ def compile_samples(request: Request) -> Json:
     """Hashes of the artifacts of samples. `cut_off`: whatever asks for the run side of the plugin raises."""
     from inlaid.conformance.samples import compiled, fingerprints
 
-    subject = _subject(request)
+    tested = _subject(request)
     if request["cut_off"]:
-        module = importlib.import_module(subject.registry.module(subject.plugin))
+        module = importlib.import_module(tested.registry.module(tested.plugin))
         for hook in ("inlaid_runtime", "inlaid_probe"):
             setattr(module, hook, _refuse)
-    return fingerprints(compiled(subject))
+    return fingerprints(compiled(tested))
 
 
 def run_cases(request: Request) -> Json:
     """How many cases were run, by their ids, in order; before that an answer for each, so that a crash costs one alone."""
     from inlaid.conformance.suite import cases, run_case
 
-    subject = _subject(request)
-    known = {case.id: case for case in cases(subject)}
+    tested = _subject(request)
+    known = {case.id: case for case in cases(tested)}
     for name in request["cases"]:
-        answer(asdict(run_case(subject, known[name])))
+        answer(asdict(run_case(tested, known[name])))
     return len(request["cases"])
 
 
@@ -127,10 +127,10 @@ def _registry(request: Request) -> PluginRegistry:
     return PluginRegistry.discover([EntryPoint(name, module, GROUP) for name, module in request["plugins"].items()])
 
 
-def _subject(request: Request) -> Subject:
-    from inlaid.conformance.subject import EXAMPLES, Subject
+def _subject(request: Request) -> TargetUnderTest:
+    from inlaid.conformance.target_under_test import EXAMPLES, TargetUnderTest
 
-    return Subject(request["target"], _registry(request), request.get("examples", EXAMPLES))
+    return TargetUnderTest(request["target"], _registry(request), request.get("examples", EXAMPLES))
 
 
 COMMANDS: Mapping[str, Callable[[Request], Json]] = {

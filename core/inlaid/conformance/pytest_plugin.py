@@ -45,14 +45,14 @@ class _Reporter:
         """Write the report."""
         from inlaid.conformance.case import Result
         from inlaid.conformance.report import report_of, write_report
-        from inlaid.conformance.subject import Subject
+        from inlaid.conformance.target_under_test import TargetUnderTest
         from inlaid.conformance.suite import cases
         from inlaid.plugins.registry import default_registry
 
         found = {item["id"]: Result.of(item) for item in self._found}
-        subject = Subject(self._target, default_registry())
-        every = cases(subject)
+        tested = TargetUnderTest(self._target, default_registry())
+        every = cases(tested)
         results = [found[case.id] for case in every if case.id in found]
-        report = report_of(subject, results, complete=len(results) == len(every))
+        report = report_of(tested, results, complete=len(results) == len(every))
         written = write_report(report, self._path)
         terminalreporter.write_line(f"wrote {', '.join(map(str, written))}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from inlaid import __version__
 from inlaid.conformance.case import LEVELS, Outcome, Result
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import DeviceStatus, Tolerance
 from inlaid.plugins.contract import PLUGIN_API_VERSION
 from inlaid.runtime.output import check_output
@@ -55,21 +55,21 @@ def column_of(result: Result) -> str:
     return result.outcome.value if result.claimed else NOT_CLAIMED
 
 
-def report_of(subject: Subject, results: Sequence[Result], complete: bool) -> Report:
+def report_of(tested: TargetUnderTest, results: Sequence[Result], complete: bool) -> Report:
     """The report of a run."""
-    if subject.problem is not None:
-        name = subject.text.partition(":")[0]
+    if tested.problem is not None:
+        name = tested.text.partition(":")[0]
         device: DeviceStatus = DeviceStatus(False, "the plugin cannot be used")
         tolerances: tuple[Tolerance, ...] = ()
     else:
-        name, device = subject.plugin, subject.device
+        name, device = tested.plugin, tested.device
         # What cannot be asked for is among the failures.
         failed = any(result.outcome is Outcome.FAILED and result.level == "plugin" for result in results)
-        tolerances = () if failed else subject.conformance.tolerances
-    info = next((info for info in subject.registry.plugins() if info.name == name), None)
+        tolerances = () if failed else tested.conformance.tolerances
+    info = next((info for info in tested.registry.plugins() if info.name == name), None)
     origin = ("", "") if info is None else (info.distribution, info.version)
     complete = complete and device.available and not any(result.unexercised for result in results)
-    return Report(subject.text, name, *origin, device, tolerances, tuple(results), complete)
+    return Report(tested.text, name, *origin, device, tolerances, tuple(results), complete)
 
 
 def as_json(report: Report) -> str:

@@ -18,7 +18,7 @@ from inlaid.conformance.corpus import Choices, Form, entry_of
 from inlaid.conformance.coverage import may_claim, search
 from inlaid.conformance.levels import composites
 from inlaid.conformance.nets import NETS
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import of_composite, of_operator
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
@@ -53,38 +53,38 @@ class Sample:
     allowed: Callable[[str], Tolerance]
 
 
-def claimed(subject: Subject, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
+def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
     """For each operator one example, of the first element type and form that the target claims. Where it claims few of them,
     examples of its composites too."""
     count = 0
     for name in operators:
-        form = next(_claimed_forms(subject, name), None)
+        form = next(_claimed_forms(tested, name), None)
         if form is not None:
             count += 1
-            allowed = functools.partial(of_operator, subject, name, False)
-            yield Sample(f"{form}", form.function, form.inputs, subject.composed(form.function), allowed)
+            allowed = functools.partial(of_operator, tested, name, False)
+            yield Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed)
     if count < FEW and operators is OPERATORS:
-        for rule, made, claim in composites.plain_examples(subject):
-            allowed = functools.partial(of_composite, subject, rule.name, False)
+        for rule, made, claim in composites.plain_examples(tested):
+            allowed = functools.partial(of_composite, tested, rule.name, False)
             yield Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed)
 
 
-def _claimed_forms(subject: Subject, name: str) -> Iterator[Form]:
+def _claimed_forms(tested: TargetUnderTest, name: str) -> Iterator[Form]:
     """Examples of an operator that the target claims: plain ones, and others where the rules reject those."""
     entry = entry_of(ops.TABLE[name])
     assert entry is not None
     for element in entry.dtypes:
-        yield from (form for form in entry.example(Choices.pinned(0), element).forms() if subject.claims(form.function))
-    if may_claim(subject, name):
-        yield from (trial.form for trial in search(subject, entry).trials)
+        yield from (form for form in entry.example(Choices.pinned(0), element).forms() if tested.claims(form.function))
+    if may_claim(tested, name):
+        yield from (trial.form for trial in search(tested, entry).trials)
 
 
-def regions(subject: Subject) -> tuple[Region, ...]:
+def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
     """Regions for the code generator, equal ones each time. Raises `NotClaimed` where there are none."""
-    found = [subject.region("", sample.composed) for sample in claimed(subject)][: MOST // 2]
+    found = [tested.region("", sample.composed) for sample in claimed(tested)][: MOST // 2]
     for net in NETS:
         if len(found) < MOST:
-            found += subject.cut(net.module())
+            found += tested.cut(net.module())
     if not found:
         raise NotClaimed(NOTHING)
     return tuple(replace(region, symbol=f"sample{number}") for number, region in enumerate(found[:MOST]))
@@ -109,26 +109,26 @@ class Run:
         return evaluate(self.function, [inputs[param.name] for param in self.function.params])
 
 
-def runs(subject: Subject) -> tuple[Run, ...]:
+def runs(tested: TargetUnderTest) -> tuple[Run, ...]:
     """Operators that the target claims, and models that it takes part of. Raises `NotClaimed` where there are none."""
     found = []
-    for sample in itertools.islice(claimed(subject), RUNS):
+    for sample in itertools.islice(claimed(tested), RUNS):
         names = [param.name for param in sample.function.params]
-        load = functools.partial(subject.load, sample.composed)
+        load = functools.partial(tested.load, sample.composed)
         found.append(Run(sample.name, load, dict(zip(names, sample.inputs, strict=True)), sample.function))
     nets = [net for net in NETS if net.dtype == "float32" and (not found or net.name in ("convolution", "quantised-convolution"))]
     for net in nets:
-        if subject.refused(net.module()) is None:
-            found.append(Run(net.name, functools.partial(subject.load_model, net.module()), net.inputs(), net.build()))
+        if tested.refused(net.module()) is None:
+            found.append(Run(net.name, functools.partial(tested.load_model, net.module()), net.inputs(), net.build()))
     if not found:
         raise NotClaimed(NOTHING)
     return tuple(found)
 
 
-def compiled(subject: Subject) -> dict[Region, Artifact]:
+def compiled(tested: TargetUnderTest) -> dict[Region, Artifact]:
     """What the target's code generator makes of the samples, none of it from the user's cache."""
-    units = {region: subject.unit(region, keep=False) for region in regions(subject)}
-    return {region: subject.codegen.compile(unit, subject.context(keep=False)) for region, unit in units.items()}
+    units = {region: tested.unit(region, keep=False) for region in regions(tested)}
+    return {region: tested.codegen.compile(unit, tested.context(keep=False)) for region, unit in units.items()}
 
 
 def fingerprints(artifacts: Mapping[Region, Artifact]) -> dict[str, str]:

@@ -11,14 +11,14 @@ from inlaid.conformance import fresh
 from inlaid.conformance.case import LEVELS, ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped, Unexercised
 from inlaid.conformance.levels import annotations as annotations_level
 from inlaid.conformance.levels import chains, codegen, composites, devices, models, operators, package, plugin, runtime
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import ExpectedFailure
 
 
-def expects_what_there_is(subject: Subject) -> None:
+def expects_what_there_is(tested: TargetUnderTest) -> None:
     """Every expected failure matches a case."""
-    for expected in subject.conformance.expected_failures:
-        if not any(matches(expected, case) for case in cases(subject)):
+    for expected in tested.conformance.expected_failures:
+        if not any(matches(expected, case) for case in cases(tested)):
             raise Failed(f"the expected failure {expected.check!r} matches no case")
 
 
@@ -43,9 +43,9 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def cases(subject: Subject) -> tuple[Case, ...]:
+def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
     """All cases for a target: those that are for every target, and those on its composites and on operators of its vendor."""
-    own = (*CASES, *operators.own_cases(subject), *composites.cases(subject), *chains.cases(subject))
+    own = (*CASES, *operators.own_cases(tested), *composites.cases(tested), *chains.cases(tested))
     return tuple(sorted(own, key=lambda case: LEVELS.index(case.level)))
 
 
@@ -56,12 +56,12 @@ def matches(expected: ExpectedFailure, case: Case) -> bool:
     return case.id == expected.check
 
 
-def run_case(subject: Subject, case: Case) -> Result:
+def run_case(tested: TargetUnderTest, case: Case) -> Result:
     """What comes of a case. An expected failure that passes is a failure."""
-    found = _tried(subject, case)
+    found = _tried(tested, case)
     outcome, reason = found.outcome, found.reason
-    if case.level in ON_DEVICE and subject.problem is None:
-        expected = next((item for item in subject.conformance.expected_failures if matches(item, case)), None)
+    if case.level in ON_DEVICE and tested.problem is None:
+        expected = next((item for item in tested.conformance.expected_failures if matches(item, case)), None)
         if expected is not None and outcome is Outcome.FAILED:
             outcome, reason = Outcome.EXPECTED, f"{expected.reason} ({reason})"
         elif expected is not None and outcome is Outcome.PASSED:
@@ -69,16 +69,16 @@ def run_case(subject: Subject, case: Case) -> Result:
     return replace(found, outcome=outcome, reason=reason)
 
 
-def _tried(subject: Subject, case: Case) -> Result:
+def _tried(tested: TargetUnderTest, case: Case) -> Result:
     result = partial(Result, case.id, case.level)
-    if case.check is not plugin.loads and subject.problem is not None:
+    if case.check is not plugin.loads and tested.problem is not None:
         return result(Outcome.SKIPPED, "the plugin cannot be used")
-    if case.level != "plugin" and case.check is not annotations_level.loads_rules and subject.unruly is not None:
+    if case.level != "plugin" and case.check is not annotations_level.loads_rules and tested.unruly is not None:
         return result(Outcome.SKIPPED, "its rules cannot be used")
-    if case.level in ON_DEVICE and not subject.device.available:
-        return result(Outcome.SKIPPED, f"it cannot run here: {subject.device.detail}")
+    if case.level in ON_DEVICE and not tested.device.available:
+        return result(Outcome.SKIPPED, f"it cannot run here: {tested.device.detail}")
     try:
-        unexercised = case.check(subject) or ()
+        unexercised = case.check(tested) or ()
     except NotClaimed as error:
         return result(Outcome.SKIPPED, str(error), False)
     except Unexercised as error:
@@ -92,18 +92,18 @@ def _tried(subject: Subject, case: Case) -> Result:
     return result(Outcome.PASSED, unexercised=tuple(unexercised))
 
 
-def chosen(subject: Subject, only: Sequence[str] = ()) -> tuple[Case, ...]:
+def chosen(tested: TargetUnderTest, only: Sequence[str] = ()) -> tuple[Case, ...]:
     """The cases whose ids start with one of some texts; all of them without any."""
-    return tuple(case for case in cases(subject) if not only or case.id.startswith(tuple(only)))
+    return tuple(case for case in cases(tested) if not only or case.id.startswith(tuple(only)))
 
 
-def run(subject: Subject, cases: Iterable[Case]) -> tuple[Result, ...]:
+def run(tested: TargetUnderTest, cases: Iterable[Case]) -> tuple[Result, ...]:
     """The results of cases, in order."""
-    return tuple(run_case(subject, case) for case in cases)
+    return tuple(run_case(tested, case) for case in cases)
 
 
 def run_in_processes(
-    subject: Subject, cases: Sequence[Case], jobs: int, told: Callable[[int], None] = lambda count: None
+    tested: TargetUnderTest, cases: Sequence[Case], jobs: int, told: Callable[[int], None] = lambda count: None
 ) -> tuple[Result, ...]:
     """The results of cases, in order, from processes of their own, `jobs` of them at a time: a plugin that crashes one costs the
     case that it does so in. `told` how many cases are done."""
@@ -112,23 +112,23 @@ def run_in_processes(
     found: dict[str, Result] = {}
     with ThreadPoolExecutor(jobs) as pool:
         # The last cases take longest each.
-        for future in as_completed([pool.submit(_in_process, subject, part) for part in reversed(parts)]):
+        for future in as_completed([pool.submit(_in_process, tested, part) for part in reversed(parts)]):
             found.update({result.id: result for result in future.result()})
             told(len(found))
     return tuple(found[case.id] for case in cases)
 
 
-def _in_process(subject: Subject, cases: Sequence[Case]) -> list[Result]:
+def _in_process(tested: TargetUnderTest, cases: Sequence[Case]) -> list[Result]:
     """The results of cases from one process, and from a new one for those after a case that ends it."""
     results: list[Result] = []
     while len(results) < len(cases):
         rest = cases[len(results) :]
         answers, problem = fresh.ask_each(
             "run",
-            subject.registry.modules(),
+            tested.registry.modules(),
             limit=fresh.LIMIT + SECONDS * len(rest),
-            target=subject.text,
-            examples=subject.examples,
+            target=tested.text,
+            examples=tested.examples,
             cases=[case.id for case in rest],
         )
         results += [Result.of(item) for item in answers if isinstance(item, dict)]

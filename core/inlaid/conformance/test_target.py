@@ -9,7 +9,7 @@ import pytest
 
 from inlaid.conformance.case import Case, Outcome
 from inlaid.conformance.pytest_plugin import PROPERTY
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.suite import cases, run_case
 from inlaid.plugins.registry import default_registry
 
@@ -19,18 +19,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     target = metafunc.config.getoption("inlaid_target")
     if not target:
         raise pytest.UsageError("name the target to check: --inlaid-target acme")
-    metafunc.parametrize("case", cases(Subject(target, default_registry())), ids=lambda case: case.id)
+    metafunc.parametrize("case", cases(TargetUnderTest(target, default_registry())), ids=lambda case: case.id)
 
 
 @pytest.fixture(scope="session")
-def subject(request: pytest.FixtureRequest) -> Subject:
+def tested(request: pytest.FixtureRequest) -> TargetUnderTest:
     """The target that is named."""
-    return Subject(request.config.getoption("inlaid_target"), default_registry())
+    return TargetUnderTest(request.config.getoption("inlaid_target"), default_registry())
 
 
-def test_target(case: Case, subject: Subject, record_property: Callable[[str, object], None]) -> None:
+def test_target(case: Case, tested: TargetUnderTest, record_property: Callable[[str, object], None]) -> None:
     """One case. What fails as expected is reported as such, and never fails the run."""
-    result = run_case(subject, case)
+    result = run_case(tested, case)
     record_property(PROPERTY, asdict(result))
     if result.outcome is Outcome.FAILED:
         pytest.fail(result.reason, pytrace=False)

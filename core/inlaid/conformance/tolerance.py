@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.conformance.case import Failed
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.deviation import deviation
 from inlaid.driver.shadow import flat
 from inlaid.graph import ir
@@ -32,31 +32,31 @@ MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 """What a whole model may differ by, relative to the greatest value."""
 
 
-def of_operator(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
+def of_operator(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
     """The tolerance for an element type in an operator's result: what the plugin declares for it, or for all operators; else none
     where the operator does not round, and the suite's own where it does."""
-    own = subject.conformance.tolerance(element, name)
+    own = tested.conformance.tolerance(element, name)
     if own is not None:
         return own
     if exact:
         return Tolerance(element, 0.0)
-    return subject.conformance.tolerance(element) or OPERATORS.get(element) or Tolerance(element, NARROW)
+    return tested.conformance.tolerance(element) or OPERATORS.get(element) or Tolerance(element, NARROW)
 
 
-def of_composite(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
+def of_composite(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
     """The tolerance for an element type in a composite's result: what the plugin declares for it by the name of its rule; none
     where it is defined to the last bit; else that of a model."""
-    own = subject.conformance.tolerance(element, name)
-    return own or (Tolerance(element, 0.0) if exact else of_model(subject, element))
+    own = tested.conformance.tolerance(element, name)
+    return own or (Tolerance(element, 0.0) if exact else of_model(tested, element))
 
 
-def of_model(subject: Subject, element: str) -> Tolerance:
+def of_model(tested: TargetUnderTest, element: str) -> Tolerance:
     """The tolerance for an element type in a model's outputs."""
-    return subject.conformance.tolerance(element) or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
+    return tested.conformance.tolerance(element) or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
 
 
 def hold(
-    subject: Subject,
+    tested: TargetUnderTest,
     what: object,
     function: ir.Function,
     inputs: Sequence[Any],
@@ -64,10 +64,10 @@ def hold(
     composed: ir.Function | None = None,
 ) -> None:
     """Hold what the target makes of a function to the reference. `what` it is, in words; `composed` is the function as it is in a
-    region, None for what `Subject.load` makes of it. Equal functions share an executable. Raises `Failed`."""
+    region, None for what `TargetUnderTest.load` makes of it. Equal functions share an executable. Raises `Failed`."""
     wanted = evaluate(function, inputs)
     try:
-        executable = subject.load_once(composed or function)
+        executable = tested.load_once(composed or function)
         names = [spec.name for spec in executable.inputs]
         found = list(executable.run(dict(zip(names, inputs, strict=True))).values())
     except Exception as error:  # whatever a plugin raises

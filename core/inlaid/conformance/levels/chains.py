@@ -13,7 +13,7 @@ from typing import Any
 from inlaid.conformance.case import Case, NotClaimed
 from inlaid.conformance.levels.composites import INSIDE, Search, plain_examples
 from inlaid.conformance.patterned import Draw, Made
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import hold, of_composite
 from inlaid.conformance.variants import variants
 from inlaid.graph import ir
@@ -63,41 +63,41 @@ class _Chain:
         return _Chain((*self.names, rule.name), plain, whole, tuple(inputs), (*self.before, (self.plain.body, self.composed.body)))
 
 
-def agree(subject: Subject) -> None:
+def agree(tested: TargetUnderTest) -> None:
     """From each composite on, a chain of as many as read what is there agrees with the reference."""
-    starts = [found for found in plain_examples(subject) if isinstance(found[1].function.body.type, TensorType)]
+    starts = [found for found in plain_examples(tested) if isinstance(found[1].function.body.type, TensorType)]
     held = 0
     for first, (rule, made, claim) in enumerate(starts):
         chain = _Chain((rule.name,), made.function, alone(made.function, claim), made.inputs)
         for other, _, _ in (*starts[first + 1 :], *starts) * 2:
             if len(chain.names) < LENGTH:
-                found = _reader(subject, other, chain.plain.body.type)
+                found = _reader(tested, other, chain.plain.body.type)
                 chain = chain.followed(other, *found) if found is not None else chain
         if len(chain.names) > 1:
             held += 1
-            allowed = partial(of_composite, subject, chain.names[-1], True)
-            hold(subject, chain, chain.plain, chain.inputs, allowed, chain.composed)
+            allowed = partial(of_composite, tested, chain.names[-1], True)
+            hold(tested, chain, chain.plain, chain.inputs, allowed, chain.composed)
     if not held:
         raise NotClaimed("no composite reads what another gives")
 
 
-def _reader(subject: Subject, rule: OpRule, data: Type) -> tuple[Made, Claim] | None:
+def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[Made, Claim] | None:
     """An example of a composite that reads data of a type."""
     assert isinstance(data, TensorType) and not isinstance(rule.pattern, str)
-    search = Search(subject, rule, rule.pattern)
+    search = Search(tested, rule, rule.pattern)
     shape = tuple(int(dim) for dim in data.shape if isinstance(dim, int))
-    kinds = (*subject.capabilities.dtypes, *INSIDE)
+    kinds = (*tested.capabilities.dtypes, *INSIDE)
     for number in range(ATTEMPTS):
         for variant in variants(rule.pattern):
             made = search.made(variant, Draw(number, data.dtype.name, kinds, False, shape=shape))
             if made is not None and made.solid and made.function.params and made.function.params[0].type == data:
-                claim = subject.claim(made.function, rule)
+                claim = tested.claim(made.function, rule)
                 if isinstance(claim, Claim):
                     return made, claim
     return None
 
 
-def cases(subject: Subject) -> Sequence[Case]:
+def cases(tested: TargetUnderTest) -> Sequence[Case]:
     """One for a target with composites."""
-    usable = subject.problem is None and subject.unruly is None and subject.candidate.composites
+    usable = tested.problem is None and tested.unruly is None and tested.candidate.composites
     return (Case("operators", "chains", agree),) if usable else ()

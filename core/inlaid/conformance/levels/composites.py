@@ -17,7 +17,7 @@ from inlaid.conformance.case import Case, Failed
 from inlaid.conformance.corpus import COMMON, entry_of
 from inlaid.conformance.coverage import Explorer, Values, Vector, selected
 from inlaid.conformance.patterned import Draw, Made, Recipe, Stuck, drawn, facts, make
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import hold, of_composite
 from inlaid.conformance.values import MIXES
 from inlaid.conformance.variants import Branch, Variant, variants
@@ -52,36 +52,36 @@ REMEDY = "give one to the suite in inlaid_conformance: Conformance(examples=(fun
 OTHER = "those that can be made take none of the target's element types"
 
 
-def cases(subject: Subject) -> tuple[Case, ...]:
+def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
     """A case for each composite that the target's rules name."""
-    if subject.problem is not None or subject.unruly is not None:
+    if tested.problem is not None or tested.unruly is not None:
         return ()
-    names = dict.fromkeys(rule.name for rule, _ in subject.candidate.composites)
+    names = dict.fromkeys(rule.name for rule, _ in tested.candidate.composites)
     return tuple(Case("operators", "composite", partial(agrees, name=name), name) for name in names)
 
 
-def agrees(subject: Subject, name: str) -> tuple[str, ...]:
+def agrees(tested: TargetUnderTest, name: str) -> tuple[str, ...]:
     """Examples of a composite, made from its patterns, agree with the reference. Returns the parts that the rule never accepted."""
     found: tuple[str, ...] = ()
-    for rule, pattern in subject.candidate.composites:
+    for rule, pattern in tested.candidate.composites:
         if rule.name == name:
-            found += Search(subject, rule, pattern).run()
+            found += Search(tested, rule, pattern).run()
     return found
 
 
-def plain_examples(subject: Subject) -> Iterator[tuple[OpRule, Made, Claim]]:
+def plain_examples(tested: TargetUnderTest) -> Iterator[tuple[OpRule, Made, Claim]]:
     """For each composite of several operators an example that its rule accepts, where one is found soon: one of the plugin's own,
     or one that is made from the pattern."""
-    for rule, pattern in subject.candidate.composites:
-        search = Search(subject, rule, pattern)
-        own = (function for function in subject.conformance.examples if match(pattern, function.body) is not None)
+    for rule, pattern in tested.candidate.composites:
+        search = Search(tested, rule, pattern)
+        own = (function for function in tested.conformance.examples if match(pattern, function.body) is not None)
         every = (variant for variant in variants(pattern) if not variant.single)
-        elements = [name for name in COMMON if name in subject.capabilities.dtypes]
+        elements = [name for name in COMMON if name in tested.capabilities.dtypes]
         kinds = (*elements, *INSIDE)
-        draws = itertools.product(range(FEWER), every, elements or subject.capabilities.dtypes[:1], (True, False))
+        draws = itertools.product(range(FEWER), every, elements or tested.capabilities.dtypes[:1], (True, False))
         made = (search.made(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws)
         for example in itertools.chain((drawn(function, "plain") for function in own), made):
-            claim = subject.claim(example.function, rule) if example is not None and example.solid else None
+            claim = tested.claim(example.function, rule) if example is not None and example.solid else None
             if example is not None and isinstance(claim, Claim):
                 yield rule, example, claim
                 break
@@ -101,7 +101,7 @@ class Search:
     are the branches that were seen in one, `refused` those in one that the rule refuses, and `reasons` why; `undeclared` those in
     one whose requantisation the target has not. `plainest` has an accepted example for each operator."""
 
-    subject: Subject
+    tested: TargetUnderTest
     rule: OpRule
     pattern: Pattern
     accepted: int = 0
@@ -138,7 +138,7 @@ class Search:
 
     def _given(self, every: tuple[Variant, ...]) -> None:
         """The plugin's own examples."""
-        for function in self.subject.conformance.examples:
+        for function in self.tested.conformance.examples:
             if match(self.pattern, function.body) is None:
                 continue
             for mix in MIXES:
@@ -151,7 +151,7 @@ class Search:
     def _try(self, variant: Variant, first: int) -> None:
         """Hold examples of a variant to the reference, of each element type. The number of the `first` that is made differs from
         variant to variant, and so do shapes."""
-        known = [name for name in self.subject.capabilities.dtypes if name in DTYPES]
+        known = [name for name in self.tested.capabilities.dtypes if name in DTYPES]
         elements = sorted(known, key=lambda name: COMMON.index(name) if name in COMMON else len(COMMON))
         for element in elements:
             for constant in (False, True):
@@ -180,7 +180,7 @@ class Search:
 
     def made(self, variant: Variant, draw: Draw) -> Made | None:
         """An example of a variant, None where there is none."""
-        with blame(self.subject.plugin, f"the pattern of rule {self.rule.name}"):
+        with blame(self.tested.plugin, f"the pattern of rule {self.rule.name}"):
             try:
                 return make(variant.pattern, draw)
             except Stuck as error:
@@ -199,7 +199,7 @@ class Search:
             return [_Neighbour(other, found)], other.recipes[name].counts
 
         def refuse(neighbour: _Neighbour) -> str | None:
-            claim = self.subject.claim(neighbour.made.function, self.rule)
+            claim = self.tested.claim(neighbour.made.function, self.rule)
             return claim.reason if isinstance(claim, Reject) else None
 
         origins = ((), made.recipes[name].chosen)
@@ -214,7 +214,7 @@ class Search:
         if not self._accepts(made):
             self.refused |= variant.branches
             found = match(self.pattern, made.function.body)
-            if found is not None and unlike(found, self.subject.capabilities.quantisation) is not None:
+            if found is not None and unlike(found, self.tested.capabilities.quantisation) is not None:
                 self.undeclared |= variant.branches
             return False
         self.exercised |= variant.branches
@@ -227,12 +227,12 @@ class Search:
 
     def _accepts(self, made: Made) -> bool:
         """Whether the rule accepts an example, which then has to agree with the reference. Raises `Failed`."""
-        claim = self.subject.claim(made.function, self.rule)
+        claim = self.tested.claim(made.function, self.rule)
         if isinstance(claim, Reject):
             self.reasons[claim.reason] += 1
             return False
-        allowed = partial(of_composite, self.subject, self.rule.name, _exact(made.function))
-        hold(self.subject, made, made.function, made.inputs, allowed, alone(made.function, claim))
+        allowed = partial(of_composite, self.tested, self.rule.name, _exact(made.function))
+        hold(self.tested, made, made.function, made.inputs, allowed, alone(made.function, claim))
         self.accepted += 1
         return True
 

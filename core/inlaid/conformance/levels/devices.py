@@ -13,7 +13,7 @@ from inlaid import arith
 from inlaid.conformance import samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.samples import Array, Sample
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare
 from inlaid.errors import OutOfMemory
 from inlaid.graph.interp import evaluate
@@ -30,17 +30,17 @@ TURNS = 20
 """How often what depends on the order of queues is tried."""
 
 
-def on_device(check: Callable[[Subject, Device], None]) -> Callable[[Subject], None]:
+def on_device(check: Callable[[TargetUnderTest, Device], None]) -> Callable[[TargetUnderTest], None]:
     """A check of a target's device; nothing to check where it has none."""
 
     @wraps(check)
-    def checked(subject: Subject) -> None:
-        if not subject.capabilities.device_memory:
+    def checked(tested: TargetUnderTest) -> None:
+        if not tested.capabilities.device_memory:
             raise NotClaimed("its regions work in the host's memory")
-        device = subject.registry.runtime(subject.target).device()
+        device = tested.registry.runtime(tested.target).device()
         if device is None:
             raise Failed("Capabilities.device_memory is set, and device() of the runtime module gives None")
-        check(subject, device)
+        check(tested, device)
 
     return checked
 
@@ -69,7 +69,7 @@ class _Memory:
         return DeviceTensor(self.tensor.buffer, offset, shape, dtype)
 
 
-def copies(subject: Subject, device: Device) -> None:
+def copies(tested: TargetUnderTest, device: Device) -> None:
     """Bytes that go up, across and down are the same, whole or a part of a buffer; what was uploaded may change at once."""
     queue = device.queue()
     for turn, size in enumerate(SIZES * TURNS):
@@ -104,7 +104,7 @@ def _copies_rows(device: Device, queue: Any) -> None:
         device.free(memory.tensor.buffer)
 
 
-def keeps_order(subject: Subject, device: Device) -> None:
+def keeps_order(tested: TargetUnderTest, device: Device) -> None:
     """A queue works in order, and waits for events of another."""
     first, second = device.queue(), device.queue()
     shared = _Memory(device, first, 1 << 16)
@@ -126,9 +126,9 @@ def keeps_order(subject: Subject, device: Device) -> None:
         device.release(queue)
 
 
-def has_room(subject: Subject, device: Device) -> None:
+def has_room(tested: TargetUnderTest, device: Device) -> None:
     """What is freed is free again; what there is no room for raises `OutOfMemory`, and the device works on."""
-    runtime = subject.registry.runtime(subject.target)
+    runtime = tested.registry.runtime(tested.target)
     before = runtime.live_bytes()
     facts = device.memory()
     if not 0 <= facts.free <= facts.total:
@@ -153,14 +153,14 @@ def has_room(subject: Subject, device: Device) -> None:
         raise Failed(f"live_bytes() is {before}, and {runtime.live_bytes()} once all was freed")
 
 
-def keeps_to_its_tensors(subject: Subject, device: Device) -> None:
+def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
     """A kernel writes its outputs, all of them, and nothing beside them; what it finds there does not matter to it."""
     tried = False
-    runtime = subject.registry.runtime(subject.target)
+    runtime = tested.registry.runtime(tested.target)
     own = runtime.device()
     assert own is not None
-    for sample in samples.claimed(subject):
-        artifact = subject.package(sample.composed).artifacts[0]
+    for sample in samples.claimed(tested):
+        artifact = tested.package(sample.composed).artifacts[0]
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is None:
             raise Failed("Capabilities.device_memory is set, and the runtime loads kernels that are not launched")
@@ -220,16 +220,16 @@ def _launched(
     return found
 
 
-def replays(subject: Subject, device: Device) -> None:
+def replays(tested: TargetUnderTest, device: Device) -> None:
     """A recording of a kernel runs nothing by itself, and each replay, on any queue, runs it on what its memory holds by then."""
     if not isinstance(device, CapturingDevice):
         raise NotClaimed("it records no launches")
-    runtime = subject.registry.runtime(subject.target)
+    runtime = tested.registry.runtime(tested.target)
     own = runtime.device()
     assert isinstance(own, CapturingDevice)
     tried = False
-    for sample in samples.claimed(subject):
-        artifact = subject.package(sample.composed).artifacts[0]
+    for sample in samples.claimed(tested):
+        artifact = tested.package(sample.composed).artifacts[0]
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is not None and not artifact.signature.dims:
             tried |= _replayed(own, artifact, kernel, sample)
@@ -283,9 +283,9 @@ def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return int(np.prod(shape)) * dtype.itemsize
 
 
-def keeps_results(subject: Subject, device: Device) -> None:
+def keeps_results(tested: TargetUnderTest, device: Device) -> None:
     """Results that stay on the device are those that come to the host, may be inputs, and are freed when they go."""
-    for run in samples.runs(subject):
+    for run in samples.runs(tested):
         executable = run.load()
         wanted = executable.run(run.inputs)
         on_device = {name: executable.to_device(name, value) for name, value in run.inputs.items()}

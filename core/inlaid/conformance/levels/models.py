@@ -6,7 +6,7 @@ from functools import partial
 
 from inlaid.conformance.case import Case, Check, Failed, NotClaimed
 from inlaid.conformance.nets import NETS, Net
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare, of_model
 from inlaid.driver.shadow import shadow
 from inlaid.graph.interp import evaluate
@@ -18,19 +18,19 @@ SEEDS = (0, 1)
 def _agrees(net: Net) -> Check:
     """The model, with as much of it on the target as it takes, agrees with the reference."""
 
-    def check(subject: Subject) -> None:
-        refused = subject.refused(net.module())
+    def check(tested: TargetUnderTest) -> None:
+        refused = tested.refused(net.module())
         if refused is not None:
             raise NotClaimed(refused)
-        executable, function = subject.load_model(net.module()), net.build()
+        executable, function = tested.load_model(net.module()), net.build()
         for seed in SEEDS:
             inputs = net.inputs(seed)
             wanted = evaluate(function, [inputs[param.name] for param in function.params])
             try:
-                compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, subject))
+                compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, tested))
             except Failed as error:
                 # Where it arises, as far as that can be told.
-                found = shadow(net.module(), inputs, [subject.text], subject.registry).difference
+                found = shadow(net.module(), inputs, [tested.text], tested.registry).difference
                 raise Failed(f"{error}" if found is None else f"{error}; {found}") from None
 
     return check

@@ -15,7 +15,7 @@ from inlaid.arith import Expr
 from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, Skipped
 from inlaid.conformance.samples import Run
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.export import export_library
 from inlaid.errors import CompileError, Unsupported
 from inlaid.runtime.executable import Executable
@@ -25,30 +25,30 @@ TRIED = 3
 """Operators, and models, that are packaged."""
 
 
-def survives_a_file(subject: Subject) -> None:
+def survives_a_file(tested: TargetUnderTest) -> None:
     """A package that is written, read and written again is the same."""
     with _folder() as folder:
-        for run in _tried(subject):
+        for run in _tried(tested):
             run.load().save(folder / "first.inlaid")
             write_package(read_package(folder / "first.inlaid"), folder / "second.inlaid")
             if (folder / "first.inlaid").read_bytes() != (folder / "second.inlaid").read_bytes():
                 raise Failed(f"the package of {run.name} changes when it is read and written again")
 
 
-def runs_elsewhere(subject: Subject) -> None:
+def runs_elsewhere(tested: TargetUnderTest) -> None:
     """A package gives the same bits in a process of its own."""
-    _run_elsewhere(subject, _tried(subject), alone=False)
+    _run_elsewhere(tested, _tried(tested), alone=False)
 
 
-def runs_without_the_compiler(subject: Subject) -> None:
+def runs_without_the_compiler(tested: TargetUnderTest) -> None:
     """Running a package needs no part of the compiler: it may not be there on the device."""
-    alone = [run for run in _tried(subject) if {info.target for info in run.load().regions} == {str(subject.target)}]
+    alone = [run for run in _tried(tested) if {info.target for info in run.load().regions} == {str(tested.target)}]
     if not alone:
         raise Skipped("it takes no model whole")
-    _run_elsewhere(subject, alone, alone=True)
+    _run_elsewhere(tested, alone, alone=True)
 
 
-def _run_elsewhere(subject: Subject, runs: Sequence[Run], alone: bool) -> None:
+def _run_elsewhere(tested: TargetUnderTest, runs: Sequence[Run], alone: bool) -> None:
     with _folder() as folder:
         stems = {str(folder / f"{number}"): run for number, run in enumerate(runs)}
         wanted = {}
@@ -57,17 +57,17 @@ def _run_elsewhere(subject: Subject, runs: Sequence[Run], alone: bool) -> None:
             executable.save(f"{stem}.inlaid")
             np.savez(f"{stem}.in.npz", **run.inputs)  # type: ignore[arg-type]
             wanted[stem] = executable.run(run.inputs)
-        fresh.ask("packages", subject.registry.modules(), stems=list(stems), alone=alone)
+        fresh.ask("packages", tested.registry.modules(), stems=list(stems), alone=alone)
         for stem, run in stems.items():
             _compare(run.name, wanted[stem], Path(f"{stem}.out.npz"))
 
 
-def exports(subject: Subject) -> None:
+def exports(tested: TargetUnderTest) -> None:
     """A model exported as a shared library, where its regions are native code, gives the same values without Inlaid's runtime."""
     reason = ""
     with _folder() as folder:
         exported: dict[str, tuple[Run, Executable, int]] = {}
-        for number, run in enumerate(_tried(subject)):
+        for number, run in enumerate(_tried(tested)):
             executable = run.load()
             try:
                 workspace = export_library(executable, folder / f"{number}.so", "model").workspace
@@ -102,9 +102,9 @@ def _compare(name: str, wanted: dict[str, Any], path: Path) -> None:
                 raise Failed(f"{name} gives other bits for {key} in a process of its own")
 
 
-def _tried(subject: Subject) -> list[Run]:
+def _tried(tested: TargetUnderTest) -> list[Run]:
     """A few operators and models."""
-    runs = samples.runs(subject)
+    runs = samples.runs(tested)
     return [*itertools.islice(runs, TRIED), *runs[TRIED:][-TRIED:]]
 
 

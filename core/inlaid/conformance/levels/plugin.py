@@ -11,7 +11,7 @@ from pathlib import Path
 
 from inlaid.conformance import fresh, stranger
 from inlaid.conformance.case import BINDING, Case, Failed
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import Capabilities, DeviceStatus, Phase
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
@@ -24,17 +24,17 @@ VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "setti
 """Packages of Inlaid that a plugin's module may bring in."""
 
 
-def loads(subject: Subject) -> None:
+def loads(tested: TargetUnderTest) -> None:
     """The plugin is in use: it imports, states the contract's version, spells hooks right, and its targets are its own."""
-    if subject.problem is not None:
-        raise Failed(subject.problem)
+    if tested.problem is not None:
+        raise Failed(tested.problem)
 
 
-def loads_lazily(subject: Subject) -> None:
+def loads_lazily(tested: TargetUnderTest) -> None:
     """Neither the module nor its declaration of targets imports more than the standard library, `inlaid.plugins` and the plugin's
     own package."""
-    module = subject.registry.module(subject.plugin)
-    brought = fresh.ask("imports", subject.registry.modules(), module=module)
+    module = tested.registry.module(tested.plugin)
+    brought = fresh.ask("imports", tested.registry.modules(), module=module)
     wrong = [name for name in brought if not _light(name, module)]
     if wrong:
         tops = list(dict.fromkeys(_group(name) for name in wrong))
@@ -56,9 +56,9 @@ def _group(name: str) -> str:
     return ".".join(name.split(".")[:2]) if name.startswith("inlaid.") else name.partition(".")[0]
 
 
-def states_its_version(subject: Subject) -> None:
+def states_its_version(tested: TargetUnderTest) -> None:
     """`PLUGIN_API_VERSION` is a number in the source. One that is imported would claim to fit every version."""
-    module = importlib.import_module(subject.registry.module(subject.plugin))
+    module = importlib.import_module(tested.registry.module(tested.plugin))
     source = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     for statement in source.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -69,9 +69,9 @@ def states_its_version(subject: Subject) -> None:
     raise Failed(f"{module.__name__} does not say PLUGIN_API_VERSION = 2, as a number of its own")
 
 
-def leaves_others_alone(subject: Subject) -> None:
+def leaves_others_alone(tested: TargetUnderTest) -> None:
     """For a target that is nobody's it knows, the plugin has no rules, passes or schedules."""
-    own = EntryPoint(subject.plugin, subject.registry.module(subject.plugin), GROUP)
+    own = EntryPoint(tested.plugin, tested.registry.module(tested.plugin), GROUP)
     registry = PluginRegistry.discover([own, EntryPoint(stranger.KIND, stranger.__name__, GROUP)])
     foreign = registry.target(stranger.KIND)
     answers = {
@@ -86,10 +86,10 @@ def leaves_others_alone(subject: Subject) -> None:
             )
 
 
-def declares_targets(subject: Subject) -> None:
+def declares_targets(tested: TargetUnderTest) -> None:
     """Capabilities are data: equal each time, of known element types, with sound figures; the target's text names it again."""
-    target, spec = subject.target, subject.registry.spec(subject.target.kind)
-    again = subject.registry.target(str(target))
+    target, spec = tested.target, tested.registry.spec(tested.target.kind)
+    again = tested.registry.target(str(target))
     if again != target:
         raise Failed(f"{target} is read as {again}: options are numbers, bools and words that print as they are written")
     hash(target)
@@ -111,19 +111,19 @@ def _check_capabilities(found: Capabilities) -> None:
         raise Failed(f"{wrong[0] if wrong else 'latency or cores'} of the capabilities is no sound figure")
 
 
-def probes(subject: Subject) -> None:
+def probes(tested: TargetUnderTest) -> None:
     """`inlaid_probe` says whether the device is here, does not raise, and gives a reason where it is not."""
-    status = subject.registry.ask(subject.plugin, "inlaid_probe", target=subject.target)
+    status = tested.registry.ask(tested.plugin, "inlaid_probe", target=tested.target)
     if status is not None and not isinstance(status, DeviceStatus):
         raise Failed(f"inlaid_probe gave {type(status).__name__}, not a DeviceStatus")
     if status is not None and not status.available and not status.detail:
         raise Failed("inlaid_probe says that the target cannot run here, and not why")
 
 
-def declares_tolerances(subject: Subject) -> None:
+def declares_tolerances(tested: TargetUnderTest) -> None:
     """Tolerances are for known element types, once each, and leave something to be compared; expected failures have reasons, and
     are of levels that allow them."""
-    found = subject.conformance
+    found = tested.conformance
     for item in found.tolerances:
         if item.dtype not in DTYPES:
             raise Failed(f"a tolerance is for {item.dtype!r}, which is no element type")

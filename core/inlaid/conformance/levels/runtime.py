@@ -18,7 +18,7 @@ from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.nets import NETS
 from inlaid.conformance.samples import Array, Run, Sample
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare, of_model
 from inlaid.driver.build import ALONE
 from inlaid.errors import InlaidError, InputError, KernelFault
@@ -44,9 +44,9 @@ GROWTH = 8 << 20
 """Bytes that a process may grow by while it loads and runs the same things over and over."""
 
 
-def checks_artifacts(subject: Subject) -> None:
+def checks_artifacts(tested: TargetUnderTest) -> None:
     """`check` takes what the code generator made, and says why not of another format, version or requirement."""
-    artifact, runtime = _artifact(subject), subject.registry.runtime(subject.target)
+    artifact, runtime = _artifact(tested), tested.registry.runtime(tested.target)
     reason = runtime.check(artifact)
     if reason is not None:
         raise Failed(f"check refuses what was compiled here: {reason}")
@@ -56,13 +56,13 @@ def checks_artifacts(subject: Subject) -> None:
             raise Failed(f"check answers {answer!r} for an artifact with {changed}")
 
 
-def _artifact(subject: Subject) -> Artifact:
-    return next(iter(subject.once(samples.compiled).values()))
+def _artifact(tested: TargetUnderTest) -> Artifact:
+    return next(iter(tested.once(samples.compiled).values()))
 
 
-def gives_the_same_again(subject: Subject) -> None:
+def gives_the_same_again(tested: TargetUnderTest) -> None:
     """The same executable, inputs and threads give the same bits."""
-    for run in samples.runs(subject):
+    for run in samples.runs(tested):
         executable = run.load()
         if _bits(executable.run(run.inputs)) != _bits(executable.run(run.inputs)):
             raise Failed(f"{run.name} gives other bits when it is run again")
@@ -72,9 +72,9 @@ def _bits(results: Mapping[str, Any]) -> list[bytes]:
     return [np.asarray(value).tobytes() for value in results.values()]
 
 
-def gives_new_results(subject: Subject) -> None:
+def gives_new_results(tested: TargetUnderTest) -> None:
     """The results of a run are the caller's own: no later run changes them, and they share no memory with inputs or others."""
-    for run in samples.runs(subject):
+    for run in samples.runs(tested):
         executable = run.load()
         inputs = {name: value.copy() for name, value in run.inputs.items()}
         first = executable.run(inputs)
@@ -87,9 +87,9 @@ def gives_new_results(subject: Subject) -> None:
                 raise Failed(f"result {name} of {run.name} shares memory with an input or another result")
 
 
-def takes_any_array(subject: Subject) -> None:
+def takes_any_array(tested: TargetUnderTest) -> None:
     """Inputs that are strided, unaligned, in another order or read-only give the results of those that are plain."""
-    for run in samples.runs(subject):
+    for run in samples.runs(tested):
         executable = run.load()
         wanted = _bits(executable.run(run.inputs))
         for name, change in LAYOUTS.items():
@@ -128,25 +128,25 @@ LAYOUTS: Mapping[str, Callable[[Array], Array]] = {
 }
 
 
-def keeps_to_its_buffers(subject: Subject) -> None:
+def keeps_to_its_buffers(tested: TargetUnderTest) -> None:
     """A kernel writes its outputs and its workspace, all of the outputs, and nothing beside them; what it finds there does not
     matter to it."""
     tried = False
-    for sample in samples.claimed(subject):
-        artifact = next(item for item in subject.package(sample.composed).artifacts if item.symbol == ALONE)
+    for sample in samples.claimed(tested):
+        artifact = next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
         if artifact.signature.dims:
             continue
-        kernel = subject.registry.runtime(subject.target).load(artifact, artifact.constants).kernel
+        kernel = tested.registry.runtime(tested.target).load(artifact, artifact.constants).kernel
         if kernel is None:
             continue
         tried = True
-        _invoke_guarded(subject, sample, artifact, kernel)
+        _invoke_guarded(tested, sample, artifact, kernel)
     if not tried:
         raise Skipped("no kernel of static sizes writes to buffers that it is given")
 
 
-def _invoke_guarded(subject: Subject, sample: Sample, artifact: Artifact, kernel: Kernel) -> None:
-    region = subject.region(ALONE, sample.composed)
+def _invoke_guarded(tested: TargetUnderTest, sample: Sample, artifact: Artifact, kernel: Kernel) -> None:
+    region = tested.region(ALONE, sample.composed)
     given = sample.inputs if region.borders is None else _stored(sample.inputs, region.borders.inputs)
     inputs = [_Guarded(value.nbytes) for value in given]
     arrays = [guarded.view(value.shape, value.dtype) for guarded, value in zip(inputs, given, strict=True)]
@@ -211,9 +211,9 @@ class _Guarded:
         return bool((self._whole[:GUARD] == POISON).all() and (self._whole[GUARD + self.size :] == POISON).all())
 
 
-def refuses_wrong_inputs(subject: Subject) -> None:
+def refuses_wrong_inputs(tested: TargetUnderTest) -> None:
     """Inputs of another rank, shape or element type, too few and too many raise an error of Inlaid's; the next run is right."""
-    for run in samples.runs(subject):
+    for run in samples.runs(tested):
         executable = run.load()
         wanted = _bits(executable.run(run.inputs))
         for what, wrong in _wrong_inputs(run):
@@ -242,30 +242,30 @@ def _wrong_inputs(run: Run) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def runs_at_other_sizes(subject: Subject) -> None:
+def runs_at_other_sizes(tested: TargetUnderTest) -> None:
     """A model of symbolic sizes is right at each of several, in any order."""
     net = next(net for net in NETS if net.name == "perceptron-symbolic")
-    refused = subject.refused(net.module())
+    refused = tested.refused(net.module())
     if refused is not None:
         raise NotClaimed(refused)
-    executable, function = subject.load_model(net.module()), net.build()
+    executable, function = tested.load_model(net.module()), net.build()
     for batch in (5, 1, 70, 5, 0):
         inputs = {"x": np.random.default_rng(batch).uniform(-1, 1, (batch, 19)).astype(np.float32)}
         try:
             wanted = evaluate(function, [inputs["x"]])
-            compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, subject))
+            compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, tested))
         except Failed as error:
             raise Failed(f"{net.name} at a batch of {batch}: {error}") from None
 
 
-def reports_faults(subject: Subject) -> None:
+def reports_faults(tested: TargetUnderTest) -> None:
     """An index out of range raises `KernelFault`, and the next run is right."""
-    indexing = samples.claimed(subject, ("take", "gather_nd", "take_along_axis"))
+    indexing = samples.claimed(tested, ("take", "gather_nd", "take_along_axis"))
     indexed = [sample for sample in indexing if len(sample.inputs) == 2]
     if not indexed:
         raise NotClaimed("it takes no operator with indices that are found in data")
     for sample in indexed:
-        executable = subject.load(sample.composed)
+        executable = tested.load(sample.composed)
         data, where = sample.inputs
         right = {"x0": data, "x1": where}
         wanted = _bits(executable.run(right))
@@ -279,12 +279,12 @@ def reports_faults(subject: Subject) -> None:
             raise Failed(f"{sample.name} is wrong once an index was out of range")
 
 
-def counts_its_memory(subject: Subject) -> None:
+def counts_its_memory(tested: TargetUnderTest) -> None:
     """`live_bytes()` is what it was, once what was loaded is gone."""
-    runtime = subject.registry.runtime(subject.target)
+    runtime = tested.registry.runtime(tested.target)
     if runtime.live_bytes() is None:
         raise Skipped("its runtime does not count its memory")
-    artifact = _artifact(subject)
+    artifact = _artifact(tested)
     gc.collect()  # what other cases have left
     before = runtime.live_bytes()
     for _ in range(3):
@@ -296,12 +296,12 @@ def counts_its_memory(subject: Subject) -> None:
         raise Failed(f"live_bytes() is {before}, and {after} once three kernels were loaded and dropped")
 
 
-def closes(subject: Subject) -> None:
+def closes(tested: TargetUnderTest) -> None:
     """`close()` may be called twice; after it nothing is held, and nothing is loaded."""
-    runtime = subject.registry.runtime(subject.target)
+    runtime = tested.registry.runtime(tested.target)
     if type(runtime).close is RuntimeModule.close:
         raise Skipped("its runtime holds nothing to close")
-    artifact = _artifact(subject)
+    artifact = _artifact(tested)
     runtime.close()
     runtime.close()
     if runtime.live_bytes():
@@ -313,10 +313,10 @@ def closes(subject: Subject) -> None:
     raise Failed("a closed runtime loads a kernel")
 
 
-def keeps_no_memory(subject: Subject) -> None:
+def keeps_no_memory(tested: TargetUnderTest) -> None:
     """A process that loads, runs and drops the same things over and over does not grow."""
-    samples.runs(subject)
-    grown = fresh.ask("resident", subject.registry.modules(), target=subject.text)
+    samples.runs(tested)
+    grown = fresh.ask("resident", tested.registry.modules(), target=tested.text)
     if grown is None:
         raise Skipped("this system does not say how much memory a process has")
     for what, grew in grown.items():
@@ -324,18 +324,18 @@ def keeps_no_memory(subject: Subject) -> None:
             raise Failed(f"a process grows by {grew >> 20} MiB while it {what}")
 
 
-def resident_growth(subject: Subject) -> dict[str, int] | None:
+def resident_growth(tested: TargetUnderTest) -> dict[str, int] | None:
     """By how many bytes this process grows while it runs a model, and while it loads one, often."""
     if _resident() is None:
         return None
-    run = max(samples.runs(subject), key=lambda run: sum(value.nbytes for value in run.inputs.values()))
+    run = max(samples.runs(tested), key=lambda run: sum(value.nbytes for value in run.inputs.values()))
     executable = run.load()
     results = sum(value.nbytes for value in executable.run(run.inputs).values())
     times = min(max((4 * GROWTH) // max(results, 1), 100), 3000)
     package = executable.package
     steps: dict[str, tuple[int, Callable[[], object]]] = {
         f"runs {run.name} {times} times": (times, partial(executable.run, run.inputs)),
-        f"loads {run.name} {LOADS} times": (LOADS, partial(Executable, package, registry=subject.registry)),
+        f"loads {run.name} {LOADS} times": (LOADS, partial(Executable, package, registry=tested.registry)),
     }
     found = {}
     for what, (often, step) in steps.items():
@@ -362,9 +362,9 @@ def _resident() -> int | None:
         return None
 
 
-def runs_in_two_threads(subject: Subject) -> None:
+def runs_in_two_threads(tested: TargetUnderTest) -> None:
     """Two threads run one executable on inputs of their own, and get what they get one after the other."""
-    for run in samples.runs(subject):
+    for run in samples.runs(tested):
         executable = run.load()
         given = [dict(run.inputs), run.other_inputs()]
         wanted = [_bits(executable.run(inputs)) for inputs in given]

@@ -48,7 +48,7 @@ EXAMPLES = 2
 """Drawn examples of each operator and common element type, unless more are asked for."""
 
 
-class Subject:
+class TargetUnderTest:
     """A target by its text, such as `acme` or `acme:cores=2`, among the plugins of a registry. Nothing is asked of the plugin
     before it is needed; `examples` is how many drawn examples an operator and element type are tried on."""
 
@@ -56,7 +56,7 @@ class Subject:
         self.text = text
         self.registry = registry
         self.examples = examples
-        self._done: dict[Callable[[Subject], Any], Any] = {}
+        self._done: dict[Callable[[TargetUnderTest], Any], Any] = {}
         self._recent: dict[str, Executable] = {}
         self._cuts: dict[str, tuple[Partitioned, tuple[Candidate, ...]]] = {}
 
@@ -119,8 +119,8 @@ class Subject:
         """Its code generator."""
         return self.registry.codegen(self.target)
 
-    def once(self, work: Callable[[Subject], T]) -> T:
-        """What a function makes of the subject, worked out once."""
+    def once(self, work: Callable[[TargetUnderTest], T]) -> T:
+        """What a function makes of the tested, worked out once."""
         if work not in self._done:
             self._done[work] = work(self)
         return cast("T", self._done[work])
