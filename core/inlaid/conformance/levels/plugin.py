@@ -9,7 +9,7 @@ import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-from inlaid.conformance import fresh, stranger
+from inlaid.conformance import fresh, other_plugin
 from inlaid.conformance.case import BINDING, Case, Failed
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import Capabilities, DeviceStatus, Phase
@@ -72,8 +72,8 @@ def states_its_version(tested: TargetUnderTest) -> None:
 def leaves_others_alone(tested: TargetUnderTest) -> None:
     """For a target that is nobody's it knows, the plugin has no rules, passes or schedules."""
     own = EntryPoint(tested.plugin, tested.registry.module(tested.plugin), GROUP)
-    registry = PluginRegistry.discover([own, EntryPoint(stranger.KIND, stranger.__name__, GROUP)])
-    foreign = registry.target(stranger.KIND)
+    registry = PluginRegistry.discover([own, EntryPoint(other_plugin.KIND, other_plugin.__name__, GROUP)])
+    foreign = registry.target(other_plugin.KIND)
     answers = {
         "inlaid_op_rules": registry.op_rules(foreign),
         "inlaid_schedules": registry.schedules(foreign),
@@ -82,7 +82,7 @@ def leaves_others_alone(tested: TargetUnderTest) -> None:
     for hook, answer in answers.items():
         if answer:
             raise Failed(
-                f"{hook} gave {len(answer)} for a target of kind {stranger.KIND!r}: answer with nothing for what is not yours"
+                f"{hook} gave {len(answer)} for a target of kind {other_plugin.KIND!r}: answer with nothing for what is not yours"
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from inlaid.plugins import Capabilities, NoOptions, TargetSpec, hookimpl
 
 PLUGIN_API_VERSION = 2
-KIND = "conformance_stranger"
+KIND = "conformance_other"
 
 
 def _capabilities(options: NoOptions) -> Capabilities:
