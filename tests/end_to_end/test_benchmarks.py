@@ -13,7 +13,7 @@ import pytest
 
 import by_hand
 import symbolic_page
-from inlaid.cli.contest import Result, Timing
+from inlaid.cli.comparison import Result, Timing
 from inlaid.plugins.registry import default_registry
 from machine import Limits
 from page import Measurement, draw, latest

@@ -25,7 +25,7 @@ from inlaid.cli.common import (
     seed_option,
     target_option,
 )
-from inlaid.cli.contest import PEERS, Contest, Result, Timing, check_installed, compete, with_threads
+from inlaid.cli.comparison import PEERS, Comparison, Result, Timing, check_installed, compare_engines, with_threads
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.cli.json_output import print_json
 
@@ -80,9 +80,9 @@ def bench_command(
     specs = _inputs_of(model, dims)
     made = make_inputs(specs, inputs, seed)
     arrays = {spec.name: made[spec.name] for spec in specs}
-    contest = Contest(model, arrays, targets, threads, against, dims, rounds, seconds, precision=precision)
+    comparison = Comparison(model, arrays, targets, threads, against, dims, rounds, seconds, precision=precision)
     with progress_bar(as_json) as report:
-        result = compete(contest, report)
+        result = compare_engines(comparison, report)
     if as_json:
         others = result.timings[1:]
         ratios = {
@@ -91,7 +91,7 @@ def bench_command(
         }
         print_json({"threads": threads, **dataclasses.asdict(result), **ratios})
     else:
-        echo(render(contest, result))
+        echo(render(comparison, result))
     if result.missing:
         raise SystemExit(ExitCode.CHECK_FAILED)
 
@@ -114,15 +114,15 @@ def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
     )
 
 
-def render(contest: Contest, result: Result) -> str:
+def render(comparison: Comparison, result: Result) -> str:
     """The result as a table of at most `COLUMNS` columns, with what did not take part and the settings under it."""
-    shapes = ", ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in contest.inputs.items())
-    plural = "s" if contest.threads > 1 else ""
-    threads = "" if is_package(contest.model) else f"{contest.threads} thread{plural}; "
+    shapes = ", ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in comparison.inputs.items())
+    plural = "s" if comparison.threads > 1 else ""
+    threads = "" if is_package(comparison.model) else f"{comparison.threads} thread{plural}; "
     rows = [HEADER, *(_row(result, item) for item in result.timings)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     name = max(widths[0], *(len(item.label) for item in result.missing), 0)
-    lines = [_wrapped(f"{contest.model.name}: {shapes}; {threads}{contest.rounds} rounds of {contest.seconds:g} s each"), ""]
+    lines = [_wrapped(f"{comparison.model.name}: {shapes}; {threads}{comparison.rounds} rounds of {comparison.seconds:g} s each"), ""]
     for label, *cells in rows:
         lines.append("  ".join([f"{label:<{name}}", *map(str.rjust, cells, widths[1:])]).rstrip())
     lines += [_wrapped(f"{item.label:<{name}}  {item.reason}", name + 2) for item in result.missing]

@@ -34,14 +34,14 @@ from inlaid.plugins.registry import PluginRegistry, default_registry
 OWN = "inlaid"
 UNFUSED = "inlaid, fusion off"
 PEERS = tuple(PACKAGES)
-PATIENCE = 900.0
+TIME_LIMIT = 900.0
 """Seconds that an engine may take to prepare a model."""
 
 Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Contest:
+class Comparison:
     """What to compare. `inputs` are arrays by name, in the model's order; `dims` sizes and bounds of symbolic dimensions;
     `threads` is what every engine gets; `seconds` how long each runs per round. Where there are peers, Inlaid without fusion takes
     part too if `unfused`. `precision` is one of Inlaid's, which every engine is held to."""
@@ -132,18 +132,18 @@ def with_threads(targets: Sequence[str], threads: int | None, registry: PluginRe
     return tuple(map(str, changed)), count
 
 
-def compete(contest: Contest, report: Report = lambda stage, done, total: None) -> Result:
+def compare_engines(comparison: Comparison, report: Report = lambda stage, done, total: None) -> Result:
     """Prepare the model on every engine and time them in turns.
 
     Raises `InputError` for a peer that is not known, and `CompileError` where Inlaid itself cannot run the model.
     """
-    unknown = [name for name in contest.against if name not in PEERS]
+    unknown = [name for name in comparison.against if name not in PEERS]
     if unknown:
         raise InputError(f"there is no peer {unknown[0]!r}", remedy=f"the peers are {', '.join(PEERS)}")
-    if contest.against and contest.model.suffix == ".inlaid":
-        raise InputError(f"peers cannot read {contest.model}", remedy="give the ONNX model that it was made from")
+    if comparison.against and comparison.model.suffix == ".inlaid":
+        raise InputError(f"peers cannot read {comparison.model}", remedy="give the ONNX model that it was made from")
     with tempfile.TemporaryDirectory(prefix="inlaid-bench-") as folder:
-        return take_turns(_jobs(contest, Path(folder)), contest.rounds, contest.seconds, report)
+        return time_in_turns(_jobs(comparison, Path(folder)), comparison.rounds, comparison.seconds, report)
 
 
 def check_installed(against: Sequence[str]) -> None:
@@ -162,20 +162,20 @@ def _importable(module: str) -> bool:
         return False
 
 
-def take_turns(jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, done, total: None) -> Result:
+def time_in_turns(jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, done, total: None) -> Result:
     """Prepare each job in a process of its own, and time them in turns. The first is the one that the result is about.
 
     Raises `CompileError` where that one fails.
     """
     running: list[_Engine] = []
     try:
-        return _take_turns(jobs, rounds, seconds, running, report)
+        return _time_in_turns(jobs, rounds, seconds, running, report)
     finally:
         for engine in running:
             engine.end()
 
 
-def _take_turns(jobs: Sequence[Job], rounds: int, seconds: float, running: list[_Engine], report: Report) -> Result:
+def _time_in_turns(jobs: Sequence[Job], rounds: int, seconds: float, running: list[_Engine], report: Report) -> Result:
     missing: list[Missing] = []
 
     def drop(engine: _Engine, reason: str) -> None:
@@ -199,15 +199,15 @@ def _take_turns(jobs: Sequence[Job], rounds: int, seconds: float, running: list[
     return Result(tuple(engine.timing(running[0]) for engine in running), tuple(missing))
 
 
-def _jobs(contest: Contest, folder: Path) -> list[Job]:
+def _jobs(comparison: Comparison, folder: Path) -> list[Job]:
     """One per engine, its files in a folder."""
     inputs = folder / "inputs.npz"
-    np.savez(inputs, *contest.inputs.values())
-    fixed = {name: size for name, size in contest.dims.items() if isinstance(size, int)}
-    model = _fix_sizes(contest.model, fixed, folder / contest.model.name) if fixed else contest.model
-    targets, _ = with_threads(contest.targets, contest.threads, default_registry())
-    bounds = {name: size for name, size in contest.dims.items() if name not in fixed}
-    names = tuple(contest.inputs)
+    np.savez(inputs, *comparison.inputs.values())
+    fixed = {name: size for name, size in comparison.dims.items() if isinstance(size, int)}
+    model = _fix_sizes(comparison.model, fixed, folder / comparison.model.name) if fixed else comparison.model
+    targets, _ = with_threads(comparison.targets, comparison.threads, default_registry())
+    bounds = {name: size for name, size in comparison.dims.items() if name not in fixed}
+    names = tuple(comparison.inputs)
     own = Job(
         OWN,
         "inlaid",
@@ -215,17 +215,17 @@ def _jobs(contest: Contest, folder: Path) -> list[Job]:
         names,
         str(inputs),
         str(folder / "0.npz"),
-        contest.threads,
+        comparison.threads,
         targets,
         bounds,
-        precision=contest.precision,
+        precision=comparison.precision,
     )
     unfused = replace(own, label=UNFUSED, fusion=False, outputs=str(folder / "1.npz"))
     peers = [
         replace(own, label=name, engine=name, targets=(), dims={}, outputs=str(folder / f"{number}.npz"))
-        for number, name in enumerate(contest.against, 2)
+        for number, name in enumerate(comparison.against, 2)
     ]
-    return [own, unfused, *peers] if peers and contest.unfused else [own, *peers]
+    return [own, unfused, *peers] if peers and comparison.unfused else [own, *peers]
 
 
 def _fix_sizes(model: Path, sizes: Mapping[str, int], path: Path) -> Path:
@@ -259,7 +259,7 @@ class _Engine:
 
     def prepare(self) -> str:
         """Wait until the model is ready. Returns why it is not, "" where it is."""
-        self.facts = self._receive(PATIENCE)
+        self.facts = self._receive(TIME_LIMIT)
         self._stop()
         failed = str(self.facts.get("failed", ""))
         if failed.startswith("is not installed") and self.job.engine in PACKAGES:
@@ -273,7 +273,7 @@ class _Engine:
         with suppress(BrokenPipeError):  # as in `_signal`
             self._process.stdin.write(f"{seconds}\n".encode())
             self._process.stdin.flush()
-        answer = self._receive(PATIENCE)
+        answer = self._receive(TIME_LIMIT)
         self._stop()
         if "failed" not in answer:
             self.rounds.append(answer["median_ms"])
