@@ -186,7 +186,7 @@ def test_cache(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert "import" in stages() and (folder / "c.inlaid").read_bytes() == once
     monkeypatch.setenv("INLAID_CACHE", "off")
     assert "import" in stages() and "keep" not in stages()
-    assert good(run("cache", "info")) == "no cache: switched off by INLAID_CACHE\n"
+    assert good(run("cache", "info")) == "no cache: disabled by INLAID_CACHE\n"
     assert data(run("cache", "info", "--json"))["folder"] is None
 
 
