@@ -130,7 +130,7 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     windows = 4 * problem.images * problem.depth * problem.pixels
     if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
         # Written, read, and what is written over fetched before: from memory where a cache does not hold them.
-        moved = 3 * windows if windows > capabilities.core.far_bytes else 0
+        moved = 3 * windows if windows > capabilities.core.l2_bytes else 0
         yield _seconds(_product_cycles(problem, context), size + moved, capabilities), lambda: _unfolded(problem)
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():

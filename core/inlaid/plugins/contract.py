@@ -103,26 +103,26 @@ class Core:
     vector. The defaults stand for no processor; measure your own, or take them from its manual.
 
     latency: of a multiply-add. units: multiply-adds, and loads, that start in a cycle. entry: cycles to start and to leave an inner
-    loop: filling and draining the pipeline, addresses, and the branch that ends it. near_bytes: of the first-level cache. ways: of
+    loop: filling and draining the pipeline, addresses, and the branch that ends it. l1_bytes: of the first-level cache. ways: of
     that cache, which bounds the rows of a tile. alias: bytes between rows of which a multiple puts them all into the same few sets
-    of it. crowding: cycles that a row costs each step where rows lie so. far_bytes: of the second-level cache, as far as it is the
-    core's own. far_load: for a load from it. shared_load: what such a load takes from multiply-adds. farther_load: for a load
-    from behind it. last_bytes: of the last-level cache that one kernel may use. last_rate: bytes a cycle from that.
+    of it. alias_cycles: cycles that a row costs each step where rows lie so. l2_bytes: of the second-level cache, as far as it is the
+    core's own. l2_load: for a load from it. load_stall: what such a load takes from multiply-adds. l3_load: for a load
+    from behind it. llc_bytes: of the last-level cache that one kernel may use. llc_rate: bytes a cycle from that.
     """
 
     latency: float = 4
     units: int = 2
-    entry: float = 30
-    near_bytes: int = 32 << 10
-    ways: int = 12
-    alias: int = 2048
-    crowding: float = 0.1
-    far_bytes: int = 1 << 20
-    far_load: float = 2
-    shared_load: float = 0.2
-    farther_load: float = 2.75
-    last_bytes: int = 8 << 20
-    last_rate: float = 12
+    loop_entry: float = 30
+    l1_bytes: int = 32 << 10
+    l1_ways: int = 12
+    alias_bytes: int = 2048
+    alias_cycles: float = 0.1
+    l2_bytes: int = 1 << 20
+    l2_load: float = 2
+    load_stall: float = 0.2
+    l3_load: float = 2.75
+    llc_bytes: int = 8 << 20
+    llc_rate: float = 12
 
 
 @dataclass(frozen=True)

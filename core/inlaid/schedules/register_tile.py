@@ -35,11 +35,11 @@ def fits(rows: int, vectors: int, registers: int) -> bool:
 def steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded: bool, core: Core) -> float:
     """Cycles of one step of a tile along the inner dimension, with its share of what a tile costs at all. `again`: other rows have
     read the panel before, which lies in the second-level cache if it fits there; `crowded`: rows lie in the same sets."""
-    held = 4 * depth * vectors * lanes <= PANEL_SHARE * core.far_bytes
-    load = core.farther_load if again and not held else core.far_load
+    held = 4 * depth * vectors * lanes <= PANEL_SHARE * core.l2_bytes
+    load = core.l3_load if again and not held else core.l2_load
     work = max(rows * vectors / core.units, core.latency, (rows + vectors) / core.units, load * vectors)
-    work += core.shared_load * (vectors + rows / lanes) + (core.crowding * rows if crowded else 0)
-    return work + (core.entry + rows * vectors) / depth
+    work += core.load_stall * (vectors + rows / lanes) + (core.alias_cycles * rows if crowded else 0)
+    return work + (core.loop_entry + rows * vectors) / depth
 
 
 def cycles(rows: int, columns: int, depth: int, tile: Tile, core: Core, threads: int = 1) -> float:
@@ -47,7 +47,7 @@ def cycles(rows: int, columns: int, depth: int, tile: Tile, core: Core, threads:
     the panels, but for a last one that is narrower."""
     panels, rest = divmod(-(-columns // tile.lanes), tile.vectors)
     full, edge = divmod(rows, tile.rows)
-    again, crowded = rows > tile.rows, 4 * depth % core.alias == 0 or 4 * columns % core.alias == 0
+    again, crowded = rows > tile.rows, 4 * depth % core.alias_bytes == 0 or 4 * columns % core.alias_bytes == 0
 
     def column(vectors: int) -> float:
         last = steps(edge, vectors, tile.lanes, depth, again, crowded, core) if edge else 0
@@ -79,5 +79,5 @@ def choose_tile(
     """The tile for a product with the least cycles; the wider one of equals. `rows`: how many, or several numbers that are equally
     likely, of which the cycles for a row are then least on average. Of other symbolic extents these are representative sizes."""
     counts = (rows,) if isinstance(rows, int) else rows
-    tiles = tiles_of(max(counts), columns, lanes, registers, core.ways)
+    tiles = tiles_of(max(counts), columns, lanes, registers, core.l1_ways)
     return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, core, threads) / count for count in counts))
