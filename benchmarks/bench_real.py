@@ -47,7 +47,9 @@ def measure(model: Model, target: str, threads: int, rounds: int, seconds: float
                 name: each.astype(np.str_) if each.dtype == object else each
                 for name, each in model.feeds(Draw(SEED), *size).items()
             }
-            comparison = Comparison(path, feeds, (target,), threads, ("onnxruntime",), rounds=rounds, seconds=seconds, unfused=False)
+            comparison = Comparison(
+                path, feeds, (target,), threads, ("onnxruntime",), rounds=rounds, seconds=seconds, unfused=False
+            )
             try:
                 result = compare_engines(comparison)
             except InlaidError as error:

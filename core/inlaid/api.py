@@ -350,9 +350,7 @@ def read_lock(path: str | Path | None) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read the lock {path}: {error}", remedy="write it with inlaid partition --lock FILE"
-        ) from error
+        raise InputError(f"cannot read the lock {path}: {error}", remedy="write it with inlaid partition --lock FILE") from error
 
 
 def _targets(targets: Sequence[str] | None) -> tuple[str, ...]:

@@ -222,7 +222,6 @@ class Caches:
     packages
         Package files, by their SHA-256.
     """
-    """
 
     folder: Path | None
     reason: str

@@ -18,7 +18,7 @@ from inlaid.reference.runtime import ReferenceRuntime
 DTYPES = ("float32", "int8", "int32", "int64", "bool")
 
 
-def tested(
+def under_test(
     *rules: OpRule,
     told: Conformance | None = None,
     codegen: type[ReferenceCodegen] = ReferenceCodegen,

@@ -11,8 +11,8 @@ import pytest
 
 from inlaid.conformance import suite
 from inlaid.conformance.case import Case, Outcome
-from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.suite import CASES, run, run_in_processes
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 
@@ -91,9 +91,9 @@ TAKEN = (
 """The operators of the fleet, and some that it refuses."""
 
 
-def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
+def cases(under_test: TargetUnderTest) -> tuple[Case, ...]:
     """The suite's, without those on operators that no plugin of the fleet has a rule for."""
-    every = suite.cases(tested)
+    every = suite.cases(under_test)
     return tuple(case for case in every if case.level != "operators" or case.name == "composite" or case.of in TAKEN)
 
 
@@ -110,8 +110,8 @@ def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], TargetUnde
 
 
 def test_a_sound_plugin_passes(join: Callable[[str], TargetUnderTest]) -> None:
-    tested = join("sound")
-    results = run(tested, cases(tested))
+    under_test = join("sound")
+    results = run(under_test, cases(under_test))
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     others = {"operators/composite[negated]", "models/agrees[perceptron]", "package/survives-a-file"}
@@ -127,9 +127,9 @@ def test_a_sound_plugin_passes(join: Callable[[str], TargetUnderTest]) -> None:
 
 
 def test_composites_alone_are_run_and_packaged(join: Callable[[str], TargetUnderTest]) -> None:
-    tested = join("composes_alone")
+    under_test = join("composes_alone")
     levels = ("codegen", "runtime", "package")
-    results = run(tested, [case for case in cases(tested) if case.level in levels or case.name == "composite"])
+    results = run(under_test, [case for case in cases(under_test) if case.level in levels or case.name == "composite"])
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     assert passed >= {
@@ -143,10 +143,10 @@ def test_a_broken_plugin_is_caught_by_the_check_for_it(name: str, join: Callable
     """No other check of the same level fails: those are the ones that could take one broken promise for another."""
     wanted = {CAUGHT[name], *CONSEQUENCES.get(name, ())}
     level = CAUGHT[name].partition("/")[0]
-    tested = join(name)
+    under_test = join(name)
     results = run(
-        tested,
-        [case for case in cases(tested) if case.id in wanted or (case.level == level and case.id not in IN_PROCESSES)],
+        under_test,
+        [case for case in cases(under_test) if case.id in wanted or (case.level == level and case.id not in IN_PROCESSES)],
     )
     failed = {result.id: result.reason for result in results if result.outcome is Outcome.FAILED}
     assert CAUGHT[name] in failed, failed
@@ -174,12 +174,14 @@ def test_a_crash_costs_one_case(join: Callable[[str], TargetUnderTest], monkeypa
     assert "signal 6" in results[crash].reason
 
 
-def test_reports_do_not_depend_on_the_number_of_jobs(join: Callable[[str], TargetUnderTest], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_do_not_depend_on_the_number_of_jobs(
+    join: Callable[[str], TargetUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(suite, "SHARES", 1)
     wanted = [case for case in CASES if case.of in TAKEN[:2]]
-    tested = join("expects_what_passes")
-    one, several = (run_in_processes(tested, wanted, jobs) for jobs in (1, 3))
-    assert one == several == run(tested, wanted)
+    under_test = join("expects_what_passes")
+    one, several = (run_in_processes(under_test, wanted, jobs) for jobs in (1, 3))
+    assert one == several == run(under_test, wanted)
 
 
 @pytest.mark.parametrize(

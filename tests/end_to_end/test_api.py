@@ -120,7 +120,7 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
             inlaid.compile(wrong)
     for wrong in ([1], 5, [None]):
         for given in (path / "small.onnx", proto()):
-            with pytest.raises(TargetError, match="targets are strings"):
+            with pytest.raises(TargetError, match="expected a list of target strings"):
                 inlaid.compile(given, wrong)
     executable = inlaid.compile(path / "open.onnx", "reference", dims={"batch": np.int64(2)})  # type: ignore[dict-item]
     assert [info.target for info in executable.regions] == ["reference"] and executable.inputs[0].shape == (2, 3)

@@ -242,7 +242,7 @@ def test_what_a_target_lacks_is_said(change, message):
     [
         ("reference", "target reference takes graphs, not loop programs; build for"),
         ("nothing", "no target 'nothing' is installed"),
-        (["x86"], "expected one target, got ['x86']"),
+        (["x86"], "expected a target string, got ['x86']"),
     ],
 )
 def test_targets_without_loop_programs_are_refused(target, message):

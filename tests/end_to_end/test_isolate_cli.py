@@ -65,4 +65,4 @@ def test_what_fails_goes_elsewhere_and_is_told_every_time(run, as_json):
 @pytest.mark.parametrize("limit", [("--time-limit", "5"), ("--memory-limit", "4096")])
 def test_limits_are_of_isolation(run, limit):
     code, _, err = run(*limit)
-    assert code == 2 and "give --isolate too" in err
+    assert code == 2 and "add --isolate" in err

@@ -122,7 +122,10 @@ def render(comparison: Comparison, result: Result) -> str:
     rows = [HEADER, *(_row(result, item) for item in result.timings)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     name = max(widths[0], *(len(item.label) for item in result.missing), 0)
-    lines = [_wrapped(f"{comparison.model.name}: {shapes}; {threads}{comparison.rounds} rounds of {comparison.seconds:g} s each"), ""]
+    lines = [
+        _wrapped(f"{comparison.model.name}: {shapes}; {threads}{comparison.rounds} rounds of {comparison.seconds:g} s each"),
+        "",
+    ]
     for label, *cells in rows:
         lines.append("  ".join([f"{label:<{name}}", *map(str.rjust, cells, widths[1:])]).rstrip())
     lines += [_wrapped(f"{item.label:<{name}}  {item.reason}", name + 2) for item in result.missing]

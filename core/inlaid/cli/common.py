@@ -35,7 +35,7 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
         name, equals, size = value.partition("=")
         low, colon, high = size.partition(":")
         if not (name and equals and _SIZE.fullmatch(low) and (_SIZE.fullmatch(high) if colon else True)):
-            raise click.BadParameter(f"{value!r} expected NAME=SIZE or NAME=LEAST:GREATEST")
+            raise click.BadParameter(f"expected NAME=SIZE or NAME=LEAST:GREATEST, got {value!r}")
         if name in dims:
             raise click.BadParameter(f"dimension {name!r} is given twice")
         if int(high if colon else low) == 0:
@@ -96,7 +96,7 @@ def parse_devices(context: click.Context, parameter: click.Parameter, values: tu
     for value in values:
         target, equals, number = value.rpartition("=")
         if not (target and equals and _SIZE.fullmatch(number)):
-            raise click.BadParameter(f"{value!r} expected TARGET=NUMBER")
+            raise click.BadParameter(f"expected TARGET=NUMBER, got {value!r}")
         if target in devices:
             raise click.BadParameter(f"target {target} is given two devices: give one")
         devices[target] = int(number)
@@ -193,9 +193,7 @@ def refuse_given(model: Path, *parameters: str) -> None:
 def refuse_package(model: Path) -> None:
     """Raise `UsageError` if the model is a package where an uncompiled model is required."""
     if is_package(model):
-        raise click.UsageError(
-            f"expected a model, got the compiled package {model}: packages are for inlaid run, bench and export"
-        )
+        raise click.UsageError(f"expected a model, got the compiled package {model}: packages are for inlaid run, bench and export")
 
 
 def executable_of(
@@ -233,10 +231,10 @@ def make_inputs(
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(f"cannot read {source}: {error}", remedy=remedy) from error
         if equals != isinstance(loaded, np.ndarray):
-            raise InputError(f"{source} has {'one array' if isinstance(loaded, np.ndarray) else 'several arrays'}", remedy=remedy)
+            raise InputError(f"{source} holds {'one array' if isinstance(loaded, np.ndarray) else 'several arrays'}", remedy=remedy)
         found = {name: loaded} if equals else loaded
         for repeated in set(found) & set(arrays):
-            raise InputError(f"input {repeated!r} is given twice", remedy=remedy)
+            raise InputError(f"input {repeated} is given twice", remedy=remedy)
         arrays.update(found)
     for spec in specs:
         array = arrays.get(spec.name)

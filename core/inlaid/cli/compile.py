@@ -14,6 +14,7 @@ from inlaid.cli.common import (
     Report,
     dims_option,
     echo,
+    echo_warnings,
     given_or_default,
     json_option,
     lock_option,
@@ -23,7 +24,6 @@ from inlaid.cli.common import (
     progress_bar,
     refuse_package,
     target_option,
-    echo_warnings,
 )
 from inlaid.cli.json_output import print_json
 from inlaid.cli.quantize import Quantizer, chosen, quantize_options

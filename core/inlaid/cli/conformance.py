@@ -54,8 +54,8 @@ def conformance_command(target: str, path: Path | None, only: tuple[str, ...], e
     if importlib.util.find_spec("hypothesis") is None:
         raise InputError("the conformance suite needs Hypothesis", remedy='pip install "inlaid[conformance]"')
     from inlaid.conformance import report as reports
-    from inlaid.conformance.target_under_test import TargetUnderTest
     from inlaid.conformance.suite import cases, chosen, run_in_processes
+    from inlaid.conformance.target_under_test import TargetUnderTest
     from inlaid.plugins.registry import default_registry
 
     registry = default_registry()

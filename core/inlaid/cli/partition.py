@@ -10,6 +10,7 @@ import click
 from inlaid.cli.common import (
     dims_option,
     echo,
+    echo_warnings,
     given_or_default,
     json_option,
     model_argument,
@@ -17,7 +18,6 @@ from inlaid.cli.common import (
     precision_option,
     refuse_package,
     target_option,
-    echo_warnings,
 )
 from inlaid.cli.json_output import print_json
 from inlaid.runtime.output import check_output

@@ -49,9 +49,7 @@ from inlaid.runtime.profile import Profile
     help="Compare every region with the reference target; fail if one differs by more than its tolerance.",
 )
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the profile to this file as a Chrome trace.")
-@click.option(
-    "--roofline", type=click.Path(path_type=Path), help="Write a roofline chart of the profile to this HTML file."
-)
+@click.option("--roofline", type=click.Path(path_type=Path), help="Write a roofline chart of the profile to this HTML file.")
 @json_option
 def run_command(
     model: Path,

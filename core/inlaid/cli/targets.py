@@ -39,7 +39,7 @@ def targets_command(as_json: bool) -> None:
 
 @click.command("formats")
 @json_option
-"""List model formats, and whether each can be imported here."""
+def formats_command(as_json: bool) -> None:
     """List model formats, and whether each can be imported here."""
     rows = []
     for plugin, frontend in default_registry().frontends():

@@ -45,8 +45,8 @@ class _Reporter:
         """Write the report."""
         from inlaid.conformance.case import Result
         from inlaid.conformance.report import report_of, write_report
-        from inlaid.conformance.target_under_test import TargetUnderTest
         from inlaid.conformance.suite import cases
+        from inlaid.conformance.target_under_test import TargetUnderTest
         from inlaid.plugins.registry import default_registry
 
         found = {item["id"]: Result.of(item) for item in self._found}

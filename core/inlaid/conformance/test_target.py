@@ -9,8 +9,8 @@ import pytest
 
 from inlaid.conformance.case import Case, Outcome
 from inlaid.conformance.pytest_plugin import PROPERTY
-from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.suite import cases, run_case
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins.registry import default_registry
 
 
@@ -23,14 +23,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def tested(request: pytest.FixtureRequest) -> TargetUnderTest:
+def under_test(request: pytest.FixtureRequest) -> TargetUnderTest:
     """The target that is named."""
     return TargetUnderTest(request.config.getoption("inlaid_target"), default_registry())
 
 
-def test_target(case: Case, tested: TargetUnderTest, record_property: Callable[[str, object], None]) -> None:
+def test_target(case: Case, under_test: TargetUnderTest, record_property: Callable[[str, object], None]) -> None:
     """One case. What fails as expected is reported as such, and never fails the run."""
-    result = run_case(tested, case)
+    result = run_case(under_test, case)
     record_property(PROPERTY, asdict(result))
     if result.outcome is Outcome.FAILED:
         pytest.fail(result.reason, pytrace=False)

@@ -352,5 +352,5 @@ def test_settings_that_there_are_not_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_settings_of_another_type_are_refused() -> None:
-    with pytest.raises(InputError, match=r"settings are 'mse'; give inlaid\.Quantization"):
+    with pytest.raises(InputError, match=r"expected settings of type inlaid.Quantization, got 'mse'"):
         inlaid.quantize(two_layers(ops.relu), [sample(4, 8)], "mse", targets=["reference"])  # type: ignore[arg-type]

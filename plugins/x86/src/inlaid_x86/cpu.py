@@ -28,8 +28,8 @@ CORE = Core(
 """Multiply-adds take 4 cycles from Skylake to Golden Cove and from Zen 3 to Zen 5 (uops.info), whose first-level cache has 12 ways
 (1024 to 2048 rows: tiles of 14 are 5 % slower than of 12). 1 MiB is the second-level cache of Zen 4 and 5, and half of Sapphire
 Rapids'; it gives 32 bytes a cycle. Measured: vectors from behind it (3072 rows of 96 columns); what its vectors take from additions
-(tiles of 24 and 25 sums, 12 x 2 to 4 x 6, 768 rows); alias_cycles (12 rows of 512 to 3072 columns are 2 to 4 % slower than 6); bytes a
-cycle from the third-level cache (Zen 5). Nothing is detected: code for a processor is the same wherever it is compiled."""
+(tiles of 24 and 25 sums, 12 x 2 to 4 x 6, 768 rows); alias_cycles (12 rows of 512 to 3072 columns: 2 to 4 % slower than 6); bytes
+per cycle from the third-level cache (Zen 5). Nothing is detected: code for a processor is the same wherever it is compiled."""
 RECENT, OLDER = (4e9, 3e10), (3e9, 1.2e10)
 """Hertz, and bytes a second that one core reads from memory, of cores with bfloat16 (2021 on: Zen 4 and 5, Sapphire Rapids) and of
 those before. Zen 5 measures 4.4e9 and 4.1e10."""

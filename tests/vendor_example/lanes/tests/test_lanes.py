@@ -11,8 +11,8 @@ from inlaid import ops
 from inlaid.conformance.case import Outcome
 from inlaid.conformance.levels import chains, composites
 from inlaid.conformance.patterned import facts
-from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.suite import cases, run
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver import build_package, compile_module, cut
 from inlaid.driver.build import at_borders
 from inlaid.driver.context import DriverContext
@@ -221,10 +221,10 @@ def test_code_generators_in_processes_of_their_own_have_borders(vendors):
 def examples(vendors, monkeypatch, level, name):
     """What the suite holds to the reference, without being run, of a case."""
     held = []
-    monkeypatch.setattr(level, "hold", lambda tested, what, *rest: held.append(what))
-    tested = TargetUnderTest("lanes", vendors)
-    (case,) = (case for case in cases(tested) if case.id == name)
-    case.check(tested)
+    monkeypatch.setattr(level, "hold", lambda under_test, what, *rest: held.append(what))
+    under_test = TargetUnderTest("lanes", vendors)
+    (case,) = (case for case in cases(under_test) if case.id == name)
+    case.check(under_test)
     return held
 
 
@@ -251,8 +251,8 @@ def test_composites_are_chained(vendors, monkeypatch):
 
 @pytest.mark.slow
 def test_it_conforms(vendors):
-    tested = TargetUnderTest("lanes", vendors)
-    results = run(tested, cases(tested))
+    under_test = TargetUnderTest("lanes", vendors)
+    results = run(under_test, cases(under_test))
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     composites = {f"operators/composite[{name}]" for name in ("conv", "matmul", "add", "max_pool")}
