@@ -77,7 +77,7 @@ def test_an_array_of_the_host_is_left_as_it_is(registry, machines):
 
 
 def test_what_is_read_later_is_not_given_away(registry, machines):
-    with pytest.warns(match="no output takes over the buffer"):
+    with pytest.warns(match="no output reuses the buffer"):
         executable = cache(registry, read_later=True)
     assert executable.donated == ()
     held = executable.to_device("cache", x(ROWS))

@@ -100,7 +100,7 @@ def test_special_values(target):
 def test_a_precision_that_there_is_not(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(GENERATED["lstm"].tiny(), path)
-    with pytest.raises(InputError, match=r"no precision 'fp4'.*model, bf16"):
+    with pytest.raises(InputError, match=r"unknown precision 'fp4'.*model, bf16"):
         inlaid.compile(path, [TARGET], precision="fp4")
     command = [sys.executable, "-c", "from inlaid.cli import main; main()", "run", str(path), "--precision", "fp4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -113,7 +113,7 @@ def test_what_raises(run, hook, words):
     ("hook", "words"),
     [
         ("predicate", "the predicate of rule rectify gave str, which is no verdict" + AT_NODE),
-        ("compile", "the code generator gave str where the artifact region0_acme is due" + AT_REGION),
+        ("compile", "the code generator must return the artifact region0_acme, got str" + AT_REGION),
         ("load", "the runtime of acme loaded a str, which is no Loaded" + AT_REGION),
     ],
 )

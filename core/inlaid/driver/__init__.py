@@ -1,4 +1,4 @@
-"""The order of the compiler's stages."""
+"""The compiler driver, which knows the order of all stages."""
 
 from inlaid.driver.build import Progress, build_regions
 from inlaid.driver.compile import after_step, build_package, candidates, compile_module, cut

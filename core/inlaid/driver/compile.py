@@ -1,4 +1,4 @@
-"""compile(): the one place that knows the order of the stages."""
+"""Compilation from a module to a package: the order of the stages."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from inlaid.settings import DEFAULT, Settings
 from inlaid.tensor.ir import LoopProgram
 
 PARTITION = "partition"
-"""What cutting a model into regions is called among its steps."""
+"""Name of the partitioning step."""
 
 
 def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
-    """The targets in order of priority, the fallback last. Raises `TargetError` for one that is not installed."""
+    """The targets in order of priority, with the fallback last. Raises `TargetError` for a target that is not installed."""
     if not targets:
-        raise CompileError("no target is given", remedy="name at least one, such as x86")
+        raise CompileError("expected at least one target, got none", remedy="give one, such as x86")
     return with_fallback([candidate(registry.target(text), registry) for text in targets], registry)
 
 
@@ -45,8 +45,8 @@ def cut(
     instruments: Sequence[Instrument[Module]] = (),
     settings: Settings = DEFAULT,
 ) -> tuple[Partitioned, tuple[Candidate, ...]]:
-    """Prepare a module for targets and cut it into their regions. `instruments` watch the graph passes. Raises `InputError` for a
-    precision or placement that there is not."""
+    """Run the graph passes and partition a module. `instruments` observe the passes. Raises `InputError` for an unknown precision
+    or placement."""
     registry = registry or default_registry()
     takers = candidates(targets, registry)
     module = prepare(module, takers, FALLBACK, registry, instruments, settings.precision)
@@ -61,9 +61,9 @@ def cut(
 def after_step(
     module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, settings: Settings = DEFAULT
 ) -> Module | tuple[LoopProgram, ...]:
-    """A module as it is after one step of its way to kernels for targets: the name of a graph pass (its last run, or run number n
-    as `name:n`), "partition", or the name of a pass over regions; or all kernels after a pass over kernels. Raises `CompileError`
-    for a name that is none, with all that are."""
+    """Compile a module up to one step and return the IR: `step` is the name of a graph pass (its last run, or run n as `name:n`),
+    "partition", a pass over regions, or a pass over kernels, which returns all kernels. Raises `CompileError` for an unknown name,
+    listing all names."""
     registry = registry or default_registry()
     passes = graph_passes(candidates(targets, registry), FALLBACK, registry, settings.precision)
     name, _, number = step.partition(":")
@@ -85,7 +85,7 @@ def after_step(
             return Module({**whole.functions, **{name: unit[name] for unit in seen.units for name in unit.functions}})
     if not kernels.units:
         names = dict.fromkeys((*(item.name for item in passes), PARTITION, *seen.names, *kernels.names))
-        raise CompileError(f"there is no pass {step!r}", remedy=f"the passes are {', '.join(names)}")
+        raise CompileError(f"unknown pass {step!r}", remedy=f"choose from {', '.join(names)}")
     return tuple(kernels.units)
 
 
@@ -99,7 +99,8 @@ def compile_module(
     keep: bool = True,
     devices: Mapping[str, int] | None = None,
 ) -> Executable:
-    """`build_package`, loaded on `devices` by number. Raises `Unsupported` besides where this machine cannot run it."""
+    """Compile with `build_package` and load the result on `devices`, by number. Raises `Unsupported` if this machine cannot run
+    it."""
     registry = registry or default_registry()
     package = build_package(module, targets, registry, progress, instruments, settings, keep)
     if progress is not None:
@@ -116,16 +117,15 @@ def build_package(
     settings: Settings = DEFAULT,
     keep: bool = True,
 ) -> Package:
-    """Compile the entry of a module for targets, in order of priority. Without `keep` objects are neither taken from the user's
-    cache nor put there.
+    """Compile the entry function of a module for targets, in order of priority. With `keep`, the user's object cache is used.
 
-    Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the node and the plugin.
+    Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the source node and the plugin.
     """
     registry = registry or default_registry()
     report = progress or (lambda stage, done, total: None)
     check_donated(module.main, settings.donate)
     report("partition", 0, 0)
-    with isolation(registry, settings, keep) as isolated:  # its process starts while the module is cut
+    with isolation(registry, settings, keep) as isolated:  # the worker process starts during partitioning
         partitioned, takers = cut(module, targets, registry, instruments, settings)
         check_whole(partitioned, takers, len(targets), registry)
         return build_regions(partitioned, takers, registry, report, settings, keep, isolated, instruments=instruments)

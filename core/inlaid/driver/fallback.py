@@ -1,4 +1,5 @@
-"""The fallback: what it takes from the listed targets, and a region that its target cannot compile, cut anew for the others."""
+"""Fallback targets: the target for operators that no listed target accepts, and repartitioning of a region that fails to
+compile."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _MAIN = "main"
 
 
 def with_fallback(takers: Sequence[Candidate], registry: PluginRegistry) -> tuple[Candidate, ...]:
-    """The targets in order of priority, the fallback last where it is installed and not among them."""
+    """Append the fallback target if it is installed and not listed."""
     if FALLBACK not in registry.kinds() or any(taker.target.kind == FALLBACK for taker in takers):
         return tuple(takers)
     return (*takers, candidate(registry.target(FALLBACK), registry))
@@ -28,8 +29,8 @@ def with_fallback(takers: Sequence[Candidate], registry: PluginRegistry) -> tupl
 def without(
     partitioned: Partitioned, name: str, takers: Sequence[Candidate], failed: Collection[int], registry: PluginRegistry
 ) -> tuple[Partitioned, tuple[str, ...]]:
-    """The module with region `name` in regions of other targets than those `failed`, by number, and the names of these regions.
-    What was a region becomes a function that calls them. Raises `CompileError` for an operator that no other target takes."""
+    """Repartition region `name` for targets other than those in `failed`, by number. The region becomes a function that calls the
+    new regions, whose names are returned. Raises `CompileError` for an operator that no other target accepts."""
     others = [number for number in range(len(takers)) if number not in failed]
     able = [takers[number] for number in others]
     region = partitioned.module[name]

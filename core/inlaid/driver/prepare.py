@@ -1,4 +1,4 @@
-"""Graph passes before a model is cut into regions."""
+"""Graph passes before partitioning."""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ from inlaid.settings import AS_MODEL
 GraphPass = FunctionPass | ModulePass
 
 LANE = 32
-"""Bits of a sum of integers."""
+"""Bits of an integer accumulator."""
 FALLBACK = "reference"
-"""The target that takes what no listed target does."""
+"""Target for operators that no listed target accepts."""
 
 PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_precision, ("graph_form",)),)}
-"""In what a model computes: as it says itself, or with the products of float32 in bfloat16; and the passes that bring it there."""
+"""Passes for each precision: the model's own, or float32 products in bfloat16."""
 
 
 def graph_passes(
     takers: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
 ) -> tuple[GraphPass, ...]:
-    """The passes in order: canonical form; decomposition of what no target but the fallback takes whole, and element-wise operators
-    brought before the rearrangements that it may leave; the precision asked for; channels that nothing needs removed, as far as
-    vectors stay full; canonical form again, since these bring in what can be folded; what loops need not repeat bound outside of
-    them; the targets' own passes; and transposes, of the model or of those passes, moved out of what they would cut in regions.
-    Raises `InputError` for a precision that there is not."""
+    """The passes in order:
+
+    canonicalise; decompose operators that no target but the fallback accepts whole, and move element-wise operators before the data
+    movement that this may leave; lower the precision; remove dead channels as far as vectors stay full; canonicalise again, which
+    folds what these passes introduce; hoist loop invariants; run the targets' own passes; and move transposes to where they do not
+    split regions. Raises `InputError` for an unknown precision.
+    """
     if precision not in PRECISIONS:
-        raise InputError(f"there is no precision {precision!r}", remedy=f"the precisions are {', '.join(PRECISIONS)}")
+        raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
     listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
     own = [step for taker in takers for step in registry.passes(taker.target, Phase.BEFORE_PARTITION)]
     decomposed = FunctionPass("decompose", partial(_decompose, takers=listed))
@@ -72,13 +74,14 @@ def prepare(
     instruments: Sequence[Instrument[Module]] = (),
     precision: str = AS_MODEL,
 ) -> Module:
-    """The module in canonical form, decomposed as far as no listed target takes operators whole. `instruments` watch."""
+    """Run the graph passes: canonicalise a module, and decompose operators that no listed target accepts whole. `instruments`
+    observe the passes."""
     return PassManager(graph_passes(takers, fallback, registry, precision), instruments).run(module)
 
 
 def _sink(function: ir.Function, takers: Sequence[Candidate], fallback: str) -> ir.Function:
-    """The function with transposes moved that a listed target refuses, where it then has fewer regions. Targets that take
-    transposes make them part of layouts or kernels, better than could be told here."""
+    """Move transposes that a listed target rejects, if this leaves fewer regions. Targets that accept transposes fold them into
+    layouts or kernels, which cannot be judged here."""
     listed = [taker for taker in takers if taker.target.kind != fallback]
 
     def refused(call: ir.Call) -> bool:
@@ -98,7 +101,7 @@ def _regions(function: ir.Function, takers: Sequence[Candidate]) -> int:
 
 
 def _decompose(function: ir.Function, takers: Sequence[Candidate]) -> ir.Function:
-    """The function with operators decomposed that no target takes whole, by itself or in a composite."""
+    """Decompose operators that no target accepts whole, alone or in a composite."""
 
     def keep(call: ir.Call) -> bool:
         return any(isinstance(taker.judge(call), Accept) for taker in takers)

@@ -111,5 +111,5 @@ def test_a_processor_below_all_levels_is_refused(path: Path, monkeypatch: pytest
 def test_export_asks_for_one_processor(path: Path, tmp_path: Path) -> None:
     from inlaid.driver.export import export_library
 
-    with pytest.raises(Unsupported, match=r"versions for several processors.*cpu=x86-64-v3"):
+    with pytest.raises(Unsupported, match=r"code for several processors.*cpu=x86-64-v3"):
         export_library(load(path), tmp_path / "lib.so")

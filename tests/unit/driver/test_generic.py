@@ -59,7 +59,7 @@ def test_the_warning_names_operator_node_share_and_remedy():
     with pytest.warns(ScheduleWarning) as caught:
         warn_of_generic("region0", [scheduled("generic", 3e-3, dims=("batch",)), scheduled("matmul", 1e-3)])
     assert str(caught[0].message) == (
-        "region region0 is expected to be slow: kernels without a schedule of their own take 75% of its predicted time: "
+        "region region0 is expected to be slow: kernels with a generic schedule take 75% of its predicted time: "
         'conv at node_generic (75%); fix sizes that do not vary (dims={"batch": ...}, --dim batch=SIZE), or list a target first '
         "that has a schedule for them"
     )

@@ -176,7 +176,7 @@ def test_borders_that_are_not_known() -> None:
     x = ir.var("x", TensorType((4,), "float32"))
     registry = registry_of({"a": taking("neg")}, forms={"a": fails})
     partitioned, takers = cut(ir.Module({"main": ir.function([x], ops.neg(x))}), ["a"], registry)
-    with pytest.warns(InlaidWarning, match="what is converted at the borders of regions is not known: .*no driver"):
+    with pytest.warns(InlaidWarning, match="the conversions at region borders are unknown: .*no driver"):
         found = report_of(partitioned, takers, registry)
     assert len(found.regions) == 1 and not found.conversions
 
