@@ -1,4 +1,4 @@
-"""The suite's cases as tests of pytest."""
+"""The suite's cases as pytest tests."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from inlaid.plugins.registry import default_registry
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test for each case."""
+    """Parametrise the test with all cases."""
     target = metafunc.config.getoption("inlaid_target")
     if not target:
-        raise pytest.UsageError("name the target to check: --inlaid-target acme")
+        raise pytest.UsageError("--inlaid-target is required, such as --inlaid-target acme")
     metafunc.parametrize("case", cases(TargetUnderTest(target, default_registry())), ids=lambda case: case.id)
 
 
 @pytest.fixture(scope="session")
 def under_test(request: pytest.FixtureRequest) -> TargetUnderTest:
-    """The target that is named."""
+    """The target given by --inlaid-target."""
     return TargetUnderTest(request.config.getoption("inlaid_target"), default_registry())
 
 
 def test_target(case: Case, under_test: TargetUnderTest, record_property: Callable[[str, object], None]) -> None:
-    """One case. What fails as expected is reported as such, and never fails the run."""
+    """Run one case. An expected failure is reported as xfail."""
     result = run_case(under_test, case)
     record_property(PROPERTY, asdict(result))
     if result.outcome is Outcome.FAILED:

@@ -1,4 +1,4 @@
-"""Level 2: what the plugin's rules say of operators, symbolic sizes included."""
+"""Level 2: the plugin's rules, including symbolic sizes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from inlaid.plugins import Reject
 
 
 def loads_rules(tested: TargetUnderTest) -> None:
-    """Rules name operators that there are, since a misspelt one would never be asked. Composites have names, each its own: it is by
-    them that the code generator knows what it is given."""
+    """Rules name existing operators, since a misspelt rule would never match. Composites have unique names, by which the code
+    generator identifies them."""
     if tested.unruly is not None:
         raise Failed(tested.unruly)
     names = [rule.name for rule, _ in tested.candidate.composites]
     if len(set(names)) < len(names):
-        raise Failed(f"two composites are called {next(name for name in names if names.count(name) > 1)!r}")
+        raise Failed(f"two composites have the name {next(name for name in names if names.count(name) > 1)!r}")
 
 
 def judges_operators(tested: TargetUnderTest) -> None:
-    """Every rule has a verdict on every example of the corpus, with constant arguments and symbolic sizes too, and a rejection has
-    a reason."""
+    """Every rule has a verdict on every example of the corpus, also with constant arguments and symbolic sizes, and every rejection
+    has a reason."""
     for form in _forms():
         try:
             annotated = annotate(form.function, [tested.candidate])
@@ -40,11 +40,11 @@ def judges_operators(tested: TargetUnderTest) -> None:
 
 
 def judges_alike(tested: TargetUnderTest) -> None:
-    """The verdict on an operator is the same each time."""
+    """The verdict on an operator is deterministic."""
     for form in _forms():
         first, second = tested.verdict(form.function), tested.verdict(form.function)
         if repr(first) != repr(second):
-            raise Failed(f"{form} is judged {first!r} and then {second!r}")
+            raise Failed(f"the verdict on {form} is first {first!r}, then {second!r}")
 
 
 def predicts_sound_costs(tested: TargetUnderTest) -> None:
@@ -53,22 +53,22 @@ def predicts_sound_costs(tested: TargetUnderTest) -> None:
         verdict = tested.verdict(form.function)
         seconds = None if isinstance(verdict, Reject) else verdict.seconds
         if seconds is not None and not 0 < seconds < 1e9:
-            raise Failed(f"{form} is predicted to take {seconds!r} seconds")
+            raise Failed(f"expected positive finite predicted seconds for {form}, got {seconds!r}")
 
 
 def accepts_its_examples(tested: TargetUnderTest) -> None:
-    """The rules accept every example that the plugin gives, whole: a call of an operator, or what a composite matches."""
+    """The rules accept every example that the plugin declares, as a whole: a call of an operator, or a match of a composite."""
     for number, function in enumerate(tested.conformance.examples):
         found = tested.claim(function) if isinstance(function.body, ir.Call) else Reject("its body is not a call")
         if isinstance(found, Reject):
             raise Failed(
-                f"expected that its rules accept every function of Conformance(examples=...) whole; number {number} is rejected: "
+                f"its rules must accept every function of Conformance(examples=...) as a whole; number {number} is rejected: "
                 f"{found.reason}"
             )
 
 
 def judges_models(tested: TargetUnderTest) -> None:
-    """The rules, those for composites included, have verdicts on all that the suite's models are made of."""
+    """The rules, including those for composites, have verdicts on all operators of the suite's models."""
     for net in NETS:
         takers = candidates([tested.text], tested.registry)
         module = prepare(net.module(), takers, FALLBACK, tested.registry)

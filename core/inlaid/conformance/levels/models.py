@@ -1,4 +1,4 @@
-"""Level 7: small models are right, whole or together with what the host does: float32, narrow, quantised, with fallback."""
+"""Level 7: small models give correct results, on the target alone or with the host fallback."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from inlaid.driver.shadow import shadow
 from inlaid.graph.interp import evaluate
 
 SEEDS = (0, 1)
-"""Seeds of the inputs that a model is tried on."""
+"""Seeds of a model's inputs."""
 
 
 def _agrees(net: Net) -> Check:
-    """The model, with as much of it on the target as it takes, agrees with the reference."""
+    """The model agrees with the reference, with as much of it on the target as possible."""
 
     def check(tested: TargetUnderTest) -> None:
         refused = tested.refused(net.module())
@@ -29,7 +29,7 @@ def _agrees(net: Net) -> Check:
             try:
                 compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, tested))
             except Failed as error:
-                # Where it arises, as far as that can be told.
+                # Locate the difference if possible.
                 found = shadow(net.module(), inputs, [tested.text], tested.registry).difference
                 raise Failed(f"{error}" if found is None else f"{error}; {found}") from None
 

@@ -1,4 +1,4 @@
-"""Level 8: packages are whole, and run in a process that compiled nothing."""
+"""Level 8: packages are complete, and run in a process that has not compiled them."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import read_package, write_package
 
 TRIED = 3
-"""Operators, and models, that are packaged."""
+"""Number of operators, and of models, that are packaged."""
 
 
 def survives_a_file(tested: TargetUnderTest) -> None:
-    """A package that is written, read and written again is the same."""
+    """A package is unchanged after writing, reading and writing it again."""
     with _folder() as folder:
         for run in _tried(tested):
             run.load().save(folder / "first.inlaid")
             write_package(read_package(folder / "first.inlaid"), folder / "second.inlaid")
             if (folder / "first.inlaid").read_bytes() != (folder / "second.inlaid").read_bytes():
-                raise Failed(f"the package of {run.name} changes when it is read and written again")
+                raise Failed(f"the package of {run.name} changes in a round-trip")
 
 
 def runs_elsewhere(tested: TargetUnderTest) -> None:
-    """A package gives the same bits in a process of its own."""
+    """A package gives the same bits in a new process."""
     _run_elsewhere(tested, _tried(tested), alone=False)
 
 
 def runs_without_the_compiler(tested: TargetUnderTest) -> None:
-    """Running a package needs no part of the compiler: it may not be there on the device."""
+    """Running a package does not import the compiler, which may not be installed on the device."""
     alone = [run for run in _tried(tested) if {info.target for info in run.load().regions} == {str(tested.target)}]
     if not alone:
-        raise Skipped("it takes no model whole")
+        raise Skipped("it runs no model completely")
     _run_elsewhere(tested, alone, alone=True)
 
 
@@ -63,7 +63,7 @@ def _run_elsewhere(tested: TargetUnderTest, runs: Sequence[Run], alone: bool) ->
 
 
 def exports(tested: TargetUnderTest) -> None:
-    """A model exported as a shared library, where its regions are native code, gives the same values without Inlaid's runtime."""
+    """A model exported as a shared library, if its regions are native code, gives the same values without Inlaid's runtime."""
     reason = ""
     with _folder() as folder:
         exported: dict[str, tuple[Run, Executable, int]] = {}
@@ -77,7 +77,7 @@ def exports(tested: TargetUnderTest) -> None:
             exported[str(folder / f"{number}")] = run, executable, workspace
             np.savez(folder / f"{number}.in.npz", **run.inputs)  # type: ignore[arg-type]
         if not exported:
-            raise Skipped(f"nothing can be exported: {reason}")
+            raise Skipped(f"no model can be exported: {reason}")
         libraries = [
             (stem, [spec.name for spec in executable.inputs], _results(executable), workspace)
             for stem, (_, executable, workspace) in exported.items()
@@ -99,7 +99,7 @@ def _compare(name: str, wanted: dict[str, Any], path: Path) -> None:
     with np.load(path) as found:
         for key, value in wanted.items():
             if found[key].shape != value.shape or found[key].tobytes() != value.tobytes():
-                raise Failed(f"{name} gives other bits for {key} in a process of its own")
+                raise Failed(f"{name} gives different bits for {key} in a new process")
 
 
 def _tried(tested: TargetUnderTest) -> list[Run]:
