@@ -119,7 +119,7 @@ def test_a_rule_that_accepts_nothing_is_a_warning() -> None:
     outcome = result(found, "exp")
     assert (outcome.outcome, outcome.claimed) == (Outcome.SKIPPED, True)
     (claim,) = outcome.unexercised
-    assert "exp has a rule, and no example was found that it accepts: the moon is full" in claim
+    assert "exp has a rule, but no example was found that it accepts: the moon is full" in claim
     report = report_of(found, [outcome], complete=True)
     assert not report.complete
     assert not report.failures

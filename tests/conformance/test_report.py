@@ -110,4 +110,4 @@ def test_a_plugin_that_does_not_load_is_a_failure(monkeypatch: pytest.MonkeyPatc
 
 def test_a_case_that_is_not_there_is_an_error() -> None:
     done = CliRunner().invoke(app, ["conformance", "--target", "reference", "--only", "nothing"])
-    assert "no case starts with nothing" in str(done.exception)
+    assert "no case id starts with nothing" in str(done.exception)

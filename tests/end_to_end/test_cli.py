@@ -296,8 +296,8 @@ def test_partition_is_locked(run: Run, folder: Path) -> None:
     assert code == 0 and "region0_reference on reference" in out
     assert "- relu at act: reference\n+ relu at act: x86" in err
     lock.write_text("{}")
-    wrong(run("compile", "small.onnx", "--lock", "small.lock", "--no-cache"), "this is no lock")
-    wrong(run("partition", "small.onnx", "--lock", "small.lock"), "this is no lock")
+    wrong(run("compile", "small.onnx", "--lock", "small.lock", "--no-cache"), "this is not a valid lock")
+    wrong(run("partition", "small.onnx", "--lock", "small.lock"), "this is not a valid lock")
     assert lock.read_text() == "{}"
     wrong(run("partition", "small.onnx", "--lock", "x", "--html", "x"), "need different files")
 

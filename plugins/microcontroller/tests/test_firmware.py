@@ -129,7 +129,7 @@ def test_layers_that_differ_in_integers_alone_have_one_function(cpu: str, tmp_pa
 
 REFUSED = {
     "perceptron-symbolic": r"does not take matmul.*are not static",
-    "with-fallback": "does not take sequence_construct.*live on the host",
+    "with-fallback": "does not support sequence_construct.*are supported only on the host",
 }
 
 

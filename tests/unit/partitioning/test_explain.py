@@ -54,8 +54,8 @@ region3_a on a: 1 operator, 24 bytes in, 24 bytes out
 
 neg at m.onnx:turn, exp at m.onnx:exp keep region0_a and region3_a apart
 
-If a took neg at m.onnx:turn, exp at m.onnx:exp: 1 region instead of 4, 24 bytes instead of 96 across borders
-If a took neg at m.onnx:turn: 3 regions instead of 4, 72 bytes instead of 96 across borders
+If a accepted neg at m.onnx:turn, exp at m.onnx:exp: 1 region instead of 4, 24 bytes instead of 96 across borders
+If a accepted neg at m.onnx:turn: 3 regions instead of 4, 72 bytes instead of 96 across borders
 If a took exp at m.onnx:exp: 3 regions instead of 4, 72 bytes instead of 96 across borders
 If b took relu at m.onnx:act: 3 regions instead of 4, 72 bytes instead of 96 across borders
 If b took exp at m.onnx:exp: 3 regions instead of 4, 72 bytes instead of 96 across borders

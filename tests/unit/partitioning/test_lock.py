@@ -78,9 +78,9 @@ def test_a_lock_without_news_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("module", "judges", "message"),
     [
-        (model("other"), BEFORE, "the lock is of another model: this one has no relu at act"),
-        (model(), {"a": taking("add"), "b": BEFORE["b"]}, "a no longer takes relu at act, as the lock says"),
-        (model(), {"c": BEFORE["a"], "b": BEFORE["b"]}, "the lock needs target a, which is not given"),
+        (model("other"), BEFORE, "the lock is for another model: this one has no relu at act"),
+        (model(), {"a": taking("add"), "b": BEFORE["b"]}, "a no longer accepts relu at act, where the lock places it"),
+        (model(), {"c": BEFORE["a"], "b": BEFORE["b"]}, "the lock needs target a, which is not listed"),
     ],
 )
 def test_a_lock_that_cannot_be_kept_is_an_error(module: ir.Module, judges: dict[str, Judge], message: str) -> None:
@@ -120,12 +120,12 @@ def test_composites_are_named_by_their_rules() -> None:
     ],
 )
 def test_text_that_is_no_lock_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="this is no lock"):
+    with pytest.raises(InputError, match="this is not a valid lock"):
         Lock.from_text(text)
 
 
 def test_a_lock_of_another_version_is_refused() -> None:
-    with pytest.raises(InputError, match="version 2"):
+    with pytest.raises(InputError, match="expected lock version 1, got 2"):
         Lock.from_text(TEXT.replace("1", "2", 1))
 
 
