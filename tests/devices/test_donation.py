@@ -107,5 +107,5 @@ def test_a_read_after_donation_is_refused(registry, machines):
     (move,) = (item for item in plan.instructions if isinstance(item, Move) and item.donate and not plan.values[item.source].device)
     again = replace(move, donate=False)
     changed = replace(package.program, plans={"main": replace(plan, instructions=(*plan.instructions, again))})
-    with pytest.raises(PackageError, match="read after another has taken over its buffer"):
+    with pytest.raises(PackageError, match="read after its buffer was reused"):
         Executable(replace(package, program=changed), registry=registry)

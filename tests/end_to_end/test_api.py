@@ -128,7 +128,7 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
         executable.run({1: X})  # type: ignore[dict-item]
     for wrong in ([X], X, None):
         for use in (executable.run, executable.profile, executable.workspace_bytes):
-            with pytest.raises(InputError, match=r"inputs are given by name, not as .*x: float32\[2, 3\]"):
+            with pytest.raises(InputError, match=r"expected a dictionary of inputs by name, got .*x: float32\[2, 3\]"):
                 use(wrong)
 
 

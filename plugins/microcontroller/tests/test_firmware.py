@@ -185,7 +185,7 @@ def test_files_of_the_users_are_not_written_over(tmp_path: Path) -> None:
     assert not (tmp_path / "tiny.h").exists()
     (tmp_path / "main.c").unlink()
     (tmp_path / "tiny.h").mkdir()
-    with pytest.raises(InputError, match=r"tiny\.h cannot be written: it is a folder"):
+    with pytest.raises(InputError, match=r"cannot write .*tiny\.h: it is a folder"):
         export_folder(package, tmp_path, "tiny")
 
 

@@ -133,7 +133,7 @@ def test_a_host_that_allows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("_copied", "_opened_in_memory", "_opened_on_disk"):
         monkeypatch.setattr(mapped, name, refuse)
-    with pytest.raises(KernelFault, match=r"cannot be made executable: anonymous memory: .*memfd_create: .*; let this process"):
+    with pytest.raises(KernelFault, match=r"into executable memory: anonymous memory: .*memfd_create: .*; let this process"):
         map_image(CODE, MACHINE, "region0")
 
 

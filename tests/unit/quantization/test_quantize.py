@@ -281,7 +281,7 @@ def sample(*shape: int, value: float = 0.5) -> dict[str, Array]:
         ([], "no samples"),
         (sample(4, 8), "samples are several"),
         (7, "samples are several"),
-        ([np.zeros((4, 8))], "inputs are given by name"),
+        ([np.zeros((4, 8))], "expected a dictionary of inputs by name"),
         ([sample(4, 8, value=np.nan)], "input x of sample 0 has values that are not finite"),
         ([{"y": np.zeros((4, 8), np.float32)}], "has no input 'y'"),
         ([sample(4, 8), sample(4, 7)], "sample 1: input 'x' has shape"),
