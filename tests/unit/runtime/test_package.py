@@ -176,11 +176,11 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     path, model = saved
     before = path.read_bytes()
     monkeypatch.setattr(package_module._Tensors, "write", lambda self, file: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(PackageError, match="cannot write .*: No space left"):
+    with pytest.raises(PackageError, match=r"cannot write .*: No space left"):
         model.save(path)
     assert path.read_bytes() == before
     assert [item.name for item in path.parent.iterdir()] == ["model.inlaid"]
-    with pytest.raises(PackageError, match="cannot write .*: No such file"):
+    with pytest.raises(PackageError, match=r"cannot write .*: No such file"):
         model.save(path.parent / "nowhere" / "model.inlaid")
 
 
@@ -202,9 +202,9 @@ def test_the_expected_hash(saved):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(PackageError, match="cannot read .*: No such file"):
+    with pytest.raises(PackageError, match=r"cannot read .*: No such file"):
         read_package(tmp_path / "none.inlaid")
-    with pytest.raises(PackageError, match="cannot read .*: Is a directory"):
+    with pytest.raises(PackageError, match=r"cannot read .*: Is a directory"):
         read_package(tmp_path)
     (tmp_path / "empty.inlaid").write_bytes(b"")
     with pytest.raises(PackageError, match="too short"):
