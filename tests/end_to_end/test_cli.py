@@ -220,7 +220,7 @@ def test_shadow_lists_what_differs(run: Run, folder: Path, monkeypatch: pytest.M
     code, _, err = run("run", "small.onnx", "--input", "x=x.npy", "--shadow")
     (line,) = [line for line in err.splitlines() if line.startswith("region0_x86 on x86")]
     assert code == ExitCode.CHECK_FAILED
-    assert line.endswith(": at most 1 (0.25 of the greatest value) at [0, 3], 2 of 8 elements differ, more than is allowed")
+    assert line.endswith(": at most 1 (0.25 of the greatest value) at [0, 3], 2 of 8 elements differ, beyond the tolerance")
     assert "by 1, where 0.5 is allowed" in err and "the inputs are in small.shadow.npz" in err
     with np.load(folder / "small.shadow.npz") as saved:
         assert saved.files
@@ -369,10 +369,10 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("run", "open.onnx", "--dim", f"batch={2**63}"), "dimension 'batch' cannot be")
     wrong(run("bench", "small.onnx", "--rounds", "0"), "--rounds")
     for command in (("run",), ("export", "-o", "a.so"), ("bench",)):
-        wrong(run(*command, "small.inlaid", "--target", "x86"), "small.inlaid is a package", "--target")
-        wrong(run(*command, "small.inlaid", "--dim", "batch=2"), "small.inlaid is a package", "--dim")
+        wrong(run(*command, "small.inlaid", "--target", "x86"), "small.inlaid is already compiled", "--target")
+        wrong(run(*command, "small.inlaid", "--dim", "batch=2"), "small.inlaid is already compiled", "--dim")
     good(run("compile", "open.onnx", "-o", "open.inlaid"))
-    wrong(run("run", "open.inlaid", "--dim", "batch=1:8"), "open.inlaid is a package", "give 'batch' one size")
+    wrong(run("run", "open.inlaid", "--dim", "batch=1:8"), "package open.inlaid", "give 'batch' one size")
     wrong(run("run", "open.onnx", "--dim", "batch=2", "--dim", "batch=3"), "dimension 'batch' is given twice")
     wrong(run("export", "open.onnx", "-o", "a.so"), "dimension batch is symbolic", "--dim batch=SIZE")
     for given in ("x=x.npy", "all.npz"):
@@ -387,7 +387,7 @@ def test_wrong_models(run: Run) -> None:
         wrong(run("show", name), name)
     wrong(run("compile", "unknown.onnx"), "Frobnicate", "act", "unknown.onnx")
     for command in ("compile", "show", "partition"):
-        wrong(run(command, "small.inlaid"), "small.inlaid is a compiled package", "inlaid run")
+        wrong(run(command, "small.inlaid"), "the compiled package small.inlaid", "inlaid run")
 
 
 def test_wrong_packages(run: Run, folder: Path) -> None:
@@ -448,7 +448,7 @@ def test_outputs_that_would_destroy_something(run: Run, folder: Path) -> None:
         wrong(run(command, "small.onnx", "-o", "/dev/null"), "cannot write /dev/null")
     wrong(run("run", "small.onnx", "--trace", "small.onnx"), "an input of this command")
     wrong(run("run", "small.onnx", "--input", "x=x.npy", "-o", "x.npy"), "cannot write x.npy")
-    wrong(run("export", "small.onnx", "-o", "small.h"), "small.h is the name of the header")
+    wrong(run("export", "small.onnx", "-o", "small.h"), "the header's path small.h")
     assert (folder / "small.onnx").read_bytes() == kept and Path("/dev/null").is_char_device()
 
 

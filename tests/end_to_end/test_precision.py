@@ -105,7 +105,7 @@ def test_a_precision_that_there_is_not(tmp_path):
     command = [sys.executable, "-c", "from inlaid.cli import main; main()", "run", str(path), "--precision", "fp4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "the precisions are model, bf16" in done.stderr
+    assert "choose from model, bf16" in done.stderr
 
 
 def test_precisions_are_kept_apart_in_the_cache(tmp_path, monkeypatch):

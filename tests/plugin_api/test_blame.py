@@ -114,7 +114,7 @@ def test_what_raises(run, hook, words):
     [
         ("predicate", "the predicate of rule rectify must return a verdict, got str" + AT_NODE),
         ("compile", "the code generator must return the artifact region0_acme, got str" + AT_REGION),
-        ("load", "the runtime of acme loaded a str, which is no Loaded" + AT_REGION),
+        ("load", r"the runtime of acme must return a Loaded from load\(\), got str" + AT_REGION),
     ],
 )
 def test_what_gives_something_else(run, hook, words):
