@@ -66,7 +66,7 @@ def bench_command(
     """Time MODEL, a package or a model file, alone or against other engines.
 
     Each engine runs in its own process; all but the one being timed are stopped. The ratio is Inlaid's median time divided by the
-    other engine's: below 1, Inlaid is faster. The range beside it has the least and greatest ratio of one round. All engines use
+    other engine's: below 1, Inlaid is faster. The range next to it has the least and greatest ratio of one round. All engines use
     the same precision: the model's, or bfloat16 for those that support it. The exit code is 1 if an engine of --against could not
     run.
     """

@@ -35,7 +35,7 @@ class Unexercised(Skipped):
 
 
 Check = Callable[["TargetUnderTest"], Sequence[str] | None]
-"""A check passes if it returns. It returns what the target accepts without an example having been found. Raises `Failed` or
+"""A check passes if it returns; its result names what the target accepts, but the check has no example of. Raises `Failed` or
 `Skipped`; any other exception is a failure too."""
 
 

@@ -82,7 +82,7 @@ class TargetUnderTest:
 
     @cached_property
     def level(self) -> Level:
-        """The input level of its code generator."""
+        """Whether its code generator takes graphs or loop programs."""
         return self.registry.spec(self.target.kind).level
 
     @cached_property
