@@ -70,7 +70,7 @@ def test_names_that_no_target_may_have(name):
 
 
 def test_a_name_that_is_taken():
-    with pytest.raises(InputError, match="there is a target reference already, of plugin reference"):
+    with pytest.raises(InputError, match="target 'reference' exists, in plugin reference"):
         render("reference", Level.LOOP)
 
 
