@@ -26,8 +26,8 @@ scores = inlaid.ops.softmax(inlaid.ops.matmul(embedded, inlaid.constant(weights)
 module = inlaid.Module({"main": inlaid.function([text], scores)})
 
 # The first target that accepts an operator takes it; `reference` stands behind those that are listed.
-partitioned, takers = cut(module, ["x86"])
-print(explain(partitioned, takers).to_text())
+partitioned, candidates = cut(module, ["x86"])
+print(explain(partitioned, candidates).to_text())
 
 executable = inlaid.compile(module, targets=["x86"])
 (result,) = executable.run({"text": np.array(["a", "good", "film", "not", "bad"], object)}).values()

@@ -339,8 +339,8 @@ def estimate(
     from inlaid.driver.report import report_of
 
     settings, registry = Settings(precision=precision, placement=placement, lock=read_lock(lock)), default_registry()
-    partitioned, takers = cut(_module(model, dims), _targets(targets), registry, settings=settings)
-    return report_of(partitioned, takers, registry, settings)
+    partitioned, candidates = cut(_module(model, dims), _targets(targets), registry, settings=settings)
+    return report_of(partitioned, candidates, registry, settings)
 
 
 def read_lock(path: str | Path | None) -> str:

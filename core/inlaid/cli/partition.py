@@ -71,17 +71,17 @@ def partition_command(
         check_output(path, [model])
     registry, settings = default_registry(), Settings(precision=precision, placement=placement)
     with echo_warnings():
-        partitioned, takers = cut(inlaid.load(model, dims), targets, registry, settings=settings)
+        partitioned, candidates = cut(inlaid.load(model, dims), targets, registry, settings=settings)
         seconds = {}
         if measured:
-            executable = Executable(build_regions(partitioned, takers, registry, settings=settings), registry=registry)
+            executable = Executable(build_regions(partitioned, candidates, registry, settings=settings), registry=registry)
             seconds = region_seconds(executable, usual_inputs(executable))
-        report = report_of(partitioned, takers, registry, settings, seconds, explained or as_json)
+        report = report_of(partitioned, candidates, registry, settings, seconds, explained or as_json)
     if html is not None:
         from inlaid.partitioning.page import page
 
         html.write_text(page(report, model.name), encoding="utf-8")
-    differences = () if lock is None else _write_lock(lock, partitioned, takers)
+    differences = () if lock is None else _write_lock(lock, partitioned, candidates)
     if as_json:
         print_json({**report.to_json(), **({"lock_differences": list(differences)} if lock is not None else {})})
         return
@@ -90,11 +90,11 @@ def partition_command(
         echo("\n".join(["", f"Differences from the previous {lock}:", *differences]))
 
 
-def _write_lock(path: Path, partitioned: Partitioned, takers: tuple[Candidate, ...]) -> tuple[str, ...]:
+def _write_lock(path: Path, partitioned: Partitioned, candidates: tuple[Candidate, ...]) -> tuple[str, ...]:
     """Write a lock file. Returns its differences from the previous one. Raises `InputError` if the existing file is not a lock."""
     from inlaid.partitioning.lock import Lock
 
-    now = Lock.of(partitioned, takers)
+    now = Lock.of(partitioned, candidates)
     differences = Lock.from_text(path.read_text(encoding="utf-8", errors="replace")).differences(now) if path.exists() else ()
     path.write_text(now.to_text(), encoding="utf-8")
     return differences

@@ -12,7 +12,7 @@ from inlaid import ops
 from inlaid.cache import caches
 from inlaid.driver.build import package_alone
 from inlaid.driver.compile import compile_module, cut
-from inlaid.driver.context import DriverContext, candidate
+from inlaid.driver.context import DriverContext, candidate_of
 from inlaid.driver.region import borders_of
 from inlaid.driver.standalone import check_whole
 from inlaid.errors import InlaidError, PluginError, Unsupported
@@ -103,7 +103,7 @@ class TargetUnderTest:
     @cached_property
     def candidate(self) -> Candidate:
         """The target as the partitioner sees it. Raises `PluginError` for unusable rules."""
-        return candidate(self.target, self.registry)
+        return candidate_of(self.target, self.registry)
 
     @cached_property
     def unruly(self) -> str | None:
@@ -207,9 +207,9 @@ class TargetUnderTest:
 
     def refused(self, module: ir.Module) -> str | None:
         """Why a model does not run on the target, even with the host fallback; None if it runs."""
-        partitioned, takers = self._cut(module)
+        partitioned, candidates = self._cut(module)
         try:
-            check_whole(partitioned, takers, 1, self.registry)
+            check_whole(partitioned, candidates, 1, self.registry)
         except Unsupported as error:
             return error.message
         if self._own(partitioned):

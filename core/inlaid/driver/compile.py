@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from inlaid import ops
 from inlaid.driver.build import Progress, at_borders, build_regions
-from inlaid.driver.context import DriverContext, candidate
+from inlaid.driver.context import DriverContext, candidate_of
 from inlaid.driver.donation import check_donated
 from inlaid.driver.fallback import with_fallback
 from inlaid.driver.isolate import isolation
@@ -31,11 +31,11 @@ PARTITION = "partition"
 """Name of the partitioning step."""
 
 
-def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
+def candidates_for(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
     """The targets in order of priority, with the fallback last. Raises `TargetError` for a target that is not installed."""
     if not targets:
         raise CompileError("expected at least one target, got none", remedy="give one, such as x86")
-    return with_fallback([candidate(registry.target(text), registry) for text in targets], registry)
+    return with_fallback([candidate_of(registry.target(text), registry) for text in targets], registry)
 
 
 def cut(
@@ -48,14 +48,14 @@ def cut(
     """Run the graph passes and partition a module. `instruments` observe the passes. Raises `InputError` for an unknown precision
     or placement."""
     registry = registry or default_registry()
-    takers = candidates(targets, registry)
-    module = prepare(module, takers, FALLBACK, registry, instruments, settings.precision)
-    partitioned = partition(module, takers, place=placement(settings, takers, registry, FALLBACK))
-    able = [registry.capabilities(taker.target) for taker in takers]
+    candidates = candidates_for(targets, registry)
+    module = prepare(module, candidates, FALLBACK, registry, instruments, settings.precision)
+    partitioned = partition(module, candidates, place=placement(settings, candidates, registry, FALLBACK))
+    able = [registry.capabilities(candidate.target) for candidate in candidates]
     loops = [number for number, item in enumerate(able) if item.control_flow]
     partitioned = absorb_control(partitioned, loops, [number for number, item in enumerate(able) if item.branches])
     verify_partition(module, partitioned)
-    return partitioned, takers
+    return partitioned, candidates
 
 
 def after_step(
@@ -65,20 +65,20 @@ def after_step(
     "partition", a pass over regions, or a pass over kernels, which returns all kernels. Raises `CompileError` for an unknown name,
     listing all names."""
     registry = registry or default_registry()
-    passes = graph_passes(candidates(targets, registry), FALLBACK, registry, settings.precision)
+    passes = graph_passes(candidates_for(targets, registry), FALLBACK, registry, settings.precision)
     name, _, number = step.partition(":")
     runs = [index for index, item in enumerate(passes) if item.name == name]
     if runs and (not number or (number.isdigit() and 1 <= int(number) <= len(runs))):
         return PassManager(passes[: (runs[int(number) - 1] if number else runs[-1]) + 1]).run(module)
-    partitioned, takers = cut(module, targets, registry, settings=settings)
+    partitioned, candidates = cut(module, targets, registry, settings=settings)
     if step == PARTITION:
         return partitioned.module
     seen, kernels = After[Module](step), After[LoopProgram](step)
-    bordered = at_borders(partitioned, takers, registry)
+    bordered = at_borders(partitioned, candidates, registry)
     whole = bordered.partitioned.module
     for lower in (False, True):
         for symbol, index in bordered.partitioned.regions.items():
-            region = bordered.region(symbol, whole[symbol], takers[index].target)
+            region = bordered.region(symbol, whole[symbol], candidates[index].target)
             context = DriverContext(region.target, registry, ops.TABLE, fusion=settings.fusion, instruments=[seen])
             watch_region(region, replace(context, kernel_instruments=[kernels]), lower)
         if seen.units:
@@ -126,6 +126,6 @@ def build_package(
     check_donated(module.main, settings.donate)
     report("partition", 0, 0)
     with isolation(registry, settings, keep) as isolated:  # the worker process starts during partitioning
-        partitioned, takers = cut(module, targets, registry, instruments, settings)
-        check_whole(partitioned, takers, len(targets), registry)
-        return build_regions(partitioned, takers, registry, report, settings, keep, isolated, instruments=instruments)
+        partitioned, candidates = cut(module, targets, registry, instruments, settings)
+        check_whole(partitioned, candidates, len(targets), registry)
+        return build_regions(partitioned, candidates, registry, report, settings, keep, isolated, instruments=instruments)

@@ -36,7 +36,7 @@ Programs = dict[str, dict[Any, LoopProgram]]
 """Kernels by target: unscheduled programs by their source, and finished ones by theirs."""
 
 
-def candidate(target: Target, registry: PluginRegistry) -> Candidate:
+def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
     """A target with its operator rules. Raises `PluginError` for invalid rules."""
     capabilities = registry.capabilities(target)
     dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
@@ -128,7 +128,7 @@ class DriverContext:
 
     @cached_property
     def _candidate(self) -> Candidate:
-        return candidate(self.target, self.registry)
+        return candidate_of(self.target, self.registry)
 
     def _takes(self, call: Call) -> bool:
         """Whether the target accepts an operator for all sizes."""

@@ -32,7 +32,7 @@ class MeasuredCosts(CostModel):
     """Cost model of times measured on the targets: each distinct operator or composite is compiled as a model and run on random
     inputs. What cannot be measured, for example without the device, is predicted."""
 
-    takers: tuple[Candidate, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     registry: PluginRegistry = field(default_factory=default_registry)
     settings: Settings = DEFAULT
     _measured: dict[Any, float | None] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class MeasuredCosts(CostModel):
             params = tuple(ir.var(param.name, param.type) for param in function.params)
             function = ir.function(params, ir.Call(function.body.type, None, function, params, Attrs()))
         try:
-            package = package_alone(function, self.takers[claim.target], self.registry, self.settings)
+            package = package_alone(function, self.candidates[claim.target], self.registry, self.settings)
             executable = Executable(package, registry=self.registry)
             inputs = usual_inputs(executable)
             if len(executable.regions) > 1:  # do not count conversions at borders: next to other regions they may not be needed

@@ -19,20 +19,20 @@ WORTH_TELLING = 1e-3
 """Relative gap to the optimal placement above which the user is warned."""
 
 
-def placement(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
+def placement(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
     """The placement algorithm. With a lock, `LockWarning` lists what would be placed elsewhere without it. Raises `InputError` for
     an unknown placement or an invalid lock."""
-    fresh = _fresh(settings, takers, registry, fallback)
-    return replay(Lock.from_text(settings.lock), takers, fresh, _tell) if settings.lock else fresh
+    fresh = _fresh(settings, candidates, registry, fallback)
+    return replay(Lock.from_text(settings.lock), candidates, fresh, _tell) if settings.lock else fresh
 
 
-def _fresh(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
+def _fresh(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
     if settings.placement not in PLACEMENTS:
         raise InputError(f"unknown placement {settings.placement!r}", remedy=f"choose from {', '.join(PLACEMENTS)}")
     if settings.placement == PRIORITY:
         return first_come
-    costs = cost_model(settings, takers, registry)
-    last = next((number for number, taker in enumerate(takers) if taker.target.kind == fallback), None)
+    costs = cost_model(settings, candidates, registry)
+    last = next((number for number, candidate in enumerate(candidates) if candidate.target.kind == fallback), None)
 
     def place(name: str, annotated: Annotated) -> tuple[Claim, ...]:
         found = by_cost(annotated, costs, last)
@@ -44,11 +44,11 @@ def _fresh(settings: Settings, takers: Sequence[Candidate], registry: PluginRegi
     return place
 
 
-def cost_model(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry) -> CostModel:
+def cost_model(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry) -> CostModel:
     """The cost model: predicted, or measured if the settings say so."""
-    capabilities = tuple(registry.capabilities(taker.target) for taker in takers)
+    capabilities = tuple(registry.capabilities(candidate.target) for candidate in candidates)
     if settings.placement == MEASURED:
-        return MeasuredCosts(capabilities, takers=tuple(takers), registry=registry, settings=settings)
+        return MeasuredCosts(capabilities, candidates=tuple(candidates), registry=registry, settings=settings)
     return CostModel(capabilities)
 
 

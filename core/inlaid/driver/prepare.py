@@ -38,7 +38,7 @@ PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_preci
 
 
 def graph_passes(
-    takers: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
+    candidates: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
 ) -> tuple[GraphPass, ...]:
     """The passes in order:
 
@@ -49,10 +49,10 @@ def graph_passes(
     """
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
-    listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
-    own = [step for taker in takers for step in registry.passes(taker.target, Phase.BEFORE_PARTITION)]
-    decomposed = FunctionPass("decompose", partial(_decompose, takers=listed))
-    lanes = max([1, *(registry.capabilities(taker.target).vector_bits // LANE for taker in listed)])
+    listed = [candidate for candidate in candidates if candidate.target.kind != fallback] or list(candidates)
+    own = [step for candidate in candidates for step in registry.passes(candidate.target, Phase.BEFORE_PARTITION)]
+    decomposed = FunctionPass("decompose", partial(_decompose, candidates=listed))
+    lanes = max([1, *(registry.capabilities(candidate.target).vector_bits // LANE for candidate in listed)])
     return (
         *CANONICAL,
         decomposed,
@@ -62,13 +62,13 @@ def graph_passes(
         *CANONICAL,
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *own,
-        FunctionPass("sink_transposes", partial(_sink, takers=takers, fallback=fallback), ("graph_form",)),
+        FunctionPass("sink_transposes", partial(_sink, candidates=candidates, fallback=fallback), ("graph_form",)),
     )
 
 
 def prepare(
     module: Module,
-    takers: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     fallback: str,
     registry: PluginRegistry,
     instruments: Sequence[Instrument[Module]] = (),
@@ -76,16 +76,16 @@ def prepare(
 ) -> Module:
     """Run the graph passes: canonicalise a module, and decompose operators that no listed target accepts whole. `instruments`
     observe the passes."""
-    return PassManager(graph_passes(takers, fallback, registry, precision), instruments).run(module)
+    return PassManager(graph_passes(candidates, fallback, registry, precision), instruments).run(module)
 
 
-def _sink(function: ir.Function, takers: Sequence[Candidate], fallback: str) -> ir.Function:
+def _sink(function: ir.Function, candidates: Sequence[Candidate], fallback: str) -> ir.Function:
     """Move transposes that a listed target rejects, if this leaves fewer regions. Targets that accept transposes fold them into
     layouts or kernels, which cannot be judged here."""
-    listed = [taker for taker in takers if taker.target.kind != fallback]
+    listed = [candidate for candidate in candidates if candidate.target.kind != fallback]
 
     def refused(call: ir.Call) -> bool:
-        return any(isinstance(taker.judge(call), Reject) for taker in listed)
+        return any(isinstance(candidate.judge(call), Reject) for candidate in listed)
 
     if not any(isinstance(expr, ir.Call) and expr.callee is transpose and refused(expr) for expr in ir.post_order(function)):
         return function
@@ -93,20 +93,20 @@ def _sink(function: ir.Function, takers: Sequence[Candidate], fallback: str) -> 
     composed = (claim for claim in annotate(function, listed).claims if claim.composite is not None)
     held = {id(member) for claim in composed for member in claim.members}
     sunk = sink_transposes(function, lambda call: id(call) not in held and refused(call))
-    return sunk if sunk is not function and _regions(sunk, takers) < _regions(function, takers) else function
+    return sunk if sunk is not function and _regions(sunk, candidates) < _regions(function, candidates) else function
 
 
-def _regions(function: ir.Function, takers: Sequence[Candidate]) -> int:
-    return len(partition(ir.Module({"main": function}), takers).regions)
+def _regions(function: ir.Function, candidates: Sequence[Candidate]) -> int:
+    return len(partition(ir.Module({"main": function}), candidates).regions)
 
 
-def _decompose(function: ir.Function, takers: Sequence[Candidate]) -> ir.Function:
+def _decompose(function: ir.Function, candidates: Sequence[Candidate]) -> ir.Function:
     """Decompose operators that no target accepts whole, alone or in a composite."""
 
     def keep(call: ir.Call) -> bool:
-        return any(isinstance(taker.judge(call), Accept) for taker in takers)
+        return any(isinstance(candidate.judge(call), Accept) for candidate in candidates)
 
-    if not any(taker.composites for taker in takers):
+    if not any(candidate.composites for candidate in candidates):
         return decompose(function, keep)
-    held = compose(function, tuple(claim for claim in by_priority(annotate(function, takers)) if claim.composite is not None))
+    held = compose(function, tuple(claim for claim in by_priority(annotate(function, candidates)) if claim.composite is not None))
     return dissolve(decompose(held.function, keep), held.composites)

@@ -25,7 +25,7 @@ from inlaid.settings import DEFAULT, Settings
 
 def report_of(
     partitioned: Partitioned,
-    takers: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     registry: PluginRegistry,
     settings: Settings = DEFAULT,
     measured: Mapping[str, float] = MappingProxyType({}),
@@ -36,22 +36,22 @@ def report_of(
     code generator fails to choose borders; compiling the model will report that failure."""
     stored = partitioned
     try:
-        stored = at_borders(partitioned, takers, registry).partitioned
+        stored = at_borders(partitioned, candidates, registry).partitioned
     except InlaidError as error:
         warnings.warn(f"the conversions at region borders are unknown: {error}", InlaidWarning, stacklevel=2)
-    report = explain(partitioned, takers, cost_model(settings, takers, registry), measured, stored)
+    report = explain(partitioned, candidates, cost_model(settings, candidates, registry), measured, stored)
     if not schedules:
         return report
-    generic = {name: _generic(partitioned, name, takers, registry, settings) for name in partitioned.regions}
+    generic = {name: _generic(partitioned, name, candidates, registry, settings) for name in partitioned.regions}
     return replace(report, regions=tuple(replace(item, generic=generic[item.name]) for item in report.regions))
 
 
 def _generic(
-    partitioned: Partitioned, name: str, takers: Sequence[Candidate], registry: PluginRegistry, settings: Settings
+    partitioned: Partitioned, name: str, candidates: Sequence[Candidate], registry: PluginRegistry, settings: Settings
 ) -> tuple[str, ...]:
     """Describe the kernels of a region with the generic schedule; empty if the region cannot be lowered, which compiling it
     reports."""
-    target = takers[partitioned.regions[name]].target
+    target = candidates[partitioned.regions[name]].target
     region = Region(name, partitioned.module[name], target)
     try:
         schedules = schedules_of_region(region, DriverContext(target, registry, ops.TABLE, fusion=settings.fusion))

@@ -99,9 +99,9 @@ def shadow(
     """Run a whole module region by region, on its targets and on the reference. Each region gets the reference's values, so that
     every difference is found where it arises. Raises as compiling and running do."""
     registry = registry or default_registry()
-    partitioned, takers = cut(module, targets, registry, settings=settings)
+    partitioned, candidates = cut(module, targets, registry, settings=settings)
     watch = _Watch(registry, settings)
-    doubles = {name: watch.double(name, partitioned.module[name], takers[n]) for name, n in partitioned.regions.items()}
+    doubles = {name: watch.double(name, partitioned.module[name], candidates[n]) for name, n in partitioned.regions.items()}
 
     def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
         if isinstance(new, ir.Call) and isinstance(new.callee, ir.GlobalVar) and new.callee.name in doubles:
@@ -119,7 +119,7 @@ class _Seen:
     """State of a region: its executable, number of compared runs, and the worst deviation with its inputs."""
 
     region: ir.Function
-    taker: Candidate
+    candidate: Candidate
     executable: Executable
     runs: int = 0
     worst: Deviation = field(default_factory=Deviation)
@@ -134,16 +134,16 @@ class _Watch:
         self.settings = settings
         self.seen: dict[str, _Seen] = {}
 
-    def double(self, name: str, region: ir.Function, taker: Candidate) -> Operator:
+    def double(self, name: str, region: ir.Function, candidate: Candidate) -> Operator:
         """Create an operator that evaluates a region on the reference and compares it with its target."""
         interpreter = Interpreter()
 
         def run(attrs: Attrs, *values: Any) -> Any:
             wanted = interpreter.run(region, values)
             if name not in self.seen:
-                self.seen[name] = _Seen(region, taker, self._native(region, taker))
+                self.seen[name] = _Seen(region, candidate, self._native(region, candidate))
             seen = self.seen[name]
-            found = _compare(region.body.type, seen.executable, values, wanted, self._allowed(taker, ""))
+            found = _compare(region.body.type, seen.executable, values, wanted, self._allowed(candidate, ""))
             if seen.runs == 0 or _badness(found) > _badness(seen.worst):
                 seen.worst, seen.values = found, values
             seen.runs += 1
@@ -159,19 +159,19 @@ class _Watch:
     def _compared(self, name: str, seen: _Seen) -> Compared:
         error, difference = seen.worst.error, None
         if error is not None:
-            difference = self._locate(name, seen.region, seen.taker, seen.values, error)
-        return Compared(name, str(seen.taker.target), seen.runs, seen.worst, difference)
+            difference = self._locate(name, seen.region, seen.candidate, seen.values, error)
+        return Compared(name, str(seen.candidate.target), seen.runs, seen.worst, difference)
 
-    def _allowed(self, taker: Candidate, unit: str) -> Allowed:
+    def _allowed(self, candidate: Candidate, unit: str) -> Allowed:
         """The tolerance that the plugin declares, by element type, for results of a unit or of whole regions."""
-        return partial(self.registry.conformance(taker.target).tolerance, operator=unit)
+        return partial(self.registry.conformance(candidate.target).tolerance, operator=unit)
 
-    def _native(self, function: ir.Function, taker: Candidate) -> Executable:
-        return Executable(package_alone(function, taker, self.registry, self.settings), registry=self.registry)
+    def _native(self, function: ir.Function, candidate: Candidate) -> Executable:
+        return Executable(package_alone(function, candidate, self.registry, self.settings), registry=self.registry)
 
-    def _locate(self, name: str, region: ir.Function, taker: Candidate, values: Sequence[Any], error: str) -> Difference:
+    def _locate(self, name: str, region: ir.Function, candidate: Candidate, values: Sequence[Any], error: str) -> Difference:
         """Find the first unit of a region, in execution order, that differs when run alone on the reference's values."""
-        found = partial(Difference, name, str(taker.target))
+        found = partial(Difference, name, str(candidate.target))
         units = [expr for expr in analyse(region).body(region).order if isinstance(expr, (ir.Call, ir.Loop, ir.If))]
         everything = {param.name: value for param, value in zip(region.params, values, strict=True)}
         if len(units) == 1:
@@ -183,10 +183,10 @@ class _Watch:
             if isinstance(unit, ir.Call):
                 alone, given = _alone(unit, known)
                 try:
-                    compiled = self._native(alone, taker)
+                    compiled = self._native(alone, candidate)
                 except InlaidError:
                     continue  # the target rejects it without its context
-                wrong = _compare(unit.type, compiled, given, known[id(unit)], self._allowed(taker, _name(unit))).error
+                wrong = _compare(unit.type, compiled, given, known[id(unit)], self._allowed(candidate, _name(unit))).error
                 if wrong is not None:
                     inputs = {param.name: value for param, value in zip(alone.params, given, strict=True)}
                     return found(*_named(unit), wrong, inputs)

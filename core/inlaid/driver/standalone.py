@@ -17,20 +17,20 @@ SHOWN = 3
 """Number of operators that an error names."""
 
 
-def standalone(takers: Sequence[Candidate], registry: PluginRegistry) -> Candidate | None:
-    """The first standalone target of `takers`, None if there is none."""
-    return next((taker for taker in takers if registry.capabilities(taker.target).standalone), None)
+def standalone(candidates: Sequence[Candidate], registry: PluginRegistry) -> Candidate | None:
+    """The first standalone target of `candidates`, None if there is none."""
+    return next((candidate for candidate in candidates if registry.capabilities(candidate.target).standalone), None)
 
 
-def on_fallback(takers: Sequence[Candidate], partitioned: Partitioned, regions: Collection[str]) -> bool:
+def on_fallback(candidates: Sequence[Candidate], partitioned: Partitioned, regions: Collection[str]) -> bool:
     """Whether the fallback runs one of the given regions."""
-    return any(takers[partitioned.regions[name]].target.kind == FALLBACK for name in regions)
+    return any(candidates[partitioned.regions[name]].target.kind == FALLBACK for name in regions)
 
 
-def check_whole(partitioned: Partitioned, takers: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
+def check_whole(partitioned: Partitioned, candidates: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
     """Raise `Unsupported` if a standalone target is listed and part of the model runs on none of the listed targets, the first
-    `listed` of `takers`. The error names the operators and the reasons, or the control flow, which needs a listed host."""
-    alone = standalone(takers[:listed], registry)
+    `listed` of `candidates`. The error names the operators and the reasons, or the control flow, which needs a listed host."""
+    alone = standalone(candidates[:listed], registry)
     if alone is None:
         return
     remedy = Remedy.of("see all of it with ", EXPLAIN, f", or list a host target after {alone.target.kind} for the rest")
@@ -39,7 +39,7 @@ def check_whole(partitioned: Partitioned, takers: Sequence[Candidate], listed: i
         calls = [call for claim in homeless for call in reversed(claim.members)]
         if calls:
             assert isinstance(calls[0].callee, Operator)
-            reasons = dict.fromkeys(reason(placement.annotated.verdicts[id(call)][takers.index(alone)]) for call in calls)
+            reasons = dict.fromkeys(reason(placement.annotated.verdicts[id(call)][candidates.index(alone)]) for call in calls)
             more = f" and {len(calls) - SHOWN} more" if len(calls) > SHOWN else ""
             raise Unsupported(
                 f"{alone.target.kind} must run the whole model, but does not support {', '.join(map(named, calls[:SHOWN]))}"
@@ -49,7 +49,7 @@ def check_whole(partitioned: Partitioned, takers: Sequence[Candidate], listed: i
                 plugin=alone.plugin,
                 remedy=remedy,
             )
-    if not all(registry.capabilities(taker.target).standalone for taker in takers[:listed]):
+    if not all(registry.capabilities(candidate.target).standalone for candidate in candidates[:listed]):
         return
     for name, function in partitioned.module.functions.items():
         branch = next((expr for expr in ir.post_order(function) if isinstance(expr, (ir.If, ir.Loop))), None)

@@ -360,14 +360,14 @@ class _Outline:
             else:
                 self.memo[id(member)] = found[0] if indices is None else ir.tuple_(found, member.span)
 
-    def _unshown(self, body: ir.Expr, params: list[ir.Var], taker: Candidate) -> list[ir.Var]:
+    def _unshown(self, body: ir.Expr, params: list[ir.Var], candidate: Candidate) -> list[ir.Var]:
         """Parameters of the function whose shapes determine sizes that attributes in a region read, but that no parameter of the
         region determines: a region gets its sizes from its inputs, if the target accepts them."""
         read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
         missing = read - _shown(params)
         found: list[ir.Var] = []
         for param in self.function.params:
-            if not isinstance(param.type, TensorType) or param.type.dtype.name not in taker.dtypes:
+            if not isinstance(param.type, TensorType) or param.type.dtype.name not in candidate.dtypes:
                 continue
             if missing & _shown([param]):
                 found.append(param)

@@ -15,7 +15,7 @@ import pytest
 from inlaid import ops
 from inlaid.driver import build_package, compile_module
 from inlaid.driver.build import package_alone
-from inlaid.driver.context import candidate
+from inlaid.driver.context import candidate_of
 from inlaid.errors import FallbackWarning, PluginError
 from inlaid.graph import ir
 from inlaid.plugins.hookspecs import GROUP
@@ -126,9 +126,9 @@ FAILURES = {
 
 def test_a_region_by_itself_goes_to_no_other_target(acme):
     registry = acme('raise Unsupported("cheese is out")')
-    taker = candidate(registry.target("acme"), registry)
+    candidate = candidate_of(registry.target("acme"), registry)
     with pytest.raises(PluginError, match="cheese is out"):
-        package_alone(ir.function((X,), ops.relu(X)), taker, registry, settings())
+        package_alone(ir.function((X,), ops.relu(X)), candidate, registry, settings())
 
 
 @pytest.mark.parametrize("name", FAILURES)

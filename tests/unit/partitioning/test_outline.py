@@ -151,9 +151,9 @@ def test_tuples_of_values_of_several_regions() -> None:
     a, b = ops.relu(X), ops.neg(Y)
     swapped = PAIR(ir.tuple_([a, b]))
     body = ir.tuple_([ops.relu(ir.tuple_item(swapped, 0)), ops.mul(a, ir.tuple_item(swapped, 1))])
-    takers = takers_of({"a": taking("relu", "test.pair"), "b": OTHER})
+    candidates = takers_of({"a": taking("relu", "test.pair"), "b": OTHER})
     module = ir.Module({"main": ir.function([X, Y], body)})
-    found = partition(module, takers)
+    found = partition(module, candidates)
     verify_partition(module, found)
     same(evaluate(found.module, INPUTS), evaluate(module, INPUTS))
     assert shape(found) == [("a", "relu"), ("b", "neg"), ("a", "test.pair relu"), ("b", "mul")]

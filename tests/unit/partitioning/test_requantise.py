@@ -29,10 +29,10 @@ def layer(rounding: str, multiplier: int = 1_234_567_891, shifts: tuple[int, ...
 
 def verdict(body: ir.Expr, having: Quantisation | None = None, dtypes: tuple[str, ...] = ("int8",)) -> str:
     """What a target says of the last operator: "" where it takes the layer."""
-    taker = Candidate(
+    candidate = Candidate(
         Target("a"), (OpRule(quantised_matmul(), "product"),), frozenset(dtypes), quantisation=having or Quantisation()
     )
-    found = annotate(ir.function([X], body), (taker,))
+    found = annotate(ir.function([X], body), (candidate,))
     last = found.verdicts[id(found.calls[-1])][0]
     return last.reason if isinstance(last, Reject) else ""
 
@@ -73,7 +73,7 @@ def test_a_target_takes_the_requantisation_that_it_has(body: ir.Expr, having: Qu
 
 def test_the_composites_reason_stands_alone_for_all_of_its_operators() -> None:
     body = layer("away")
-    taker = Candidate(Target("a"), (OpRule(quantised_matmul(), "product"),), frozenset(["int8"]), quantisation=FIXED)
-    found = annotate(ir.function([X], body), (taker,))
+    candidate = Candidate(Target("a"), (OpRule(quantised_matmul(), "product"),), frozenset(["int8"]), quantisation=FIXED)
+    found = annotate(ir.function([X], body), (candidate,))
     reasons = {found.verdicts[id(call)][0].reason for call in found.calls}  # type: ignore[union-attr]
     assert reasons == {"as product: it requantises with rounding away, but the target supports up and once"}

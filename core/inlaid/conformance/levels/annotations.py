@@ -8,7 +8,7 @@ from inlaid.conformance.case import Case, Failed
 from inlaid.conformance.corpus import CORPUS, Choices, Form
 from inlaid.conformance.nets import NETS
 from inlaid.conformance.target_under_test import TargetUnderTest
-from inlaid.driver import FALLBACK, candidates
+from inlaid.driver import FALLBACK, candidates_for
 from inlaid.driver.prepare import prepare
 from inlaid.errors import PluginError
 from inlaid.graph import ir
@@ -70,8 +70,8 @@ def accepts_its_examples(tested: TargetUnderTest) -> None:
 def judges_models(tested: TargetUnderTest) -> None:
     """The rules, including those for composites, have verdicts on all operators of the suite's models."""
     for net in NETS:
-        takers = candidates([tested.text], tested.registry)
-        module = prepare(net.module(), takers, FALLBACK, tested.registry)
+        candidates = candidates_for([tested.text], tested.registry)
+        module = prepare(net.module(), candidates, FALLBACK, tested.registry)
         try:
             annotated = annotate(module.main, [tested.candidate])
         except PluginError as error:

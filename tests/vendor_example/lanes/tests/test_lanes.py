@@ -117,11 +117,11 @@ def two_regions():
 def test_regions_exchange_what_they_store(vendors):
     """The first region's result enters the second as it is stored. What the host reads and writes between is converted."""
     whole = two_regions()
-    partitioned, takers = cut(whole, ["lanes"], vendors)
-    assert [taker.target.kind for taker in takers] == ["lanes", "reference"]
+    partitioned, candidates = cut(whole, ["lanes"], vendors)
+    assert [candidate.target.kind for candidate in candidates] == ["lanes", "reference"]
     regions = [name for name, number in partitioned.regions.items() if number == 0]
     assert len(regions) == 2
-    main = at_borders(partitioned, takers, vendors).partitioned.module.main
+    main = at_borders(partitioned, candidates, vendors).partitioned.module.main
     calls = {
         expr.callee.name: expr
         for expr in ir.post_order(main)
@@ -137,7 +137,7 @@ def test_regions_exchange_what_they_store(vendors):
 def test_neighbours_that_agree_convert_nothing(vendors):
     """Two regions in a row, with nothing of the host's between them, convert at the ends of the model alone."""
     whole = module(residual(image(1, 21, 9, 8), 21))
-    partitioned, takers = cut(whole, ["lanes", "reference"], vendors)
+    partitioned, candidates = cut(whole, ["lanes", "reference"], vendors)
     (name,) = partitioned.regions
     region = partitioned.module[name]
     x = whole.main.params[0]
@@ -145,7 +145,7 @@ def test_neighbours_that_agree_convert_nothing(vendors):
     second = ir.Call(region.type.result, None, ir.global_var(name, region.type), (ir.tuple_item(first, 0),), first.attrs)
     main = ir.function([x], ir.tuple_item(second, 0))
     twice = type(partitioned)(ir.Module({"main": main, name: region}), (), {name: 0})
-    assert sum(other.startswith("border") for other in at_borders(twice, takers, vendors).partitioned.regions) == 2
+    assert sum(other.startswith("border") for other in at_borders(twice, candidates, vendors).partitioned.regions) == 2
 
 
 def test_arenas_hold_what_is_stored(vendors):
@@ -205,10 +205,10 @@ def test_shadow_mode_names_the_layer_that_is_wrong(vendors, monkeypatch):
 def test_measured_placement_leaves_conversions_out(vendors, monkeypatch):
     """What is measured of a layer is its own region: neighbours may need no conversion."""
     monkeypatch.setattr("inlaid.driver.measure.region_seconds", lambda executable, inputs: {"region0": 7.0})
-    partitioned, takers = cut(module(layers(16)["matmul"]), ["lanes"], vendors)
+    partitioned, candidates = cut(module(layers(16)["matmul"]), ["lanes"], vendors)
     (claim,) = [claim for placement in partitioned.placements for claim in placement.claims if claim.target == 0]
-    able = tuple(vendors.capabilities(taker.target) for taker in takers)
-    assert MeasuredCosts(able, takers=takers, registry=vendors).seconds(claim) == 7.0
+    able = tuple(vendors.capabilities(candidate.target) for candidate in candidates)
+    assert MeasuredCosts(able, candidates=candidates, registry=vendors).seconds(claim) == 7.0
 
 
 def test_code_generators_in_processes_of_their_own_have_borders(vendors):
