@@ -128,7 +128,7 @@ def test_layers_that_differ_in_integers_alone_have_one_function(cpu: str, tmp_pa
 
 
 REFUSED = {
-    "perceptron-symbolic": r"does not take matmul.*are not static",
+    "perceptron-symbolic": r"does not support matmul.*are not static",
     "with-fallback": "does not support sequence_construct.*are supported only on the host",
 }
 
@@ -209,7 +209,7 @@ def test_two_models_in_one_image(tmp_path: Path) -> None:
 def test_what_the_controller_cannot_run_is_refused_with_the_node(tmp_path: Path) -> None:
     x = var("x", TensorType((4,), "float32"))
     mixed = module([x], ops.nonzero(ops.exp(x), span=Span("model.onnx", "indices")))
-    with pytest.raises(Unsupported, match=r"does not take nonzero at model\.onnx:indices"):
+    with pytest.raises(Unsupported, match=r"does not support nonzero at model\.onnx:indices"):
         compile_module(mixed, ["microcontroller"], keep=False)
     tried = compile_module(mixed, ["microcontroller", "reference"], keep=False)
     with pytest.raises(Unsupported, match="a model runs there whole or not at all"):

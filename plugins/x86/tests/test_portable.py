@@ -104,7 +104,7 @@ def test_processors_between_levels(
 
 def test_a_processor_below_all_levels_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset({"sse3"}))
-    with pytest.raises(Unsupported, match=r"this machine has no cx16, popcnt, .*; compile on this machine, with cpu=native"):
+    with pytest.raises(Unsupported, match=r"this machine lacks cx16, popcnt, .*; compile on this machine, with cpu=native"):
         load(path)
 
 
