@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     "--donate",
     multiple=True,
     metavar="INPUT",
-    help="Let an output reuse the buffer of this input, as a key-value cache that is updated in place. May be repeated.",
+    help="Let an output reuse the buffer of this input, such as a key-value cache updated in place. May be repeated.",
 )
 @quantize_options
 @click.option("--isolate", is_flag=True, help="Run code generators in separate processes; if one fails, use the next target.")

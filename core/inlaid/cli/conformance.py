@@ -49,7 +49,8 @@ def usable_cores() -> int:
 def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int, as_json: bool) -> None:
     """Check that a target's plugin fulfils the plugin contract.
 
-    The levels are plugin, annotations, codegen, operators, runtime, models and package. The exit code is 1 if a case fails.
+    The levels are plugin, annotations, codegen, operators, runtime, devices, models and package. The exit code is 1 if a case
+    fails.
     """
     if importlib.util.find_spec("hypothesis") is None:
         raise InputError("the conformance suite needs Hypothesis", remedy='pip install "inlaid[conformance]"')

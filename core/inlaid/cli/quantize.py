@@ -23,7 +23,7 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--borders", type=click.Choice(BORDERS), help="With --quantize: type of inputs and outputs. Default: float32."
         ),
         click.option("--arithmetic", type=click.Choice(ARITHMETICS), help="With --quantize: how to requantise. Default: fixed."),
-        click.option("--scales", type=click.Choice(SCALES), help="With --quantize: power_of_two is for targets that shift."),
+        click.option("--scales", type=click.Choice(SCALES), help="With --quantize: power_of_two lets targets shift. Default: any."),
         click.option(
             "--calibration",
             type=click.Choice(CALIBRATIONS),

@@ -43,8 +43,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Sample:
-    """An operator or composite that the target accepts, with a name for messages and inputs. `composed` is the function as it is in
-    a region, `allowed` the tolerance by element type."""
+    """An operator or composite that the target accepts, with a name for messages and inputs. `composed` is the function with
+    composites wrapped, as it is in a region; `allowed` is the tolerance by element type."""
 
     name: str
     function: ir.Function

@@ -28,8 +28,8 @@ class State:
         self._own = False
 
     def target(self, states: Sequence[State | DeviceState]) -> Array | None:
-        """The array that the next iteration may write, None if it must allocate: never one that any of the `states` holds now, as
-        after an in-place update of another state's buffer."""
+        """The array that the next iteration may write, None if it must allocate. An array that one of `states` holds now is not
+        free: an in-place update may have moved it there."""
         free = isinstance(self._before, np.ndarray) and not any(self._before is state.value for state in states)
         return self._before if free else None
 
