@@ -188,7 +188,7 @@ class LastBit(ReferenceCodegen):
 
 def test_integers_may_differ_by_the_steps_that_a_plugin_declares() -> None:
     rule = OpRule(is_op("neg")(is_op("neg")(wildcard().has_dtype("int32"))), "twice")
-    with pytest.raises(Failed, match=r"elements, by at most 1 steps"):
+    with pytest.raises(Failed, match=r"elements, by up to 1 steps"):
         composites.agrees(under_test(rule, codegen=LastBit), "twice")
     told = Conformance(tolerances=(Tolerance("int32", steps=1, operator="twice"),))
     composites.agrees(under_test(rule, codegen=LastBit, told=told), "twice")

@@ -215,13 +215,13 @@ def test_shadow(run: Run, folder: Path) -> None:
 
 
 def test_shadow_lists_what_differs(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Deviation("by 1, where 0.5 is allowed", 1.0, 0.25, (0, 3), 2, 8, 2.0)
+    found = Deviation("by 1, expected at most 0.5", 1.0, 0.25, (0, 3), 2, 8, 2.0)
     monkeypatch.setattr("inlaid.driver.shadow._compare", lambda *args: found)
     code, _, err = run("run", "small.onnx", "--input", "x=x.npy", "--shadow")
     (line,) = [line for line in err.splitlines() if line.startswith("region0_x86 on x86")]
     assert code == ExitCode.CHECK_FAILED
     assert line.endswith(": at most 1 (0.25 of the greatest value) at [0, 3], 2 of 8 elements differ, beyond the tolerance")
-    assert "by 1, where 0.5 is allowed" in err and "the inputs are in small.shadow.npz" in err
+    assert "by 1, expected at most 0.5" in err and "the inputs are in small.shadow.npz" in err
     with np.load(folder / "small.shadow.npz") as saved:
         assert saved.files
 

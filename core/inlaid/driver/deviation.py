@@ -77,7 +77,7 @@ def deviation(type_: TensorType, wanted: Array, found: Array, allowed: Tolerance
     worst, greatest = float(apart[at]), float(np.max(np.abs(a[finite])))
     limit = allowed or Tolerance(type_.dtype.name, RELATIVE.get(type_.dtype.name, NARROW), ABSOLUTE)
     most = limit.relative * greatest + limit.absolute
-    error = f"by {worst:.3g}, where {most:.3g} is allowed" if worst > most else None
+    error = f"by {worst:.3g}, expected at most {most:.3g}" if worst > most else None
     relative = worst / greatest if greatest else math.inf
     return Deviation(error, worst, relative, at, unlike, a.size, worst / most if most else math.inf)
 
@@ -96,8 +96,8 @@ def _of_integers(type_: TensorType, wanted: Array, found: Array, steps: int) -> 
     if not unlike:
         return Deviation(size=wanted.size)
     worst, beyond = int(apart.max()), int(np.count_nonzero(apart > steps))
-    bound = f", where {steps} {'is' if steps == 1 else 'are'} allowed" if steps else ""
-    error = f"{beyond} of {wanted.size} elements, by at most {worst} steps{bound}" if beyond else None
+    bound = f", expected at most {steps}" if steps else ""
+    error = f"{beyond} of {wanted.size} elements, by up to {worst} steps{bound}" if beyond else None
     excess = worst / steps if steps else math.inf
     return Deviation(error, worst, None, _first(apart == worst), unlike, wanted.size, excess)
 

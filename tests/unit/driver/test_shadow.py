@@ -127,7 +127,7 @@ def test_integers_may_differ_by_the_steps_that_are_declared(monkeypatch: pytest.
         assert found is None  # the whole region is within its tolerance
     else:
         assert found is not None and found.unit == ("" if "relu" in declared else "relu")
-        assert found.error == "3 of 3 elements, by at most 1 steps"
+        assert found.error == "3 of 3 elements, by up to 1 steps"
 
 
 @pytest.mark.parametrize(("of", "far"), [("int8", 255), ("uint8", 255), ("int64", (1 << 64) - 1), ("uint64", (1 << 64) - 1)])
@@ -138,7 +138,7 @@ def test_how_far_integers_are_apart(of: str, far: int) -> None:
     near = limits + np.array([1, -1]).astype(of)
     assert deviation(type_, limits, near, Tolerance(of, steps=1)).error is None
     assert deviation(type_, limits, near + np.array([1, 0], of), Tolerance(of, steps=1)).error == (
-        "1 of 2 elements, by at most 2 steps, where 1 is allowed"
+        "1 of 2 elements, by up to 2 steps, expected at most 1"
     )
 
 
@@ -148,7 +148,7 @@ def test_deviations_have_magnitudes_and_places() -> None:
     off = wanted + np.array([[0, 1, 0], [-0.5, 0, 0]], np.float32)
     found = deviation(type_, wanted, off)
     assert (found.worst, found.relative, found.at, found.unlike, found.size) == (1, 0.25, (0, 1), 2, 6)
-    assert found.error == "by 1, where 0.00401 is allowed" and found.excess > 200
+    assert found.error == "by 1, expected at most 0.00401" and found.excess > 200
     assert str(found) == "at most 1 (0.25 of the greatest value) at [0, 1], 2 of 6 elements differ"
     within = deviation(type_, wanted, off, Tolerance("float32", absolute=2.0))
     assert within.error is None and within.excess == 0.5 and within.worst == 1
