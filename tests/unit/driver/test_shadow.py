@@ -134,7 +134,7 @@ def test_integers_may_differ_by_the_steps_that_are_declared(monkeypatch: pytest.
 def test_how_far_integers_are_apart(of: str, far: int) -> None:
     type_ = TensorType((2,), of)
     limits = np.array([np.iinfo(of).min, np.iinfo(of).max], of)
-    assert deviation(type_, limits, limits[::-1]).error == f"2 of 2 elements, by at most {far} steps"
+    assert deviation(type_, limits, limits[::-1]).error == f"2 of 2 elements, by up to {far} steps"
     near = limits + np.array([1, -1]).astype(of)
     assert deviation(type_, limits, near, Tolerance(of, steps=1)).error is None
     assert deviation(type_, limits, near + np.array([1, 0], of), Tolerance(of, steps=1)).error == (
