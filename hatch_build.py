@@ -1,7 +1,7 @@
-"""Names the extras: one per plugin folder, `conformance` for the suite, and `cost` for placement by cost.
+"""Define the extras: one per plugin folder, `conformance` for the suite, and `cost` for placement by cost.
 
-In a checkout an extra points at the folder, so that plain pip installs the plugin that lies beside the core. In a source
-distribution and in a wheel for an index (see `build_backend.py`) it names the plugin by version.
+In a checkout, an extra points to the plugin's folder, so that pip installs the plugin next to the core. In source distributions
+and in wheels for an index (see `build_backend.py`), it names the plugin by version.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class CustomMetadataHook(MetadataHookInterface):
     """Fills in `optional-dependencies`."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Called by hatchling with the project table."""
+        """Add the extras to the project table. Called by hatchling."""
         major, minor, _ = metadata["version"].split(".")
-        versions = f">={major}.{minor},<{major}.{int(minor) + 1}"  # plugins are released in step with the core
+        versions = f">={major}.{minor},<{major}.{int(minor) + 1}"  # plugins and core share their version
         released = os.environ.get("INLAID_RELEASE") == "1"
         extras = {}
         for file in sorted(Path(self.root, "plugins").glob("*/pyproject.toml")):

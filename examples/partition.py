@@ -25,9 +25,9 @@ embedded = inlaid.ops.take(inlaid.constant(rows), numbers, axis=0)
 scores = inlaid.ops.softmax(inlaid.ops.matmul(embedded, inlaid.constant(weights)), axis=1)
 module = inlaid.Module({"main": inlaid.function([text], scores)})
 
-# The first target that accepts an operator gets it; `reference` is the fallback after the listed targets.
-partitioned, takers = cut(module, ["x86"])
-print(explain(partitioned, takers).to_text())
+# The first target that accepts an operator takes it; `reference` is the fallback after the listed targets.
+partitioned, candidates = cut(module, ["x86"])
+print(explain(partitioned, candidates).to_text())
 
 executable = inlaid.compile(module, targets=["x86"])
 (result,) = executable.run({"text": np.array(["a", "good", "film", "not", "bad"], object)}).values()

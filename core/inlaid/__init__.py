@@ -1,4 +1,4 @@
-"""Inlaid: a deep-learning compiler with a minimal core into which every hardware target plugs.
+"""Inlaid: a deep-learning compiler with a minimal core; hardware targets are plugins.
 
     import inlaid
 
@@ -6,8 +6,8 @@
     executable = inlaid.compile(module, targets=["x86"])
     outputs = executable.run({"input": array})
 
-Everything here is loaded on first use, so that `import inlaid` costs nothing. A program that only runs packages needs
-`inlaid.runtime.load` alone.
+All names are loaded lazily, so that `import inlaid` is fast. A program that only runs packages needs only
+`inlaid.runtime.load`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _PACKAGES = ("onnx_backend", "ops", "runtime")
 __all__ = ["__version__", *_HOMES, *_PACKAGES, "te"]
 
 
-if not TYPE_CHECKING:  # type checkers know the names above, and report others
+if not TYPE_CHECKING:  # type checkers see the names above, and report unknown ones
 
     def __getattr__(name: str) -> Any:
         if name == "te":

@@ -120,7 +120,7 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
             inlaid.compile(wrong)
     for wrong in ([1], 5, [None]):
         for given in (path / "small.onnx", proto()):
-            with pytest.raises(TargetError, match="targets are strings"):
+            with pytest.raises(TargetError, match="expected a list of target strings"):
                 inlaid.compile(given, wrong)
     executable = inlaid.compile(path / "open.onnx", "reference", dims={"batch": np.int64(2)})  # type: ignore[dict-item]
     assert [info.target for info in executable.regions] == ["reference"] and executable.inputs[0].shape == (2, 3)
@@ -128,7 +128,7 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
         executable.run({1: X})  # type: ignore[dict-item]
     for wrong in ([X], X, None):
         for use in (executable.run, executable.profile, executable.workspace_bytes):
-            with pytest.raises(InputError, match=r"inputs are given by name, not as .*x: float32\[2, 3\]"):
+            with pytest.raises(InputError, match=r"expected a dictionary of inputs by name, got .*x: float32\[2, 3\]"):
                 use(wrong)
 
 

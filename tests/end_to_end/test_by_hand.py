@@ -246,9 +246,9 @@ def test_what_a_target_lacks_is_said(change, message):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("reference", "target reference takes graphs, not loop programs; build for"),
+        ("reference", "target reference accepts graphs, not loop programs; build for"),
         ("nothing", "no target 'nothing' is installed"),
-        (["x86"], "expected one target, got ['x86']"),
+        (["x86"], "expected a target string, got ['x86']"),
     ],
 )
 def test_targets_without_loop_programs_are_refused(target, message):
@@ -292,7 +292,7 @@ def test_the_arguments_of_every_primitive_are_checked():
 
 @needs_x86
 def test_instructions_are_tensor_intrinsics():
-    with pytest.raises(inlaid.InlaidError, match="instructions are tensor intrinsics with how they are printed, got 3"):
+    with pytest.raises(inlaid.InlaidError, match="expected tensor intrinsics with emitters as instructions, got 3"):
         inlaid.build(chain(), TARGET, instructions=(3,))
 
 

@@ -75,7 +75,7 @@ def test_packages_for_another_processor(tmp_path: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: old)
     with pytest.raises(
         Unsupported,
-        match=r"region0_x86 cannot run on x86:cpu=x86-64-v3 here: this machine has no .*avx2.*fma.*; compile with .*x86-64-v2",
+        match=r"region0_x86 cannot run on x86:cpu=x86-64-v3 here: this machine lacks .*avx2.*fma.*; compile with .*x86-64-v2",
     ):
         load(tmp_path / "v3.inlaid")
     compile_module(MODULE, ["x86:cpu=x86-64-v2"]).save(tmp_path / "v2.inlaid")
@@ -148,6 +148,6 @@ def test_code_requires_what_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(package.artifacts[0].requires) == {*LEVELS["x86-64-v4"], extension}
         monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset(LEVELS["x86-64-v4"]))
         with pytest.raises(
-            Unsupported, match=f"this machine has no {extension}; compile with --target x86:cpu=x86-64-v4, or cpu=portable"
+            Unsupported, match=f"this machine lacks {extension}; compile with --target x86:cpu=x86-64-v4, or cpu=portable"
         ):
             Executable(package)

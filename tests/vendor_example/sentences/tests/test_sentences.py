@@ -145,7 +145,7 @@ def others(folder, monkeypatch, vendors, use):
 def test_a_frontend_that_fails_is_in_no_other_ones_way(folder, others):
     problems = {problem.plugin: problem for problem in others.problems()}
     assert {name: problem.stage for name, problem in problems.items()} == dict.fromkeys(BROKEN, "frontends")
-    assert problems["thief"].message == "frontend onnx is provided by plugin frontends already"
+    assert problems["thief"].message == "frontend onnx is already provided by plugin frontends"
     assert inlaid.load(folder / "model.sentences").main.params[0].name == "x"
 
 
