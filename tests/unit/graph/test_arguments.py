@@ -89,7 +89,7 @@ def test_negative_axes_count_from_the_last(axis: int) -> None:
         (lambda: ops.relu(X, slope=1), r"expected an operand or an attribute, got 'slope' \(operator relu\); call it as relu\(x\)"),
         (lambda: ops.cast(X, dtype=np.float32), r"attribute 'dtype' must be str, got <class 'numpy.float32'> \(operator cast\)"),
         (lambda: ops.transpose(X, perm=(0, "b")), r"attribute 'perm' must be tuple\[int, ...\]"),
-        (lambda: ops.add(X), r"takes 2 arguments, got 1 \(operator add\)"),
+        (lambda: ops.add(X), r"expected 2 operands, got 1 \(operator add\)"),
         (lambda: ops.add(X, a=X), r"operand 'a' is given by position and by keyword \(operator add\)"),
         (lambda: ops.layer_norm(X, bias=X, axis=1), r"operand 'scale' is missing before 'bias' \(operator layer_norm\)"),
     ],
