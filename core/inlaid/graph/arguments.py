@@ -130,20 +130,20 @@ def as_operands(operator: Operator, args: Sequence[Any]) -> tuple[Expr, ...]:
     return tuple(item if isinstance(item, Expr) else _constant(operator, place, item, kinds) for place, item in enumerate(args))
 
 
-def _constant(operator: Operator, place: int, value: Any, beside: Sequence[Any]) -> Expr:
+def _constant(operator: Operator, place: int, value: Any, known: Sequence[Any]) -> Expr:
     from inlaid.graph.ir import constant
 
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, float):
         return constant(value)
     if isinstance(value, (bool, int, float, list)):
         array = np.asarray(value)
-        floats = [dtype for dtype in beside if dtype.is_float]
+        floats = [dtype for dtype in known if dtype.is_float]
         if array.dtype == np.bool_:
             return constant(array)
         if array.dtype.kind == "f":
             return constant(array, floats[0].name if floats else "float32")
         if array.dtype.kind in "iu":
-            of = beside[0] if beside else None
+            of = known[0] if known else None
             made = constant(array, of.name if of is not None else "int64")
             if of is not None and not np.array_equal(made.data.astype(np.float64), array.astype(np.float64)):
                 raise TypeInferenceError(

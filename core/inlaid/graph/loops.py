@@ -82,7 +82,7 @@ def _extent(body: Expr, scanned: tuple[Expr, ...], trip_count: Expr | None, cond
 
 
 def _never_stops(body: Expr) -> bool:
-    """Whether the body's keep-going result is the constant true."""
+    """Test whether the body's keep-going result is the constant true."""
     return isinstance(body, ir.Function) and isinstance(body.body, ir.Tuple) and _is_true(body.body.fields[0])
 
 
