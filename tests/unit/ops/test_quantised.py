@@ -87,7 +87,7 @@ F, S = TensorType((4, 6), "float32"), TensorType((), "float32")
             "the scale must be 0-d or have one element per index of axis 1, got",
         ),
         (ops.quantize, (F, TensorType((4, 2), "float32")), {"dtype": "int8", "axis": 1, "block_size": 2}, "blocks of 2"),
-        (ops.quantize, (F, TensorType((), "float16")), {"dtype": "int8"}, "differ"),
+        (ops.quantize, (F, TensorType((), "float16")), {"dtype": "int8"}, "must have one dtype"),
         (ops.quantize, (F, S), {"dtype": "int32"}, "at most 16 bits"),
         (ops.quantize, (F, S, TensorType((), "uint8")), {"dtype": "int8"}, "zero point must be int8"),
         (ops.dequantize, (TensorType((4,), "int8"), S), {"dtype": "int32"}, "dtype must be a float, got int32"),
