@@ -253,7 +253,7 @@ class Interpreter:
 
 def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
     """Return, for each scope and each of its expressions, the ids of the scope's values that nothing reads later. A value that an
-    inner scope reads stays alive as long as the inner scope's own scope."""
+    inner scope reads stays alive until the end of its own scope."""
     kept: set[int] = set()
     last: dict[int, tuple[Scope, int]] = {}
     every = [scopes.root, *scopes.inner.values()]

@@ -29,8 +29,8 @@ ROUNDINGS = ("up", "away", "once")
 
 @dataclass(frozen=True)
 class FixedAttrs(Attrs):
-    """`axis`: the axis of 1-d multipliers and shifts. `rounding`: of the right shift that follows the rounded upper half of the
-    product: "up" (half up) or "away" (half away from 0); "once" rounds only once, the whole product, half up."""
+    """`axis`: the axis of 1-d multipliers and shifts. `rounding`: "up" and "away" round twice, the upper half of the product and
+    then its right shift, half up or half away from 0; "once" rounds the whole product once, half up."""
 
     axis: int = 0
     rounding: str = "up"

@@ -49,7 +49,7 @@ class ExternalData:
             reference = parse(tensor.external_data)
             if self.folder is None:
                 raise ValueError(
-                    "external data requires a model that is given by its path, as it is in the model's folder: load it by its path"
+                    "the data is in the model's folder, which is unknown for a model given as bytes: load it by its path"
                 )
             if reference.length is not None and reference.length != size:
                 raise ValueError(f"expected {size} bytes for its shape and dtype, but the entry has length {reference.length}")

@@ -81,7 +81,7 @@ def _newest(versions: list[int], opset: int) -> int:
 
 
 def _named(name: str, attribute: onnx.AttributeProto) -> onnx.AttributeProto:
-    """Rename an attribute to its name at the node: a resolved reference has the name of the function's attribute."""
+    """Rename an attribute. A resolved reference has the name of the function's attribute, the node needs its own."""
     import onnx
 
     if attribute.name == name:

@@ -76,7 +76,7 @@ def _reshape(node: Node) -> Expr:
             return _reshape_computed(node, known)
         if dim == 0 and not node.attrs.get("allowzero", 0):
             if axis >= old.rank:
-                raise node.error(f"dimension {axis} of the new shape is 0 (copy), but the input has rank {old.rank}")
+                raise node.error(f"a 0 in the new shape copies a dimension, so its axis must be < {old.rank}, got {axis}")
             dim = old.shape[axis]
         elif isinstance(dim, int) and dim < 0:
             if dim != -1 or free is not None:
