@@ -496,8 +496,8 @@ tile = Operator(
 # --- iota, sizes, after -----------------------------------------------------------------------------------------------
 #
 # Existential sizes are known only after the kernel that computes them. An operator that reads them in its attributes, not in the
-# type of # an operand, takes the tensor that has them as an extra operand, a *witness*, whose elements are not read: `iota` and
-# `sizes` directly, # any other operator by way of `after`, which returns its first operand unchanged.
+# type of an operand, takes the tensor that has them as an extra operand, a *witness*, whose elements are not read: `iota` and
+# `sizes` directly, any other operator by way of `after`, which returns its first operand unchanged.
 
 
 @dataclass(frozen=True)
