@@ -86,7 +86,7 @@ class InlaidRep(BackendRep):
         names = [item.name for item in self._inputs]
         if isinstance(inputs, Mapping):
             if set(inputs) != set(names):
-                raise InputError(f"expected inputs {', '.join(names) or '(none)'}, got {', '.join(inputs) or '(none)'}")
+                raise InputError(f"expected the inputs {', '.join(names) or '(none)'}, got {', '.join(inputs) or '(none)'}")
             inputs = [inputs[name] for name in names]
         if len(inputs) != len(names):
             raise InputError(f"the model takes {len(names)} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")

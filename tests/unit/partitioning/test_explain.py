@@ -130,7 +130,9 @@ def test_a_pattern_of_one_operator_is_a_rule_for_it() -> None:
     small = OpRule(is_op("add")(wildcard().named("x"), wildcard()), "sum", lambda found: Reject("too large"))
     assert verdicts_of((small,), ops.add(x, x), x)[1] == {"add": "rejected: too large"}
     constant = OpRule(is_op("add")(wildcard(), is_const()), "sum")
-    assert verdicts_of((constant,), ops.add(x, x), x)[1] == {"add": "rejected: sum does not match: a var is no constant"}
+    assert verdicts_of((constant,), ops.add(x, x), x)[1] == {
+        "add": "rejected: sum does not match: expected a constant, found a var"
+    }
     taken, _ = verdicts_of((OpRule(is_op("add")(wildcard(), wildcard()), "sum"),), ops.add(x, x), x)
     assert taken.to_text().endswith("add at ?: a") and taken.operators[0].composite == "sum"
 

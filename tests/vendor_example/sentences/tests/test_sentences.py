@@ -159,5 +159,5 @@ def test_errors_say_what_is_installed_and_what_to_install(folder, others):
     (folder / "model.other").write_text("?")
     with pytest.raises(ModelImportError, match=rf"for Lacking, {install}; unusable plugin broken \(frontends: .*ZeroDiv"):
         inlaid.load(folder / "model.other")
-    with pytest.raises(InputError, match=r"of type int is no model; give the path of a model file, ONNX \(\.onnx\) or "):
+    with pytest.raises(InputError, match=r"got an object of type int; give the path of a model file, ONNX \(\.onnx\) or "):
         inlaid.load(5)
