@@ -198,12 +198,12 @@ def quantize(
 
 
 def default_targets() -> tuple[str, ...]:
-    """The targets where none is given: x86 if its plugin is installed, else `reference`, with a `DefaultTargetWarning`, as that one
+    """The targets where none is given: x86 if it can compile here, else `reference`, with a `DefaultTargetWarning`, as that one
     is slow."""
     registry = default_registry()
     try:
         for name in USUAL:
-            registry.spec(name)  # without a probe, which would load the plugin's libraries
+            registry.spec(name).check_compiles()  # without a probe, which would load the plugin's libraries
     except TargetError as error:
         from inlaid.driver import FALLBACK
 

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inlaid.arith import Dim
@@ -199,7 +200,8 @@ class TargetSpec:
     the sources of Inlaid and the plugin, such as what was detected of this machine and the versions of libraries: it is part of the
     key under which packages are kept. `versions(options)` lists the options of the versions that an artifact of a region holds (see
     `Artifact.variants`), the least demanding first: each is lowered and compiled for a target of its own, with the capabilities,
-    intrinsics and schedules of that."""
+    intrinsics and schedules of that. `requires` names the modules that compiling imports and running packages does not: where one is
+    missing, the target runs packages and cannot compile. `install`: what pip installs to get them, such as "inlaid[x86]"."""
 
     kind: str
     description: str
@@ -208,6 +210,26 @@ class TargetSpec:
     options: type = NoOptions
     surroundings: Callable[[Any], str] = lambda options: ""
     versions: Callable[[Any], Sequence[Any]] = lambda options: (options,)
+    requires: tuple[str, ...] = ()
+    install: str = ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Required modules that are not installed."""
+        return tuple(name for name in self.requires if find_spec(name) is None)
+
+    @property
+    def remedy(self) -> str:
+        """How to install what is missing."""
+        return f'pip install "{self.install}"'
+
+    def check_compiles(self) -> None:
+        """Raise `TargetError` where a required module is not installed."""
+        if self.missing:
+            raise TargetError(
+                f"target {self.kind} runs packages here but cannot compile: {self.missing[0]} is not installed",
+                remedy=self.remedy,
+            )
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ DISABLED = "INLAID_DISABLED_PLUGINS"
 
 Stage = Literal["disabled", "import", "version", "hooks", "targets", "frontends"]
 
-CORE = "inlaid"
-"""The distribution of the core: its plugins come before others in the same place."""
+CORE, RUNTIME = "inlaid", "inlaid-runtime"
+"""The distribution of the core, whose plugins come before others in the same place, and that of the runtime: it contains halves of
+plugins, with the entry points of the whole ones."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = re.compile(r"\.[^./\\A-Z\s]+")
@@ -108,7 +109,7 @@ class _Discovery:
     def run(self, entry_points: Sequence[importlib.metadata.EntryPoint]) -> Found:
         disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",")}
         loaded: dict[str, _Candidate] = {}
-        for candidate in sorted(map(_candidate, entry_points), key=_rank):
+        for candidate in _distinct(entry_points):
             try:
                 if candidate.name in disabled:
                     raise _Rejected("disabled", f"disabled by {DISABLED}")
@@ -207,14 +208,23 @@ class _Discovery:
         return found
 
 
+def _distinct(entry_points: Iterable[importlib.metadata.EntryPoint]) -> Iterable[_Candidate]:
+    """The plugins in order, each module once: the runtime declares plugins whose own distributions declare them too."""
+    found: dict[tuple[str, str], _Candidate] = {}
+    for candidate in sorted(map(_candidate, entry_points), key=_rank):
+        found.setdefault((candidate.name, candidate.entry_point.value), candidate)
+    return found.values()
+
+
 def _candidate(entry_point: importlib.metadata.EntryPoint) -> _Candidate:
     dist = getattr(entry_point, "dist", None)
     return _Candidate(entry_point.name, "" if dist is None else dist.name, "" if dist is None else dist.version, entry_point)
 
 
 def _rank(candidate: _Candidate) -> tuple[object, ...]:
-    """By name; the core's own plugins before others of the same name."""
-    return candidate.name, candidate.distribution != CORE, candidate.distribution, candidate.entry_point.value
+    """By name; of the same name the core's own plugins first, and the runtime's last."""
+    distribution = candidate.distribution
+    return candidate.name, distribution != CORE, distribution == RUNTIME, distribution, candidate.entry_point.value
 
 
 def _whence(candidate: _Candidate) -> str:

@@ -135,6 +135,7 @@ class PluginRegistry:
     def surroundings(self, target: Target) -> str:
         """What code for a target depends on besides its options and sources. Raises `PluginError` when its plugin fails to say."""
         owner, spec = self._owned(target.kind)
+        spec.check_compiles()
         with blame(owner, "surroundings"):
             result = spec.surroundings(target.options)
         return cast("str", expect(result, str, owner, "surroundings"))
@@ -156,7 +157,9 @@ class PluginRegistry:
     # --- hooks that the owner of the kind answers -------------------------------------------------------------------------
 
     def codegen(self, target: Target) -> Codegen:
-        """The target's code generator. Raises `Unsupported` or `PluginError` when its plugin has none."""
+        """The target's code generator. Raises `Unsupported` or `PluginError` when its plugin has none, and `TargetError` where what it
+        imports is not installed."""
+        self.spec(target.kind).check_compiles()
         return cast("Codegen", self._ask_owner("inlaid_codegen", Codegen, target=target))
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
@@ -186,6 +189,7 @@ class PluginRegistry:
     def intrinsics(self, target: Target) -> tuple[TensorIntrin, ...]:
         """The tensor intrinsics that the target's code generator prints; none where its plugin does not implement the hook."""
         owner = self.owner(target.kind)
+        self.spec(target.kind).check_compiles()
         return sequence(self.ask(owner, "inlaid_intrinsics", target=target), object, owner, "inlaid_intrinsics")
 
     def conformance(self, target: Target) -> Conformance:
@@ -243,7 +247,8 @@ class PluginRegistry:
 
     def _answers(self, hook: str, element: type, *, target: Target, **arguments: object) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Each plugin's answer to a hook, by its name: the owner's first, then others', by name."""
-        owner = self.owner(target.kind)
+        owner, spec = self._owned(target.kind)
+        spec.check_compiles()
         others = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
         for plugin in (owner, *others):
             yield plugin, sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)

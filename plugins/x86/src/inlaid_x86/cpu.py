@@ -111,13 +111,6 @@ def capabilities(options: X86Options) -> Capabilities:
     )
 
 
-def surroundings(options: X86Options) -> str:
-    """What code depends on besides the options: the features compiled for, and LLVM."""
-    import llvmlite
-
-    return f"{llvmlite.__version__} {' '.join(features(options))}"
-
-
 def threads(options: X86Options) -> int:
     """How many threads a kernel may use on this machine."""
     return options.threads or len(os.sched_getaffinity(0))
@@ -128,10 +121,6 @@ def probe() -> DeviceStatus:
     machine, system = platform.machine(), platform.system()
     if machine not in ("x86_64", "AMD64") or system != "Linux":
         return DeviceStatus(False, f"this machine is {machine} with {system}; x86 packages run on x86_64 Linux")
-    try:
-        import llvmlite.binding  # noqa: F401
-    except ImportError as error:
-        return DeviceStatus(False, f"llvmlite cannot be loaded: {error}; pip install llvmlite")
     return DeviceStatus(
         True, f"{len(os.sched_getaffinity(0))} cores, {vector_bits(X86Options())}-bit vectors; cpu=portable for any x86-64 machine"
     )

@@ -1,4 +1,8 @@
-"""The x86-64 plugin: what it provides, cheap to import."""
+"""The x86-64 plugin: what it provides, cheap to import.
+
+This module and those that run packages are part of the distribution inlaid-runtime, those that compile of inlaid-x86: hooks import
+the latter when they are called.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +28,22 @@ def _capabilities(options: X86Options) -> Capabilities:
 
 
 def _surroundings(options: X86Options) -> str:
-    from inlaid_x86.cpu import surroundings
+    """What code depends on besides the options: the features compiled for, and LLVM."""
+    import llvmlite
 
-    return surroundings(options)
+    from inlaid_x86.cpu import features
+
+    return f"{llvmlite.__version__} {' '.join(features(options))}"
 
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
     """x86."""
-    return [TargetSpec("x86", "x86-64 CPUs, through LLVM", _capabilities, Level.LOOP, X86Options, _surroundings, versions)]
+    what = "x86-64 CPUs, through LLVM"
+    requires = ("inlaid_x86.codegen", "llvmlite")
+    return [
+        TargetSpec("x86", what, _capabilities, Level.LOOP, X86Options, _surroundings, versions, requires, "inlaid[x86]")
+    ]
 
 
 @hookimpl
