@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -179,7 +178,7 @@ class Store:
     @staticmethod
     def _temporary(folder: Path) -> Path:
         """A name that nobody else writes under. Files of such names that were left behind go as values do."""
-        return folder / f".{secrets.token_hex(8)}.tmp"
+        return folder / f".{os.urandom(8).hex()}.tmp"
 
     def _trim(self, folder: Path) -> None:
         """Remove what was used longest ago until the rest fits. Files that others are still writing are the youngest."""

@@ -11,12 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inlaid.arith import Dim
 from inlaid.artifact import Artifact
-from inlaid.errors import TargetError
 from inlaid.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
 
 if TYPE_CHECKING:
@@ -27,22 +25,12 @@ if TYPE_CHECKING:
     from inlaid.graph.operator import Operator
     from inlaid.graph.pattern import Pattern
     from inlaid.lowering.steps import StepProgram
+    from inlaid.plugins.target import Target
     from inlaid.runtime.executable import Executable
     from inlaid.tensor.region import RegionProgram
 
-PLUGIN_API_VERSION = 2
-"""The version of this contract. A plugin states the version it was written for as `PLUGIN_API_VERSION` in its module: as a number,
-since one that imports this constant would claim to fit every version."""
-
 COMPOSITE = "composite"
 """The attribute of a composite's function in a region: the name of the rule that it matches."""
-
-
-class Level(Enum):
-    """What a target's code generator is given: a closed graph, or loop programs."""
-
-    REGION = "region"
-    LOOP = "loop"
 
 
 class Phase(Enum):
@@ -189,103 +177,6 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class NoOptions:
-    """The options of a target that has none."""
-
-
-@dataclass(frozen=True)
-class TargetSpec:
-    """A kind of target that a plugin provides. `options` is a frozen dataclass of ints, floats, bools and strings with defaults;
-    `capabilities(options)` is a pure function. `surroundings(options)` says what compiled code depends on besides the options and
-    the sources of Inlaid and the plugin, such as what was detected of this machine and the versions of libraries: it is part of the
-    key under which packages are kept. `versions(options)` lists the options of the versions that an artifact of a region holds (see
-    `Artifact.variants`), the least demanding first: each is lowered and compiled for a target of its own, with the capabilities,
-    intrinsics and schedules of that. `requires` names the modules that compiling imports and running packages does not: where one is
-    missing, the target runs packages and cannot compile. `install`: what pip installs to get them, such as "inlaid[x86]"."""
-
-    kind: str
-    description: str
-    capabilities: Callable[[Any], Capabilities]
-    level: Level = Level.REGION
-    options: type = NoOptions
-    surroundings: Callable[[Any], str] = lambda options: ""
-    versions: Callable[[Any], Sequence[Any]] = lambda options: (options,)
-    requires: tuple[str, ...] = ()
-    install: str = ""
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Required modules that are not installed."""
-        return tuple(name for name in self.requires if find_spec(name) is None)
-
-    @property
-    def remedy(self) -> str:
-        """How to install what is missing."""
-        return f'pip install "{self.install}"'
-
-    def check_compiles(self) -> None:
-        """Raise `TargetError` where a required module is not installed."""
-        if self.missing:
-            raise TargetError(
-                f"target {self.kind} runs packages here but cannot compile: {self.missing[0]} is not installed",
-                remedy=self.remedy,
-            )
-
-
-@dataclass(frozen=True)
-class Target:
-    """A target with its options: `x86:threads=1,cpu=x86-64-v3`."""
-
-    kind: str
-    options: Any = NoOptions()
-
-    def __str__(self) -> str:
-        changed = [
-            f"{item.name}={_text(getattr(self.options, item.name))}"
-            for item in dataclasses.fields(self.options)
-            if getattr(self.options, item.name) != item.default
-        ]
-        return f"{self.kind}:{','.join(changed)}" if changed else self.kind
-
-
-def parse_options(text: str, spec: TargetSpec) -> Target:
-    """The target that `kind` or `kind:key=value,...` names. Raises `TargetError`."""
-    kind, _, rest = text.partition(":")
-    fields = {item.name: item for item in dataclasses.fields(spec.options)}
-    given: dict[str, object] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or key not in fields:
-            known = ", ".join(fields) or "none"
-            raise TargetError(
-                f"target {kind} has no option {key!r}" if equals else f"option {key!r} has no value", remedy=f"options: {known}"
-            )
-        if key in given:
-            raise TargetError(f"option {key} of target {kind} is given twice", remedy="give it once")
-        given[key] = _parse(kind, key, value, type(fields[key].default))
-    return Target(kind, spec.options(**given))
-
-
-_KINDS = {int: "an integer", float: "a number", bool: "true or false"}
-
-
-def _parse(kind: str, key: str, value: str, wanted: type) -> object:
-    if wanted is bool:
-        if value.lower() in ("true", "false", "1", "0"):
-            return value.lower() in ("true", "1")
-    else:
-        try:
-            return wanted(value)
-        except ValueError:
-            pass
-    raise TargetError(f"option {key} of target {kind} must be {_KINDS.get(wanted, wanted.__name__)}, got {value!r}")
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@dataclass(frozen=True)
 class Accept:
     """The target can do it. `seconds` predicts how long it takes; None: a roofline from the capabilities."""
 
@@ -323,14 +214,6 @@ class OpRule:
     pattern: str | Pattern
     name: str = ""
     predicate: Callable[[Any], Verdict] | None = None
-
-
-@dataclass(frozen=True)
-class DeviceStatus:
-    """Whether a target can run here; `detail` names the device, or says why not and what to do."""
-
-    available: bool
-    detail: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ import pluggy
 from inlaid.errors import InlaidError, PluginError
 from inlaid.plugins import hookspecs
 from inlaid.plugins.blame import blame, describe
-from inlaid.plugins.contract import PLUGIN_API_VERSION, TargetSpec
 from inlaid.plugins.frontend import Frontend
+from inlaid.plugins.target import PLUGIN_API_VERSION, TargetSpec
 
 DISABLED = "INLAID_DISABLED_PLUGINS"
 """Environment variable: names of plugins, separated by commas, that are not loaded."""

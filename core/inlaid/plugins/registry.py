@@ -13,27 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from inlaid.cache import digest, tree_digest
+from inlaid import plugins
 from inlaid.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid.plugins import hookspecs
 from inlaid.plugins.blame import blame
-from inlaid.plugins.contract import (
-    Capabilities,
-    Codegen,
-    Conformance,
-    DeviceStatus,
-    Exporter,
-    OpRule,
-    Phase,
-    Target,
-    TargetSpec,
-    parse_options,
-)
 from inlaid.plugins.discovery import DISABLED, Found, PluginInfo, Problem, call, discover, expect, sequence
 from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.runtime_module import RuntimeModule
+from inlaid.plugins.target import DeviceStatus, Target, TargetSpec, parse_options
 
 if TYPE_CHECKING:
+    from inlaid.plugins.contract import Capabilities, Codegen, Conformance, Exporter, OpRule, Phase
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
 
@@ -105,7 +95,7 @@ class PluginRegistry:
         owner, spec = self._owned(target.kind)
         with blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
-        found = cast("Capabilities", expect(result, Capabilities, owner, "capabilities"))
+        found = cast("Capabilities", expect(result, plugins.Capabilities, owner, "capabilities"))
         if found.vector_bits and found.vector_registers < LEAST_REGISTERS:
             problem = f"expected at least {LEAST_REGISTERS} vector registers, got {found.vector_registers}"
             raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give vector_registers, or vector_bits=0")
@@ -119,6 +109,8 @@ class PluginRegistry:
     def sources(self) -> str | None:
         """Says what code compiles here: a hash of the sources of Inlaid and of the packages that the plugins in use are in, as they
         are now. None where a plugin is no module that lies in files."""
+        from inlaid.cache import digest, tree_digest
+
         core = Path(__file__).parents[1]
         hashes = {core: tree_digest(core)}
         parts = [sys.version, hashes[core]]
@@ -160,7 +152,7 @@ class PluginRegistry:
         """The target's code generator. Raises `Unsupported` or `PluginError` when its plugin has none, and `TargetError` where what it
         imports is not installed."""
         self.spec(target.kind).check_compiles()
-        return cast("Codegen", self._ask_owner("inlaid_codegen", Codegen, target=target))
+        return cast("Codegen", self._ask_owner("inlaid_codegen", plugins.Codegen, target=target))
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
         """The target's runtime module for device number `device`. Raises `PluginError` when its plugin has none."""
@@ -196,7 +188,9 @@ class PluginRegistry:
         """What the target's plugin says to the conformance suite; nothing where it does not implement the hook."""
         owner = self.owner(target.kind)
         answer = self.ask(owner, "inlaid_conformance", target=target)
-        return Conformance() if answer is None else cast("Conformance", expect(answer, Conformance, owner, "inlaid_conformance"))
+        if answer is None:
+            return plugins.Conformance()
+        return cast("Conformance", expect(answer, plugins.Conformance, owner, "inlaid_conformance"))
 
     # --- hooks that every plugin answers ----------------------------------------------------------------------------------
 
@@ -204,7 +198,7 @@ class PluginRegistry:
         """Operator annotations and composite patterns for a target: the owner's first, then others', by name of plugin. `check`
         raises for a rule that cannot be used; its plugin is blamed."""
         found: list[OpRule] = []
-        for plugin, rules in self._answers("inlaid_op_rules", OpRule, target=target):
+        for plugin, rules in self._answers("inlaid_op_rules", plugins.OpRule, target=target):
             with blame(plugin, "inlaid_op_rules"):
                 for rule in rules:
                     check(rule)

@@ -20,7 +20,6 @@ import math
 import mmap
 import os
 import re
-import secrets
 import shutil
 import struct
 import zipfile
@@ -209,7 +208,7 @@ def _pad_to_page(info: zipfile.ZipInfo, position: int) -> None:
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` when all went well, and vanishes when not."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), "w+b") as file:
             yield file

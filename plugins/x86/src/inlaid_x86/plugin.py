@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
+from inlaid.plugins import Level, TargetSpec, hookimpl
 from inlaid_x86.options import X86Options, versions
 
 if TYPE_CHECKING:
+    from inlaid.plugins import Capabilities, DeviceStatus, OpRule, Target
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid_x86.codegen import X86Codegen
@@ -22,7 +23,7 @@ PLUGIN_API_VERSION = 2
 
 
 def _capabilities(options: X86Options) -> Capabilities:
-    from inlaid_x86.cpu import capabilities
+    from inlaid_x86.capabilities import capabilities
 
     return capabilities(options)
 
@@ -41,9 +42,7 @@ def inlaid_targets() -> Sequence[TargetSpec]:
     """x86."""
     what = "x86-64 CPUs, through LLVM"
     requires = ("inlaid_x86.codegen", "llvmlite")
-    return [
-        TargetSpec("x86", what, _capabilities, Level.LOOP, X86Options, _surroundings, versions, requires, "inlaid[x86]")
-    ]
+    return [TargetSpec("x86", what, _capabilities, Level.LOOP, X86Options, _surroundings, versions, requires, "inlaid[x86]")]
 
 
 @hookimpl
