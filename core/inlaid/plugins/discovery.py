@@ -8,7 +8,6 @@ that works with pluggy's manager.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ import pluggy
 from inlaid.errors import InlaidError, PluginError
 from inlaid.plugins import hookspecs
 from inlaid.plugins.blame import blame, describe
+from inlaid.plugins.entry_points import EntryPoint
 from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.target import PLUGIN_API_VERSION, TargetSpec
 
@@ -77,7 +77,7 @@ class Found:
     frontends: dict[str, tuple[str, Frontend]]
 
 
-def discover(entry_points: Iterable[importlib.metadata.EntryPoint]) -> Found:
+def discover(entry_points: Iterable[EntryPoint]) -> Found:
     """Load plugins. Never raises on account of one."""
     return _Discovery().run(tuple(entry_points))
 
@@ -95,7 +95,7 @@ class _Candidate:
     name: str
     distribution: str
     version: str
-    entry_point: importlib.metadata.EntryPoint
+    entry_point: EntryPoint
 
 
 class _Discovery:
@@ -106,7 +106,7 @@ class _Discovery:
         self.manager.add_hookspecs(hookspecs)
         self.problems: list[tuple[_Candidate, Problem]] = []
 
-    def run(self, entry_points: Sequence[importlib.metadata.EntryPoint]) -> Found:
+    def run(self, entry_points: Sequence[EntryPoint]) -> Found:
         disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",")}
         loaded: dict[str, _Candidate] = {}
         for candidate in _distinct(entry_points):
@@ -208,7 +208,7 @@ class _Discovery:
         return found
 
 
-def _distinct(entry_points: Iterable[importlib.metadata.EntryPoint]) -> Iterable[_Candidate]:
+def _distinct(entry_points: Iterable[EntryPoint]) -> Iterable[_Candidate]:
     """The plugins in order, each module once: the runtime declares plugins whose own distributions declare them too."""
     found: dict[tuple[str, str], _Candidate] = {}
     for candidate in sorted(map(_candidate, entry_points), key=_rank):
@@ -216,7 +216,7 @@ def _distinct(entry_points: Iterable[importlib.metadata.EntryPoint]) -> Iterable
     return found.values()
 
 
-def _candidate(entry_point: importlib.metadata.EntryPoint) -> _Candidate:
+def _candidate(entry_point: EntryPoint) -> _Candidate:
     dist = getattr(entry_point, "dist", None)
     return _Candidate(entry_point.name, "" if dist is None else dist.name, "" if dist is None else dist.version, entry_point)
 

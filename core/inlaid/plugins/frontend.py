@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +82,8 @@ class Frontend:
 
 def version_of(distribution: str) -> str | None:
     """The version of an installed distribution; None where it is not installed."""
+    import importlib.metadata  # slow to load, and not needed to run packages
+
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

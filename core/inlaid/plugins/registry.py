@@ -6,7 +6,6 @@ It imports no compiler package, so that a program that only runs packages can us
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from inlaid.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid.plugins import hookspecs
 from inlaid.plugins.blame import blame
 from inlaid.plugins.discovery import DISABLED, Found, PluginInfo, Problem, call, discover, expect, sequence
+from inlaid.plugins.entry_points import EntryPoint, installed
 from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.runtime_module import RuntimeModule
 from inlaid.plugins.target import DeviceStatus, Target, TargetSpec, parse_options
@@ -35,7 +35,7 @@ class PluginRegistry:
     """The plugins in use, and typed access to their hooks. Immutable once built; make one with `discover`. `entry_points` are those
     that it was made from, the unusable ones included."""
 
-    def __init__(self, found: Found, entry_points: Sequence[importlib.metadata.EntryPoint]) -> None:
+    def __init__(self, found: Found, entry_points: Sequence[EntryPoint]) -> None:
         self._manager = found.manager
         self._plugins = found.plugins
         self._specs = found.specs
@@ -43,10 +43,10 @@ class PluginRegistry:
         self.entry_points = tuple(entry_points)
 
     @classmethod
-    def discover(cls, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> PluginRegistry:
+    def discover(cls, entry_points: Iterable[EntryPoint] | None = None) -> PluginRegistry:
         """Load plugins: those given, or else every installed one. Never raises on account of a plugin."""
         if entry_points is None:
-            entry_points = importlib.metadata.entry_points(group=hookspecs.GROUP)
+            entry_points = installed(hookspecs.GROUP)
         points = tuple(entry_points)
         return cls(discover(points), points)
 
@@ -282,6 +282,8 @@ def _folder(plugin: object) -> Path | None:
 
 def _extras() -> set[str]:
     """The extras of the installed core that bring a target: names of the back ends that pip can add."""
+    import importlib.metadata
+
     try:
         facts = importlib.metadata.metadata("inlaid")
     except importlib.metadata.PackageNotFoundError:
