@@ -11,10 +11,9 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 _METADATA = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-[^-]+)?\.(dist|egg)-info")
 """A folder of metadata: name and version of the distribution, and for eggs the version of Python."""
@@ -47,16 +46,14 @@ class EntryPoint(Protocol):
         """Import the module."""
 
 
-@dataclass(frozen=True)
-class InstalledDistribution:
+class InstalledDistribution(NamedTuple):
     """A distribution in a folder of `sys.path`."""
 
     name: str
     version: str
 
 
-@dataclass(frozen=True)
-class InstalledEntryPoint:
+class InstalledEntryPoint(NamedTuple):
     """A line of `entry_points.txt`: an object named as `module` or `module:attribute`."""
 
     name: str

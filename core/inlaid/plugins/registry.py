@@ -149,8 +149,8 @@ class PluginRegistry:
     # --- hooks that the owner of the kind answers -------------------------------------------------------------------------
 
     def codegen(self, target: Target) -> Codegen:
-        """The target's code generator. Raises `Unsupported` or `PluginError` when its plugin has none, and `TargetError` where what it
-        imports is not installed."""
+        """The target's code generator. Raises `Unsupported` or `PluginError` when its plugin has none, and `TargetError` where a
+        module that it imports is not installed."""
         self.spec(target.kind).check_compiles()
         return cast("Codegen", self._ask_owner("inlaid_codegen", plugins.Codegen, target=target))
 

@@ -1,8 +1,20 @@
 """Runs packages. Needs no compiler package: what it loads is code and data."""
 
+from typing import TYPE_CHECKING, Any
+
 from inlaid.runtime.arrays import aligned_empty
 from inlaid.runtime.executable import Executable, load
 from inlaid.runtime.package import Package
-from inlaid.runtime.profile import Profile
+
+if TYPE_CHECKING:
+    from inlaid.runtime.profile import Profile
 
 __all__ = ["Executable", "Package", "Profile", "aligned_empty", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Profile":  # on first use: a program that takes no profile loads faster
+        from inlaid.runtime.profile import Profile
+
+        return Profile
+    raise AttributeError(f"module 'inlaid.runtime' has no attribute {name!r}")
