@@ -13,9 +13,9 @@ INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
 # The plugins of this repository, by name.
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
-METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
+METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard runtime/*.*) $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
-PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
+PATHS := core plugins runtime tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
 # Each process begins with one half of the tests, and takes from the other's when it is done: what the tests of a file share is made once.
 WORKERS := -n 2 --dist worksteal
 # Where the int8 models of MLPerf Tiny are.
@@ -38,14 +38,16 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Inlaid needs Python 3.11 or newer. Name one: make demo PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# pip takes a plugin that it has installed before to be up to date, whatever has become of the folder.
+# pip takes a folder that it has installed before to be up to date, whatever has become of it. And a copy of the runtime would hide
+# the sources of an editable installation.
 $(INSTALLED): $(METADATA) $(SOURCES) | $(BIN)/python
-	@$(PIP) uninstall --yes $(addprefix inlaid-,$(PLUGINS)) 2>/dev/null
+	@$(PIP) uninstall --yes inlaid inlaid-runtime $(addprefix inlaid-,$(PLUGINS)) 2>/dev/null
 	$(PIP) install ".[x86]"
 	@touch $@
 
 $(DEVELOPING): $(METADATA) requirements-dev.txt | $(BIN)/python
 	$(PIP) install -r requirements-dev.txt
+	@$(PIP) uninstall --yes inlaid-runtime 2>/dev/null
 	$(PIP) install -e . $(addprefix -e plugins/,$(PLUGINS))
 	@touch $@
 

@@ -41,8 +41,8 @@ class TargetSpec:
     the sources of Inlaid and the plugin, such as what was detected of this machine and the versions of libraries: it is part of the
     key under which packages are kept. `versions(options)` lists the options of the versions that an artifact of a region holds (see
     `Artifact.variants`), the least demanding first: each is lowered and compiled for a target of its own, with the capabilities,
-    intrinsics and schedules of that. `requires`: modules that only compiling imports; where one is missing, the target runs packages
-    and cannot compile. `install`: what pip installs to get them, such as "inlaid[x86]"."""
+    intrinsics and schedules of that. `requires`: modules that only compiling imports; where one is missing, the target runs
+    packages and cannot compile. `install`: what pip installs to get them, such as "inlaid[x86]"."""
 
     kind: str
     description: str
