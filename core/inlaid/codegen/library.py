@@ -1,8 +1,16 @@
 """What the function of an exported library does: plain data that a code generator prints.
 
-    int32 <symbol>(void *argument0, ..., void *workspace, char *message)
+    int32 <prefix>_run(int64 size0, ..., void *argument0, ..., void *workspace, char *message[, void *team])
 
-runs steps in order. `message` has room for `MESSAGE_BYTES` bytes or is null.
+runs steps in order. `message` has room for `MESSAGE_BYTES` bytes or is null. `team` is null or memory of `TEAM_BYTES` that
+
+    void <prefix>_team(void *team, int32 threads)
+
+has initialised; each further thread then calls
+
+    void <prefix>_worker(void *team, int64 number)
+
+with numbers from 1, which takes part in parallel loops and never returns.
 """
 
 from __future__ import annotations
@@ -12,13 +20,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from inlaid.arith import Dim, SizeVar
 from inlaid.codegen.elf import Architecture
 from inlaid.plugins import Codegen
 
 WEIGHTS = "inlaid_weights"
 """The symbol of the memory that holds all weights."""
-UNSUPPORTED_PROCESSOR = -1
-"""What the function returns on a processor that lacks what the code requires. Regions return positive codes."""
+UNSUPPORTED_PROCESSOR, INVALID_SIZE = -1, -2
+"""What the function returns on a processor that lacks what the code requires, and for sizes that the model does not take. Regions
+return positive codes."""
+TEAM_ALIGNMENT = 128
+"""A team of n threads takes n + 3 times as many bytes."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +43,14 @@ class Place:
 
 @dataclass(frozen=True)
 class CallStep:
-    """Call a region, a function of the C ABI (`inlaid.runtime.host`) without dimensions; if it fails, return its error code and
-    message."""
+    """Call a region, a function of the C ABI (`inlaid.runtime.host`), with the values of its dimensions; if it fails, return its
+    error code and message."""
 
     symbol: str
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
     constants: tuple[Place, ...]
+    dims: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,19 +59,42 @@ class CopyStep:
 
     target: Place
     source: Place
-    size: int
+    size: Dim
+
+
+@dataclass(frozen=True)
+class SizeCheck:
+    """Return `INVALID_SIZE` with a message where a condition on sizes is zero."""
+
+    condition: Dim
+    message: str
 
 
 @dataclass(frozen=True)
 class LibraryFunction:
-    """The function. `arguments` counts the pointers before `workspace`; regions get the workspace from byte `scratch` on. Without
-    the features that it `requires` of the processor it returns `UNSUPPORTED_PROCESSOR` and runs nothing."""
+    """The functions of a library. `arguments` counts the pointers before `workspace`; regions get the workspace from byte `scratch`
+    on. Without the features that it `requires` of the processor `<prefix>_run` returns `UNSUPPORTED_PROCESSOR` and runs nothing.
+    `sizes` are symbolic dimensions, parameters that are checked before anything runs. `threads`: the program may provide a team of
+    threads."""
 
-    symbol: str
+    prefix: str
     arguments: int
     steps: tuple[CallStep | CopyStep, ...]
     scratch: int
     requires: tuple[str, ...]
+    sizes: tuple[SizeVar, ...] = ()
+    checks: tuple[SizeCheck, ...] = ()
+    threads: bool = False
+
+    @property
+    def symbol(self) -> str:
+        """The function that runs the model."""
+        return f"{self.prefix}_run"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """All functions."""
+        return (self.symbol, *((f"{self.prefix}_team", f"{self.prefix}_worker") if self.threads else ()))
 
 
 class LibraryCodegen(Codegen):
@@ -69,6 +105,11 @@ class LibraryCodegen(Codegen):
     def architecture(self) -> Architecture:
         """What the linker must know."""
 
+    @property
+    def threads(self) -> bool:
+        """Whether its code shares loops among the threads of a team."""
+        return False
+
     @abstractmethod
     def library_objects(self, function: LibraryFunction) -> Sequence[bytes]:
-        """Relocatable objects that define the function, and need no others but the regions and the weights."""
+        """Relocatable objects that define the functions, and need no others but the regions and the weights."""

@@ -14,14 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Dim, SizeVar, free_vars
 from inlaid.artifact import ALIGNMENT, Artifact
 from inlaid.artifact.image import read_image
-from inlaid.artifact.plan import Invoke, Move, Plan, Value
+from inlaid.artifact.plan import Invoke, Move, Plan
 from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.elf import Blob, Bytes, link
-from inlaid.codegen.library import UNSUPPORTED_PROCESSOR, WEIGHTS, CallStep, CopyStep, LibraryCodegen, LibraryFunction, Place
-from inlaid.errors import EXPLAIN, CompileError, InlaidError, InputError, Remedy, Unsupported, dims_setting
+from inlaid.codegen.library import (
+    INVALID_SIZE,
+    TEAM_ALIGNMENT,
+    UNSUPPORTED_PROCESSOR,
+    WEIGHTS,
+    CallStep,
+    CopyStep,
+    LibraryCodegen,
+    LibraryFunction,
+    Place,
+)
+from inlaid.driver.export_sizes import LibrarySizes, byte_count
+from inlaid.errors import EXPLAIN, CompileError, InlaidError, InputError, Remedy, Unsupported
 from inlaid.names import unique
 from inlaid.plugins import Exported as Files
 from inlaid.plugins.blame import blame
@@ -32,7 +42,7 @@ from inlaid.runtime.package import Package
 
 EXPORT = Remedy("inlaid.driver.export.export_library(executable, path)", "inlaid export")
 _WORDS = """
-    workspace message auto break case char const continue default do double else enum extern float for goto if inline int long
+    workspace message team auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
     alignas alignof bool class constexpr delete explicit export false friend mutable namespace new noexcept nullptr operator
     private protected public template this throw true try typeid typename using virtual and or not xor asm linux unix
@@ -42,19 +52,23 @@ _WORDS = """
 
 @dataclass(frozen=True)
 class Exported:
-    """The files written, and the bytes of workspace that a call needs."""
+    """The files written, the bytes of workspace that a call needs, the least and greatest values of symbolic sizes, and whether the
+    program may provide threads."""
 
     library: Path
     header: Path
     workspace: int
+    sizes: Mapping[str, tuple[int, int]]
+    threads: bool
 
 
 def export_library(executable: Executable, path: Path, name: str | None = None, registry: PluginRegistry | None = None) -> Exported:
     """Write `path`, a shared library, and beside it a header with the same stem.
 
-    `name` is the prefix of the C names; default: the stem of the path without "lib". Raises `Unsupported` for a model that is not
-    wholly native code of static sizes without control flow, `CompileError` for code that cannot be linked, and `InputError` for a
-    path that neither may be written to.
+    `name` is the prefix of the C names; default: the stem of the path without "lib". Symbolic sizes are parameters, and need upper
+    bounds, for which the workspace is planned. Code for more than one thread runs on threads that the program provides. Raises
+    `Unsupported` for a model that is not wholly native code without control flow, or has sizes without bounds, `CompileError` for
+    code that cannot be linked, and `InputError` for a path that neither may be written to.
     """
     header = path.with_suffix(".h")
     check_output(path)
@@ -66,7 +80,8 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
     with path.open("wb") as out:
         out.writelines(chunks)
     header.write_text(library.header())
-    return Exported(path, header, library.workspace)
+    bounds = {size.name: (size.lower, library.sizes.largest[size]) for size in library.sizes.variables}
+    return Exported(path, header, library.workspace, bounds, library.threads)
 
 
 def writes_folders(targets: Sequence[str], registry: PluginRegistry | None = None) -> bool:
@@ -112,15 +127,19 @@ class _Library:
         self.plan: Plan = package.program.plans["main"]
         self.artifacts: Mapping[str, Artifact] = {artifact.symbol: artifact for artifact in package.artifacts}
         self.weights = package.weights
-        self.names = _identifiers((*self.plan.inputs, *self.plan.outputs))
         self._check()
-        self.arena = _static(self.plan.workspace, "the arena")
-        scratch = [_static(artifact.workspace.get("", 0), symbol) for symbol, artifact in self.artifacts.items()]
-        self.scratch = max(scratch, default=0)
+        self.sizes = LibrarySizes(self.plan)
+        taken = set(_WORDS.split())
+        self.size_names = {size: _identifier(size.name, taken) for size in self.sizes.variables}
+        self.names = {number: _identifier(label, taken) for label, number in (*self.plan.inputs, *self.plan.outputs)}
+        self.arena = self.sizes.at_largest(self.plan.workspace, "the arena")
+        invokes = [item for item in self.plan.instructions if isinstance(item, Invoke)]
+        self.scratch = max((self.sizes.scratch(self.artifacts[item.symbol], item) for item in invokes), default=0)
         self.offset = -(-self.arena // ALIGNMENT) * ALIGNMENT
         self.workspace = self.offset + self.scratch
         self.arguments = [number for _, number in (*self.plan.inputs, *self.plan.outputs)]
         self.requires = tuple(sorted({feature for artifact in self.artifacts.values() for feature in artifact.requires}))
+        self.threads = False
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         self.offsets: dict[str, int] = {}
         self.end = 0
@@ -131,9 +150,6 @@ class _Library:
                 raise Unsupported(
                     f"region {artifact.symbol} is {artifact.format}, which is not native code", remedy=Remedy.of("see ", EXPLAIN)
                 )
-            if artifact.signature.dims:
-                name = artifact.signature.dims[0].name
-                raise Unsupported(f"dimension {name} is symbolic, expected static sizes", remedy=_fix((name,)))
         for instruction in self.plan.instructions:
             if not isinstance(instruction, (Invoke, Move)):
                 raise Unsupported(f"the model holds control flow ({type(instruction).__name__}), which export does not do")
@@ -145,7 +161,17 @@ class _Library:
         """The library of that name, in chunks."""
         self._check_versions(registry)
         codegen = self._codegen(registry)
-        function = LibraryFunction(f"{self.prefix}_run", len(self.arguments), tuple(self._steps()), self.offset, self.requires)
+        self.threads = bool(self.regions) and codegen.threads
+        function = LibraryFunction(
+            self.prefix,
+            len(self.arguments),
+            tuple(self._steps()),
+            self.offset,
+            self.requires,
+            self.sizes.variables,
+            tuple(self.sizes.checks(self.artifacts)),
+            self.threads,
+        )
         images = {}
         for artifact in self.artifacts.values():
             try:
@@ -154,8 +180,8 @@ class _Library:
                 raise CompileError(f"the code of region {artifact.symbol} cannot be linked: {error}") from error
         weights = Blob(WEIGHTS, [_content(array) for array in self.arrays.values()], ALIGNMENT)
         objects = codegen.library_objects(function)
-        # Only the model's function is seen from outside: a program may use several such libraries.
-        return link(objects, [function.symbol], codegen.architecture, images=images, blobs=[weights], name=name)
+        # Only the model's functions are seen from outside: a program may use several such libraries.
+        return link(objects, function.symbols, codegen.architecture, images=images, blobs=[weights], name=name)
 
     def _check_versions(self, registry: PluginRegistry) -> None:
         """Raises `Unsupported` for a region of several versions, naming the targets of one."""
@@ -198,21 +224,27 @@ class _Library:
 
     def _prototype(self) -> str:
         params = [
+            *(f"int64_t {name}" for name in self.size_names.values()),
             *self._params(self.plan.inputs, "const "),
             *self._params(self.plan.outputs, ""),
             "void *workspace",
             "char *message",
+            *(["void *team"] if self.threads else []),
         ]
         return f"int32_t {self.prefix}_run({', '.join(params)})"
 
     def header(self) -> str:
         """The C header."""
-        lines = []
+        lines = [
+            f"   size {name}: {size.lower} to {self.sizes.largest[size]}{_aside(size.name)}"
+            for size, name in self.size_names.items()
+        ]
         for word, pairs in (("in ", self.plan.inputs), ("out", self.plan.outputs)):
             for label, number in pairs:
                 value = self.plan.values[number]
                 lines.append(f"   {word} {self.names[number]}: {value.dtype}[{', '.join(map(str, value.shape))}]{_aside(label)}")
-        guard = f"{self.prefix.upper()}_H"
+        upper = self.prefix.upper()
+        guard = f"{upper}_H"
         bullets = "\n".join(lines)
         needs = (
             f"\n   The processor must have {', '.join(self.requires)}; the library checks it when it is loaded."
@@ -226,14 +258,16 @@ class _Library:
 extern "C" {{
 #endif
 
-#define {self.prefix.upper()}_WORKSPACE_BYTES {max(self.workspace, 1)}
-#define {self.prefix.upper()}_UNSUPPORTED_PROCESSOR ({UNSUPPORTED_PROCESSOR})
-
+#define {upper}_WORKSPACE_BYTES {max(self.workspace, 1)}
+#define {upper}_UNSUPPORTED_PROCESSOR ({UNSUPPORTED_PROCESSOR})
+#define {upper}_INVALID_SIZE ({INVALID_SIZE})
+{self._team() if self.threads else ""}
 /* Run the model once. Arrays are row-major and start at multiples of {ALIGNMENT} bytes, as does the workspace of
-   {self.prefix.upper()}_WORKSPACE_BYTES bytes. May run in several threads, each with a workspace of its own.{needs}
+   {upper}_WORKSPACE_BYTES bytes. May run in several threads, each with a workspace of its own.{needs}
 {bullets}
-   Returns 0; {self.prefix.upper()}_UNSUPPORTED_PROCESSOR where the processor lacks a feature, having run nothing; or the positive
-   error code of an operator. Errors leave a text in `message`, which has room for 256 bytes or is null. */
+   Returns 0; having run nothing, {upper}_UNSUPPORTED_PROCESSOR where the processor lacks a feature, or
+   {upper}_INVALID_SIZE for a size that the model does not take; or the positive error code of an operator. Errors leave a
+   text in `message`, which has room for 256 bytes or is null. */
 {self._prototype()};
 
 #ifdef __cplusplus
@@ -242,15 +276,29 @@ extern "C" {{
 #endif
 """
 
+    def _team(self) -> str:
+        """The part of the header about threads."""
+        upper = self.prefix.upper()
+        return f"""#define {upper}_TEAM_BYTES(threads) ({TEAM_ALIGNMENT} * ((threads) + 3))
+
+/* Prepare a team of threads, the caller of {self.prefix}_run included, in memory of {upper}_TEAM_BYTES(threads) bytes
+   that starts at a multiple of {TEAM_ALIGNMENT} bytes and lasts as long as the process. Then start the others, each with a call
+   of {self.prefix}_worker and a number from 1 to threads - 1: it never returns. Runs take `team`, or null for one thread. One
+   run at a time uses the team; others that overlap it use one thread each. */
+void {self.prefix}_team(void *team, int32_t threads);
+void {self.prefix}_worker(void *team, int64_t number);
+"""
+
     def _steps(self) -> Iterator[CallStep | CopyStep]:
         for instruction in self.plan.instructions:
             if isinstance(instruction, Invoke):
                 constants = self.artifacts[instruction.symbol].constants
                 weights = [self._weight(f"{instruction.symbol}.{key}", array) for key, array in constants.items()]
                 inputs, outputs = (tuple(map(self._place, numbers)) for numbers in (instruction.inputs, instruction.outputs))
-                yield CallStep(instruction.symbol, inputs, outputs, tuple(weights))
+                dims = self.sizes.of_region(self.artifacts[instruction.symbol], instruction).values()
+                yield CallStep(instruction.symbol, inputs, outputs, tuple(weights), tuple(dims))
             elif isinstance(instruction, Move):
-                size = _bytes(self.plan.values[instruction.target])
+                size = byte_count(self.plan.values[instruction.target])
                 target, source = self._place(instruction.target), self._place(instruction.source)
                 if target != source:
                     yield CopyStep(target, source, size)
@@ -260,7 +308,7 @@ extern "C" {{
         if value.storage == "constant":
             return self._weight(value.name, self.weights[value.name])
         if value.storage == "arena":
-            return Place("workspace", _static(value.offset, "an offset"))
+            return Place("workspace", self.sizes.at_largest(value.offset, "an offset"))
         return Place("argument", self.arguments.index(number))
 
     def _weight(self, name: str, array: np.ndarray[Any, Any]) -> Place:
@@ -276,40 +324,18 @@ def _content(array: np.ndarray[Any, Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _fix(names: Sequence[str]) -> Remedy:
-    return Remedy.of("fix its size: ", dims_setting(dict.fromkeys(names)))
-
-
-def _static(size: Dim, what: str) -> int:
-    if not isinstance(size, int):
-        names = sorted(variable.name for variable in free_vars(size) if isinstance(variable, SizeVar))
-        raise Unsupported(f"{what} has a symbolic size, {size!r}", remedy=_fix(names))
-    return size
-
-
-def _bytes(value: Value) -> int:
-    size = 1 if value.dtype is None else value.dtype.bytes
-    for dim in value.shape:
-        size *= _static(dim, "a value")
-    return size
-
-
 def c_name(name: str) -> str:
     """The start of the C names of a model, and such a name itself."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return clean if clean[:1].isalpha() and clean not in _WORDS.split() else f"model_{clean}"
 
 
-def _identifiers(labels: Sequence[tuple[str, int]]) -> dict[int, str]:
-    """C names for values by number, each its own: what C does not allow becomes an underscore."""
-    found: dict[int, str] = {}
-    taken = set(_WORDS.split())
-    for label, number in labels:
-        clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
-        if not clean[:1].isalpha() or clean.startswith("inlaid_"):
-            clean = f"x_{clean}"
-        found[number] = unique(clean, taken)
-    return found
+def _identifier(label: str, taken: set[str]) -> str:
+    """A C name that is not taken yet: what C does not allow becomes an underscore."""
+    clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
+    if not clean[:1].isalpha() or clean.startswith("inlaid_"):
+        clean = f"x_{clean}"
+    return unique(clean, taken)
 
 
 def _aside(label: str) -> str:
