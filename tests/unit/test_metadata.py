@@ -80,6 +80,7 @@ def test_the_core_depends_on_the_equal_runtime(monkeypatch):
         found = hooked(monkeypatch, variable)["dependencies"]
         assert found[: len(needed)] == needed and not any("tflite" in name for name in found)
     assert RUNTIME["version"] == VERSION and RUNTIME["requires-python"] == PROJECT["project"]["requires-python"]
+    assert [*PROJECT["tool"]["hatch"]["build"]["dev-mode-dirs"]] == ["core", *(f"plugins/{name}/src" for name in HALVES)]
     assert sorted(re.split(r"\W", need)[0] for need in RUNTIME["dependencies"]) == ["ml_dtypes", "numpy", "pluggy"]
 
 

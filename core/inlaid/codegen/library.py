@@ -1,12 +1,16 @@
 """What the function of an exported library does: plain data that a code generator prints.
 
-    int32 <prefix>_run(int64 size0, ..., void *argument0, ..., void *workspace, char *message[, void *team])
+    int32 <prefix>_run(int64 size0, ..., void *argument0, ..., void *workspace, char *message)
 
-runs steps in order. `message` has room for `MESSAGE_BYTES` bytes or is null. `team` is null or memory of `TEAM_BYTES` that
+runs steps in order. `message` has room for `MESSAGE_BYTES` bytes or is null. Code for several threads has three more functions:
+
+    int32 <prefix>_run_on(void *team, ...)
+
+runs them on a team of threads, memory that
 
     void <prefix>_team(void *team, int32 threads)
 
-has initialised; each further thread then calls
+has initialised; each thread but the caller then calls
 
     void <prefix>_worker(void *team, int64 number)
 
@@ -94,7 +98,7 @@ class LibraryFunction:
     @property
     def symbols(self) -> tuple[str, ...]:
         """All functions."""
-        return (self.symbol, *((f"{self.prefix}_team", f"{self.prefix}_worker") if self.threads else ()))
+        return (self.symbol, *(f"{self.prefix}_{name}" for name in ("run_on", "team", "worker") if self.threads))
 
 
 class LibraryCodegen(Codegen):

@@ -222,16 +222,16 @@ class _Library:
         assert of is not None
         return C_TYPES.get(of.name, f"uint{of.bytes * 8}_t")
 
-    def _prototype(self) -> str:
+    def _prototype(self, name: str, *first: str) -> str:
         params = [
+            *first,
             *(f"int64_t {name}" for name in self.size_names.values()),
             *self._params(self.plan.inputs, "const "),
             *self._params(self.plan.outputs, ""),
             "void *workspace",
             "char *message",
-            *(["void *team"] if self.threads else []),
         ]
-        return f"int32_t {self.prefix}_run({', '.join(params)})"
+        return f"int32_t {self.prefix}_{name}({', '.join(params)});"
 
     def header(self) -> str:
         """The C header."""
@@ -261,15 +261,15 @@ extern "C" {{
 #define {upper}_WORKSPACE_BYTES {max(self.workspace, 1)}
 #define {upper}_UNSUPPORTED_PROCESSOR ({UNSUPPORTED_PROCESSOR})
 #define {upper}_INVALID_SIZE ({INVALID_SIZE})
-{self._team() if self.threads else ""}
+
 /* Run the model once. Arrays are row-major and start at multiples of {ALIGNMENT} bytes, as does the workspace of
    {upper}_WORKSPACE_BYTES bytes. May run in several threads, each with a workspace of its own.{needs}
 {bullets}
    Returns 0; having run nothing, {upper}_UNSUPPORTED_PROCESSOR where the processor lacks a feature, or
    {upper}_INVALID_SIZE for a size that the model does not take; or the positive error code of an operator. Errors leave a
    text in `message`, which has room for 256 bytes or is null. */
-{self._prototype()};
-
+{self._prototype("run")}
+{self._team() if self.threads else ""}
 #ifdef __cplusplus
 }}
 #endif
@@ -279,14 +279,17 @@ extern "C" {{
     def _team(self) -> str:
         """The part of the header about threads."""
         upper = self.prefix.upper()
-        return f"""#define {upper}_TEAM_BYTES(threads) ({TEAM_ALIGNMENT} * ((threads) + 3))
+        return f"""
+#define {upper}_TEAM_BYTES(threads) ({TEAM_ALIGNMENT} * ((threads) + 3))
 
-/* Prepare a team of threads, the caller of {self.prefix}_run included, in memory of {upper}_TEAM_BYTES(threads) bytes
+/* Prepare a team of threads, the caller of {self.prefix}_run_on included, in memory of {upper}_TEAM_BYTES(threads) bytes
    that starts at a multiple of {TEAM_ALIGNMENT} bytes and lasts as long as the process. Then start the others, each with a call
-   of {self.prefix}_worker and a number from 1 to threads - 1: it never returns. Runs take `team`, or null for one thread. One
-   run at a time uses the team; others that overlap it use one thread each. */
+   of {self.prefix}_worker and a number from 1 to threads - 1: it never returns. */
 void {self.prefix}_team(void *team, int32_t threads);
 void {self.prefix}_worker(void *team, int64_t number);
+
+/* Run the model once on a team. One run at a time uses it; runs that overlap it use one thread each. */
+{self._prototype("run_on", "void *team")}
 """
 
     def _steps(self) -> Iterator[CallStep | CopyStep]:

@@ -106,9 +106,18 @@ class _Function:
             self._fail(p.op(f"load i32, ptr {self.status}", "i32").ref, self.context)
         arguments = [f"{INDEX} %size{number}" for number in range(len(function.sizes))]
         arguments += [f"ptr %argument{number}" for number in range(function.arguments)]
-        arguments += ["ptr %workspace", "ptr %message", *(["ptr %team"] if function.threads else [])]
-        header = f"define i32 @{function.symbol}({', '.join(arguments)}) #1"
-        return [*self.globals, p.finish(header), *self.declarations.values()]
+        arguments += ["ptr %workspace", "ptr %message"]
+        if not function.threads:
+            return [
+                *self.globals,
+                p.finish(f"define i32 @{function.symbol}({', '.join(arguments)}) #1"),
+                *self.declarations.values(),
+            ]
+        on_team = f"@{function.prefix}_run_on"
+        alone = f"define i32 @{function.symbol}({', '.join(arguments)}) #1 {{\n"
+        alone += f"  %status = call i32 {on_team}({', '.join(['ptr null', *arguments])})\n  ret i32 %status\n}}"
+        body = p.finish(f"define i32 {on_team}({', '.join(['ptr %team', *arguments])}) #1")
+        return [*self.globals, body, alone, *self.declarations.values()]
 
     def _check_processor(self) -> None:
         p = self.p
