@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 __all__ = ["Executable", "Package", "Profile", "aligned_empty", "load"]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name == "Profile":  # on first use: a program that takes no profile loads faster
         from inlaid.runtime.profile import Profile
