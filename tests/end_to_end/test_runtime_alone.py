@@ -76,5 +76,8 @@ def test_the_core_without_x86_compiles_for_the_reference(checkout, furnished, pa
     words = r'x86 runs packages here but cannot compile: inlaid_x86.codegen is not installed; pip install "inlaid\[x86\]"'
     with pytest.raises(AssertionError, match=words):
         furnished.run(furnished.python, "-c", make + "inlaid.compile(f, targets=['x86'])", folder=furnished.folder)
+    tflite = "import inlaid; inlaid.load(bytes(4) + b'TFL3' + bytes(60))"
+    with pytest.raises(AssertionError, match=r'needs tflite, not installed here.*; pip install "inlaid\[tflite\]"'):
+        furnished.run(furnished.python, "-c", tflite, folder=furnished.folder)
     done = "print(inlaid.compile(f).regions[0].target)"
     assert furnished.run(furnished.python, "-W", "ignore", "-c", make + done, folder=furnished.folder).strip() == "reference"
