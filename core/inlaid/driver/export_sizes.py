@@ -18,8 +18,8 @@ class LibrarySizes:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         dims = [dim for _, number in plan.inputs for dim in plan.values[number].shape if not isinstance(dim, int)]
-        named = sorted({var for dim in dims for var in free_vars(dim) if isinstance(var, SizeVar)}, key=lambda var: var.name)
-        self.variables: tuple[SizeVar, ...] = tuple(sorted(named, key=lambda var: not any(dim == var for dim in dims)))
+        named = [var for dim in dims for var in sorted(free_vars(dim), key=repr) if isinstance(var, SizeVar)]
+        self.variables: tuple[SizeVar, ...] = tuple(dict.fromkeys(named))
         self.largest: dict[arith.Expr, int] = {variable: _upper(variable) for variable in self.variables}
         self._ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {
             variable: (arith.Const(variable.lower), arith.Const(self.largest[variable])) for variable in self.variables
