@@ -27,10 +27,12 @@ class LibrarySizes:
         for number, value in enumerate(plan.values):
             if value.storage == "dynamic":
                 raise Unsupported(f"value {number} of the plan has no bounded size, expected memory that is planned")
-            if value.storage == "arena" and self.at_largest(byte_count(value), "a value") != self.most(
-                byte_count(value), "a value"
-            ):
-                raise Unsupported(f"a value of shape {value.shape} is not largest where all sizes are, expected that it is")
+            size = byte_count(value)
+            # Places are planned for the largest sizes, and hold for others as long as no value is larger there.
+            if value.storage == "arena" and self.most(size, "a value") != self.at_largest(size, "a value"):
+                raise Unsupported(
+                    f"a value of shape {value.shape} may be larger at smaller sizes, expected largest at the upper bounds"
+                )
 
     def at_largest(self, dim: Dim, what: str) -> int:
         """The value of an expression where all sizes are at their upper bounds."""
@@ -41,11 +43,13 @@ class LibrarySizes:
         return arith.evaluate(dim, self.largest)
 
     def most(self, dim: Dim, what: str) -> int:
-        """An upper bound of an expression."""
-        known = self.at_largest(dim, what)
+        """An upper bound of an expression over all sizes, which may be larger than any value."""
+        self.at_largest(dim, what)
         found = arith.limits(dim, self._ranges)
         upper = None if found is None else arith.unwrap(found[1])
-        return max(upper, known) if isinstance(upper, int) else known
+        if not isinstance(upper, int):
+            raise Unsupported(f"{what} has size {dim!r}, expected one whose upper bound is known")
+        return upper
 
     def of_region(self, artifact: Artifact, invoke: Invoke) -> dict[arith.Expr, arith.Expr]:
         """The dimensions of a region, in the order of its signature, as expressions over the sizes."""
