@@ -1,8 +1,8 @@
-"""What the function of an exported library does: plain data that a code generator prints.
+"""Description of an exported library's function, which a code generator prints.
 
     int32 <prefix>_run(int64 size0, ..., void *argument0, ..., void *workspace, char *message)
 
-runs steps in order. `message` has room for `MESSAGE_BYTES` bytes or is null. Code for several threads has three more functions:
+runs its steps in order. `message` is a buffer of `MESSAGE_BYTES` bytes or null. Code for several threads has three more functions:
 
     int32 <prefix>_run_on(void *team, ...)
 
@@ -29,17 +29,17 @@ from inlaid.codegen.elf import Architecture
 from inlaid.plugins import Codegen
 
 WEIGHTS = "inlaid_weights"
-"""The symbol of the memory that holds all weights."""
+"""Symbol of the block of all weights."""
 UNSUPPORTED_PROCESSOR, INVALID_SIZE = -1, -2
-"""What the function returns on a processor that lacks what the code requires, and for sizes that the model does not take. Regions
-return positive codes."""
+"""Returned on a processor that lacks a required feature, and for sizes that the model does not take. Error codes of regions are
+positive."""
 TEAM_ALIGNMENT = 128
-"""A team of n threads takes n + 3 times as many bytes."""
+"""Alignment of a team in bytes. A team of n threads takes n + 3 times as many."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """An address: the argument number `number`, or `number` bytes into the workspace or the weights."""
+    """An address: argument number `number`, or byte offset `number` in the workspace or the weights."""
 
     memory: Literal["argument", "workspace", "weights"]
     number: int
@@ -47,8 +47,8 @@ class Place:
 
 @dataclass(frozen=True)
 class CallStep:
-    """Call a region, a function of the C ABI (`inlaid.runtime.host`), with the values of its dimensions; if it fails, return its
-    error code and message."""
+    """Call a region through the C ABI (`inlaid.runtime.host`), with the values of its dimensions; if it fails, return its error
+    code and message."""
 
     symbol: str
     inputs: tuple[Place, ...]
@@ -59,7 +59,7 @@ class CallStep:
 
 @dataclass(frozen=True)
 class CopyStep:
-    """Copy bytes from one place to another, which does not overlap it, or is the same: then there is nothing to do."""
+    """Copy `size` bytes between places that are disjoint or equal; equal places are a no-op."""
 
     target: Place
     source: Place
@@ -76,8 +76,8 @@ class SizeCheck:
 
 @dataclass(frozen=True)
 class LibraryFunction:
-    """The functions of a library. `arguments` counts the pointers before `workspace`; regions get the workspace from byte `scratch`
-    on. Without the features that it `requires` of the processor `<prefix>_run` returns `UNSUPPORTED_PROCESSOR` and runs nothing.
+    """The exported functions. `arguments` is the number of pointers before `workspace`; regions use the workspace from byte
+    `scratch` on. If the processor lacks a feature in `requires`, `<prefix>_run` returns `UNSUPPORTED_PROCESSOR` and runs nothing.
     `sizes` are symbolic dimensions, parameters that are checked before anything runs. `threads`: the program may provide a team of
     threads."""
 
@@ -102,12 +102,12 @@ class LibraryFunction:
 
 
 class LibraryCodegen(Codegen):
-    """A code generator whose artifacts are images (`inlaid.artifact.image`), so that shared libraries can be made of them."""
+    """A code generator whose artifacts are images (`inlaid.artifact.image`), which can be linked into shared libraries."""
 
     @property
     @abstractmethod
     def architecture(self) -> Architecture:
-        """What the linker must know."""
+        """The architecture for the linker."""
 
     @property
     def threads(self) -> bool:
@@ -116,4 +116,4 @@ class LibraryCodegen(Codegen):
 
     @abstractmethod
     def library_objects(self, function: LibraryFunction) -> Sequence[bytes]:
-        """Relocatable objects that define the functions, and need no others but the regions and the weights."""
+        """Compile relocatable objects that define the functions. Their only undefined symbols are regions and weights."""
