@@ -13,9 +13,9 @@ INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
 # Names of this repository's plugins.
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
-METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
+METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard runtime/*.*) $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
-PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
+PATHS := core plugins runtime tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
 # Each worker starts with half of the tests and then steals from the other, since the tests of a file share expensive fixtures.
 WORKERS := -n 2 --dist worksteal
 # Folder of the int8 models of MLPerf Tiny.
@@ -38,14 +38,16 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Inlaid needs Python 3.11 or newer. Name one: make demo PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# pip considers an installed plugin up to date even if its folder has changed.
+# pip considers an installed folder up to date even if it has changed, and a copy of the runtime would shadow the sources of an
+# editable installation.
 $(INSTALLED): $(METADATA) $(SOURCES) | $(BIN)/python
-	@$(PIP) uninstall --yes $(addprefix inlaid-,$(PLUGINS)) 2>/dev/null
+	@$(PIP) uninstall --yes inlaid inlaid-runtime $(addprefix inlaid-,$(PLUGINS)) 2>/dev/null
 	$(PIP) install ".[x86]"
 	@touch $@
 
 $(DEVELOPING): $(METADATA) requirements-dev.txt | $(BIN)/python
 	$(PIP) install -r requirements-dev.txt
+	@$(PIP) uninstall --yes inlaid-runtime 2>/dev/null
 	$(PIP) install -e . $(addprefix -e plugins/,$(PLUGINS))
 	@touch $@
 

@@ -1,8 +1,9 @@
-"""PEP 517 build backend: hatchling, but with extras that depend on what is built.
+"""PEP 517 build backend: hatchling, but with dependencies that depend on what is built.
 
-While a front end resolves an installation from a checkout, an extra names the folder of a plugin in that checkout. In a
-distribution to publish, it names the plugin by version: in source distributions, and in wheels whose metadata the front end did
-not request beforehand.
+While a front end resolves an installation from a checkout, the runtime and the plugins are named by their folders in that checkout.
+In a distribution to publish, they are named by version: in source distributions, and in wheels whose metadata the front end did not
+request beforehand. An editable installation does not depend on the runtime: a copy of `inlaid` in site-packages would shadow the
+sources.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ os.environ.pop("PIP_BUILD_TRACKER", None)
 from hatchling import build as _hatchling
 from hatchling.build import *  # noqa: F403
 
-RELEASE = "INLAID_RELEASE"
-"""Environment variable that makes `hatch_build.py` name plugins by version. A front end runs each hook in a separate process, so
-the setting ends with the hook."""
+RELEASE, EDITABLE = "INLAID_RELEASE", "INLAID_EDITABLE"
+"""Environment variables that make `hatch_build.py` name versions, or tell it that the installation is editable. A front end runs each
+hook in a separate process, so the setting ends with the hook."""
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
@@ -34,3 +35,17 @@ def build_wheel(wheel_directory: str, config_settings: dict[str, Any] | None = N
     if metadata_directory is None:
         os.environ[RELEASE] = "1"
     return _hatchling.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: dict[str, Any] | None = None) -> str:
+    """PEP 660 hook."""
+    os.environ[EDITABLE] = "1"
+    return _hatchling.prepare_metadata_for_build_editable(metadata_directory, config_settings)
+
+
+def build_editable(
+    wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
+) -> str:
+    """PEP 660 hook."""
+    os.environ[EDITABLE] = "1"
+    return _hatchling.build_editable(wheel_directory, config_settings, metadata_directory)

@@ -1,7 +1,8 @@
-"""Define the extras: one per plugin folder, `conformance` for the suite, and `cost` for placement by cost.
+"""Define the dependencies and the extras: one per plugin folder, and `conformance`, `cost` and `tflite`.
 
-In a checkout, an extra points to the plugin's folder, so that pip installs the plugin next to the core. In source distributions
-and in wheels for an index (see `build_backend.py`), it names the plugin by version.
+In a checkout, the dependency on the runtime and the extras of plugins point to folders, so that pip installs them from the checkout.
+In source distributions and in wheels for an index (see `build_backend.py`), they name versions. An editable installation includes the
+modules of the runtime, so it depends on what the runtime depends on.
 """
 
 from __future__ import annotations
@@ -15,17 +16,33 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class CustomMetadataHook(MetadataHookInterface):
-    """Fills in `optional-dependencies`."""
+    """Fills in `dependencies` and `optional-dependencies`."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Add the extras to the project table. Called by hatchling."""
-        major, minor, _ = metadata["version"].split(".")
+        """Add the dependencies and extras to the project table. Called by hatchling."""
+        version = metadata["version"]
+        major, minor, _ = version.split(".")
         versions = f">={major}.{minor},<{major}.{int(minor) + 1}"  # plugins and core share their version
         released = os.environ.get("INLAID_RELEASE") == "1"
+        runtime = Path(self.root, "runtime")
+        if released:
+            needed = [f"inlaid-runtime=={version}"]
+        elif os.environ.get("INLAID_EDITABLE") == "1":
+            needed = _project(runtime)["dependencies"]
+        else:
+            needed = [f"inlaid-runtime @ {runtime.as_uri()}"]
+        metadata["dependencies"] = [*needed, *self.config["dependencies"]]
         extras = {}
-        for file in sorted(Path(self.root, "plugins").glob("*/pyproject.toml")):
-            name = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"]
-            extras[file.parent.name] = [f"{name}{versions}" if released else f"{name} @ {file.parent.as_uri()}"]
+        for folder in sorted(file.parent for file in Path(self.root, "plugins").glob("*/pyproject.toml")):
+            name = _project(folder)["name"]
+            extras[folder.name] = [f"{name}{versions}" if released else f"{name} @ {folder.as_uri()}"]
         extras["conformance"] = ["hypothesis>=6.100", "pytest>=8"]
         extras["cost"] = ["scipy>=1.11"]
+        extras["tflite"] = ["tflite>=2.18"]
         metadata["optional-dependencies"] = extras
+
+
+def _project(folder: Path) -> dict[str, Any]:
+    """The project table of a folder."""
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project

@@ -15,7 +15,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("core", "plugins", "pyproject.toml", "hatch_build.py", "build_backend.py", "README.md", "CHANGELOG.md", "LICENSE")
+PARTS = (
+    "core",
+    "plugins",
+    "runtime",
+    "pyproject.toml",
+    "hatch_build.py",
+    "build_backend.py",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+)
 """What the packages are made of."""
 GOLDEN = Path(__file__).parent / "golden"
 Golden = Callable[[str, str], None]
@@ -109,8 +119,10 @@ def environment(tmp_path: Path) -> Iterator[Environment]:
 def dependencies(common_folder: Path) -> Path:
     """A folder of packages, fetched once in a test run: what Inlaid and its plugins depend on, and what builds and checks them."""
     folder = common_folder / "dependencies"
-    projects = [tomllib.loads(file.read_text()) for file in (ROOT / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml"))]
-    needed = {need for project in projects for need in project["project"]["dependencies"] if not need.startswith("inlaid")}
+    core = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"]
+    files = (ROOT / "runtime" / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml"))
+    others = [tomllib.loads(file.read_text())["project"]["dependencies"] for file in files]
+    needed = {need for needs in (core, *others) for need in needs if not need.startswith("inlaid")}
     with (common_folder / "dependencies.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():

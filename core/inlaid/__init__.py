@@ -6,8 +6,8 @@
     executable = inlaid.compile(module, targets=["x86"])
     outputs = executable.run({"input": array})
 
-All names are loaded lazily, so that `import inlaid` is fast. A program that only runs packages needs only
-`inlaid.runtime.load`.
+All names are loaded lazily, so that `import inlaid` is fast. A program that only runs packages needs only `inlaid.runtime.load` and
+the distribution `inlaid-runtime`: without the distribution `inlaid`, functions of the compiler raise `CompilerMissing`.
 """
 
 from __future__ import annotations
@@ -89,15 +89,30 @@ _PACKAGES = ("onnx_backend", "ops", "runtime")
 __all__ = ["__version__", *_HOMES, *_PACKAGES, "te"]
 
 
+def import_part(name: str) -> Any:
+    """Import a module of Inlaid. Raises `CompilerMissing` for one of the compiler where only the runtime is installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        from inlaid.errors import CompilerMissing
+
+        raise CompilerMissing(
+            f"{name} belongs to the compiler, and only the runtime is installed",
+            remedy='pip install "inlaid[x86]"; packages are loaded by inlaid.runtime.load(path)',
+        ) from error
+
+
 if not TYPE_CHECKING:  # type checkers see the names above, and report unknown ones
 
     def __getattr__(name: str) -> Any:
         if name == "te":
-            return importlib.import_module("inlaid.tensor.te")
+            return import_part("inlaid.tensor.te")
         if name in _HOMES:
-            return getattr(importlib.import_module(_HOMES[name]), name)
+            return getattr(import_part(_HOMES[name]), name)
         if name in _PACKAGES:
-            return importlib.import_module(f"inlaid.{name}")
+            return import_part(f"inlaid.{name}")
         raise AttributeError(f"module 'inlaid' has no attribute {name!r}")
 
 

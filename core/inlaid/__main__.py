@@ -1,6 +1,13 @@
 """`python -m inlaid`: the `inlaid` command."""
 
-from inlaid.cli import main
+import sys
+
+from inlaid import import_part
+from inlaid.errors import CompilerMissing
 
 if __name__ == "__main__":
-    main()
+    try:
+        cli = import_part("inlaid.cli")
+    except CompilerMissing as error:
+        sys.exit(f"inlaid: {error}")
+    cli.main()

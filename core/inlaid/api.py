@@ -220,12 +220,12 @@ def quantize(
 
 
 def default_targets() -> tuple[str, ...]:
-    """Targets used when none is given: x86 if its plugin is installed, else `reference`, with a `DefaultTargetWarning` since that
+    """Targets used when none is given: x86 if it can compile here, else `reference`, with a `DefaultTargetWarning` since that
     is slow."""
     registry = default_registry()
     try:
         for name in USUAL:
-            registry.spec(name)  # no probe: it would load the plugin's libraries
+            registry.spec(name).check_compiles()  # no probe: it would load the plugin's libraries
     except TargetError as error:
         from inlaid.driver import FALLBACK
 

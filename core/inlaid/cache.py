@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -179,7 +178,7 @@ class Store:
     @staticmethod
     def _temporary(folder: Path) -> Path:
         """An unused temporary name. Files left behind under such names are evicted like values."""
-        return folder / f".{secrets.token_hex(8)}.tmp"
+        return folder / f".{os.urandom(8).hex()}.tmp"
 
     def _trim(self, folder: Path) -> None:
         """Evict the least recently used files until the rest fits. Files being written are the most recent."""

@@ -134,6 +134,10 @@ class TargetError(InlaidError):
     """A target string is malformed or names a target that is not installed."""
 
 
+class CompilerMissing(InlaidError, ImportError):
+    """The runtime is installed without the compiler."""
+
+
 class PluginError(InlaidError):
     """A plugin violates the contract."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,12 +22,14 @@ from inlaid.driver.export import export_library
 from inlaid.errors import CompileError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
+from inlaid.runtime import aligned_empty
 from inlaid.runtime.c_source import find_compiler
 from inlaid.runtime.executable import Executable
 from inlaid.settings import Settings
 from inlaid.types import TensorType
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")
+ROOT = Path(__file__).parents[2]
 F32 = "float32"
 X = ir.var("x", TensorType((1, 4, 6, 6), F32))
 VALUE = np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype(np.float32)
@@ -157,6 +161,98 @@ def test_branch_free_models_of_several_regions(tmp_path: Path) -> None:
     assert library.idle_run(value.ctypes, other.ctypes, None, None) == 0 and other.tolist() == [0, 1, 2, 3]
 
 
+# --- symbolic sizes and threads ---------------------------------------------------------------------------------------
+
+
+def batched() -> ir.Module:
+    """A convolution and a matrix product over batches of 1 to 6, which also returns its input."""
+    rng = np.random.default_rng(2)
+    batch = SizeVar("batch", 1, 6)
+    x = ir.var("x", TensorType((batch, 4, 6, 6), F32))
+    w = ir.constant(rng.normal(size=(8, 4, 3, 3)).astype(np.float32))
+    m = ir.constant(rng.normal(size=(288, 5)).astype(np.float32))
+    conv = ops.relu(ops.conv(x, w, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1)))
+    return ir.Module({"main": ir.function([x], ir.tuple_([ops.matmul(ops.reshape(conv, shape=(batch, 288)), m), x]))})
+
+
+def test_sizes_up_to_a_bound(tmp_path: Path) -> None:
+    """Sizes are parameters, checked before anything runs; memory is planned for the largest."""
+    executable = compile_module(batched(), ["x86:threads=1"])
+    done = export_library(executable, tmp_path / "net.so")
+    assert done.sizes == {"batch": (1, 6)} and not done.threads
+    assert "int32_t net_run(int64_t batch, const float *x, float *output0," in done.header.read_text()
+    library = ctypes.CDLL(str(done.library))
+    workspace, message = aligned_empty((done.workspace,), "uint8"), ctypes.create_string_buffer(256)
+    for size in (0, 1, 3, 6, 7):
+        x, y, same = (aligned_empty((size, *shape), F32) for shape in ((4, 6, 6), (5,), (4, 6, 6)))
+        x[...] = np.random.default_rng(size).normal(size=x.shape)
+        status = library.net_run(ctypes.c_int64(size), x.ctypes, y.ctypes, same.ctypes, workspace.ctypes, message)
+        if not 1 <= size <= 6:
+            assert (status, message.value) == (-2, b"batch must be 1 to 6")
+            continue
+        wanted = list(executable.run({"x": x}).values())
+        assert status == 0 and np.array_equal(y, wanted[0]) and np.array_equal(same, x)
+
+
+def test_what_regions_ask_of_sizes(tmp_path: Path) -> None:
+    """A convolution without padding needs an image as large as its window."""
+    side = SizeVar("side", 1, 9)
+    x = ir.var("x", TensorType((1, 1, side, 9), F32))
+    w = ir.constant(np.ones((1, 1, 3, 3), np.float32))
+    body = ops.conv(x, w, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
+    executable = compile_module(ir.Module({"main": ir.function([x], body)}), ["x86:threads=1"])
+    done = export_library(executable, tmp_path / "net.so")
+    library, message = ctypes.CDLL(str(done.library)), ctypes.create_string_buffer(256)
+    workspace, value, result = aligned_empty((done.workspace,), "uint8"), aligned_empty((81,), F32), aligned_empty((49,), F32)
+    value[:] = 1
+    statuses = [library.net_run(ctypes.c_int64(size), value.ctypes, result.ctypes, workspace.ctypes, message) for size in (9, 3, 2)]
+    assert statuses == [0, 0, -2] and b"operator conv" in message.value and result.tolist()[:7] == [9] * 7
+
+
+def test_threads_of_the_program(tmp_path: Path) -> None:
+    """The same bits on a team as on one thread, and its jobs are opened."""
+    x = ir.var("x", TensorType((256, 256), F32))
+    w = ir.constant(np.random.default_rng(3).normal(size=(256, 256)).astype(np.float32))
+    executable = compile_module(ir.Module({"main": ir.function([x], ops.matmul(x, w))}), ["x86:threads=2"])
+    done = export_library(executable, tmp_path / "net.so")
+    assert done.threads and "NET_TEAM_BYTES(threads)" in done.header.read_text()
+    program = f"""
+import ctypes, os, threading
+import numpy as np
+from inlaid.runtime import aligned_empty
+library = ctypes.CDLL({str(done.library)!r})
+memory = aligned_empty((128 * 6,), "uint8")
+team = ctypes.c_void_p(-(-memory.ctypes.data // 128) * 128)
+library.net_team(team, 2)
+threading.Thread(target=library.net_worker, args=(team, ctypes.c_int64(1)), daemon=True).start()
+x, one, two = (aligned_empty((256, 256), "float32") for _ in range(3))
+x[...] = np.arange(256 * 256).reshape(256, 256) % 7
+workspace = aligned_empty(({done.workspace},), "uint8")
+assert library.net_run(x.ctypes, one.ctypes, workspace.ctypes, None) == 0
+assert ctypes.c_int32.from_address(team.value + 128).value == 0
+for _ in range(50):
+    two[...] = 0
+    assert library.net_run_on(team, x.ctypes, two.ctypes, workspace.ctypes, None) == 0
+    assert np.array_equal(one, two)
+assert ctypes.c_int32.from_address(team.value + 128).value >= 50
+os._exit(7)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 7
+
+
+@needs_compiler
+def test_the_example_in_c(tmp_path: Path) -> None:
+    """The commands at its head work."""
+    source = ROOT / "examples" / "c" / "classify.c"
+    commands = [line.strip() for line in source.read_text().splitlines()[2:5]]
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    scripts = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-ec", "\n".join(commands)], cwd=tmp_path, env={**os.environ, **scripts}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "image 1: 1 (1.00)"
+
+
 # --- what cannot be exported ------------------------------------------------------------------------------------------
 
 
@@ -170,10 +266,12 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     flag = ir.var("flag", TensorType((), "bool"))
     x = ir.var("x", TensorType((2,), F32))
     y = ir.var("y", TensorType((2,), F32))
-    with pytest.raises(Unsupported, match=r"dimension batch is symbolic.*dims="):
-        exported(ops.relu(n), n, folder=tmp_path)
-    with pytest.raises(Unsupported, match=r"a value has a symbolic size, batch"):
-        exported(n, n, folder=tmp_path)
+    for body in (ops.relu(n), n):
+        with pytest.raises(Unsupported, match=r"dimension batch has no upper bound.*dims=\{\"batch\": \(1, 64\)\}"):
+            exported(body, n, folder=tmp_path)
+    bounded = ir.var("n", TensorType((SizeVar("batch", 1, 8),), F32))
+    with pytest.raises(Unsupported, match=r"depends on data"):
+        exported(ops.nonzero(bounded), bounded, folder=tmp_path)
     with pytest.raises(Unsupported, match=r"control flow \(Branch\)"):
         exported(ir.if_(flag, x, y), flag, x, y, folder=tmp_path)
     with pytest.raises(Unsupported, match=r"expected native code, got inlaid-graph in region region0_reference"):

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+import inlaid
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(file.parent.name for file in ROOT.glob("plugins/*/pyproject.toml"))
+VERSION = inlaid.__version__
 USE = """
 import inlaid
 import numpy as np
@@ -90,8 +93,14 @@ def metadata(file: Path) -> list[str]:
     return message_from_bytes(content).get_all("Requires-Dist")
 
 
+def contents(wheel: Path) -> set[str]:
+    """The files of packages in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
 def modules(folder: Path) -> set[str]:
-    """The files of a package that belong into its wheel."""
+    """The files of a package."""
     return {path.relative_to(folder.parent).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -99,10 +108,11 @@ def test_what_is_built_for_others_names_plugins_by_version(checkout, furnished, 
     dist = tmp_path / "dist"
     furnished.run(sys.executable, "-m", "build", "--outdir", dist, folder=checkout)  # a wheel by way of the source distribution
     furnished.run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "straight", folder=checkout)
-    for name in PLUGINS:
-        furnished.run(sys.executable, "-m", "build", "--wheel", "--outdir", dist, folder=checkout / "plugins" / name)
+    furnished.run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "straight", folder=checkout / "runtime")
+    for folder in (checkout / "runtime", *(checkout / "plugins" / name for name in PLUGINS)):
+        furnished.run(sys.executable, "-m", "build", "--outdir", dist, folder=folder)
     built = [*dist.iterdir(), *(tmp_path / "straight").iterdir()]
-    assert len(built) == 3 + len(PLUGINS)
+    assert len(built) == 6 + 2 * len(PLUGINS)
     for file in built:
         needs = metadata(file)
         assert not [line for line in needs if " @ " in line], file.name
@@ -110,9 +120,20 @@ def test_what_is_built_for_others_names_plugins_by_version(checkout, furnished, 
             extras = [line for line in needs if "extra ==" in line]
             plugins = [line.partition("<")[0] for line in extras if line.startswith("inlaid-")]
             assert plugins == [f"inlaid-{name.replace('_', '-')}" for name in PLUGINS]
+            assert f"inlaid-runtime=={VERSION}" in needs
 
+    # Every file of the tree is in one wheel, whether built from the checkout or by way of a source distribution.
     (core,) = dist.glob("inlaid-*.whl")
-    with zipfile.ZipFile(core) as wheel:
-        assert {name for name in wheel.namelist() if ".dist-info/" not in name} == modules(checkout / "core" / "inlaid")
+    for folder in (dist, tmp_path / "straight"):
+        (runtime,) = folder.glob("inlaid_runtime-*.whl")
+        (rest,) = folder.glob("inlaid-*.whl")
+        parts = [
+            contents(rest),
+            contents(runtime),
+            *(contents(file) for file in dist.glob("inlaid_*.whl") if "_runtime-" not in file.name),
+        ]
+        whole = [modules(checkout / "core" / "inlaid"), *(modules(*checkout.glob(f"plugins/{name}/src/*")) for name in PLUGINS)]
+        assert sum(map(len, parts)) == len(set().union(*parts)), "two distributions contain a file"
+        assert set().union(*parts) == set().union(*whole)
     furnished.pip("install", f"{core}[x86]", *map(str, dist.glob("inlaid_*.whl")))
     check(furnished, PLUGINS)

@@ -19,13 +19,20 @@ from inlaid.runtime.output import check_output
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The library, such as libmodel.so.")
 @json_option
 def export_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], output: Path, as_json: bool) -> None:
-    """Export MODEL as a shared library with a C header."""
+    """Export MODEL as a shared library with a C header.
+
+    Symbolic dimensions need an upper bound (--dim batch=1:64) and become parameters of the function.
+    """
     from inlaid.driver.export import export_library
 
     check_output(output, [model])
     refuse_given(model, "dims")
     done = export_library(executable_of(model, targets, dims, as_json), output)
     if as_json:
-        print_json({"library": str(done.library), "header": str(done.header), "workspace_bytes": done.workspace})
+        paths = {"library": str(done.library), "header": str(done.header)}
+        sizes = {name: list(bounds) for name, bounds in done.sizes.items()}
+        print_json({**paths, "workspace_bytes": done.workspace, "sizes": sizes, "threads": done.threads})
         return
     echo(f"{done.library} and {done.header}; a run needs {done.workspace} bytes of workspace")
+    for name, (lower, upper) in done.sizes.items():
+        echo(f"parameter {name}: {lower} to {upper}")

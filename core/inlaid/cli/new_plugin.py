@@ -13,8 +13,8 @@ from inlaid import __version__
 from inlaid.cli.common import echo, json_option
 from inlaid.cli.json_output import print_json
 from inlaid.errors import InputError
-from inlaid.plugins.contract import PLUGIN_API_VERSION, Level
 from inlaid.plugins.registry import default_registry
+from inlaid.plugins.target import PLUGIN_API_VERSION, Level
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _BANNED = (

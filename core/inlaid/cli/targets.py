@@ -25,13 +25,18 @@ def targets_command(as_json: bool) -> None:
     for plugin in registry.plugins():
         for kind in plugin.kinds or (() if plugin.formats else ("",)):
             status = registry.probe(registry.target(kind)) if kind and plugin.problem is None else None
+            spec = registry.spec(kind) if status else None
+            detail = status.detail if status else plugin.status
+            if spec and spec.missing:
+                detail = f"{detail}; runs packages only, to compile: {spec.remedy}"
             rows.append(
                 {
                     "plugin": plugin.name,
                     "version": plugin.version,
                     "target": kind,
                     "available": bool(status and status.available),
-                    "detail": status.detail if status else plugin.status,
+                    "compiles": bool(spec and not spec.missing),
+                    "detail": detail,
                 }
             )
     _print(rows, ("plugin", "version", "target"), as_json)

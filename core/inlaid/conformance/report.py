@@ -13,7 +13,7 @@ from inlaid import __version__
 from inlaid.conformance.case import LEVELS, Outcome, Result
 from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import DeviceStatus, Tolerance
-from inlaid.plugins.contract import PLUGIN_API_VERSION
+from inlaid.plugins.target import PLUGIN_API_VERSION
 from inlaid.runtime.output import check_output
 
 FORMAT = "inlaid-conformance-2"

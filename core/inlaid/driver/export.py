@@ -14,14 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.arith import Dim, SizeVar, free_vars
 from inlaid.artifact import ALIGNMENT, Artifact
 from inlaid.artifact.image import read_image
-from inlaid.artifact.plan import Invoke, Move, Plan, Value
+from inlaid.artifact.plan import Invoke, Move, Plan
 from inlaid.codegen.c import C_TYPES
 from inlaid.codegen.elf import Blob, Bytes, link
-from inlaid.codegen.library import UNSUPPORTED_PROCESSOR, WEIGHTS, CallStep, CopyStep, LibraryCodegen, LibraryFunction, Place
-from inlaid.errors import EXPLAIN, CompileError, InlaidError, InputError, Remedy, Unsupported, dims_setting
+from inlaid.codegen.library import (
+    INVALID_SIZE,
+    TEAM_ALIGNMENT,
+    UNSUPPORTED_PROCESSOR,
+    WEIGHTS,
+    CallStep,
+    CopyStep,
+    LibraryCodegen,
+    LibraryFunction,
+    Place,
+)
+from inlaid.driver.export_sizes import LibrarySizes, byte_count
+from inlaid.errors import EXPLAIN, CompileError, InlaidError, InputError, Remedy, Unsupported
 from inlaid.names import unique
 from inlaid.plugins import Exported as Files
 from inlaid.plugins.blame import blame
@@ -32,7 +42,7 @@ from inlaid.runtime.package import Package
 
 EXPORT = Remedy("inlaid.driver.export.export_library(executable, path)", "inlaid export")
 _WORDS = """
-    workspace message auto break case char const continue default do double else enum extern float for goto if inline int long
+    workspace message team auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
     alignas alignof bool class constexpr delete explicit export false friend mutable namespace new noexcept nullptr operator
     private protected public template this throw true try typeid typename using virtual and or not xor asm linux unix
@@ -42,19 +52,23 @@ _WORDS = """
 
 @dataclass(frozen=True)
 class Exported:
-    """The written files, and the workspace of a call in bytes."""
+    """The written files, the workspace of a call in bytes, the minimum and maximum of symbolic sizes, and whether the program may
+    provide threads."""
 
     library: Path
     header: Path
     workspace: int
+    sizes: Mapping[str, tuple[int, int]]
+    threads: bool
 
 
 def export_library(executable: Executable, path: Path, name: str | None = None, registry: PluginRegistry | None = None) -> Exported:
     """Write the shared library `path`, and a header with the same stem next to it.
 
-    `name` is the prefix of the C names; default: the stem of the path without "lib". Raises `Unsupported` unless the model is
-    native code of static sizes without control flow, `CompileError` for code that cannot be linked, and `InputError` for a path
-    that cannot be written.
+    `name` is the prefix of the C names; default: the stem of the path without "lib". Symbolic sizes are parameters, and need upper
+    bounds, for which the workspace is planned. Code for more than one thread runs on threads that the program provides. Raises
+    `Unsupported` unless the model is native code without control flow and with bounded sizes, `CompileError` for code that cannot be
+    linked, and `InputError` for a path that cannot be written.
     """
     header = path.with_suffix(".h")
     check_output(path)
@@ -66,7 +80,8 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
     with path.open("wb") as out:
         out.writelines(chunks)
     header.write_text(library.header())
-    return Exported(path, header, library.workspace)
+    bounds = {size.name: (size.lower, library.sizes.largest[size]) for size in library.sizes.variables}
+    return Exported(path, header, library.workspace, bounds, library.threads)
 
 
 def writes_folders(targets: Sequence[str], registry: PluginRegistry | None = None) -> bool:
@@ -113,15 +128,19 @@ class _Library:
         self.plan: Plan = package.program.plans["main"]
         self.artifacts: Mapping[str, Artifact] = {artifact.symbol: artifact for artifact in package.artifacts}
         self.weights = package.weights
-        self.names = _identifiers((*self.plan.inputs, *self.plan.outputs))
         self._check()
-        self.arena = _static(self.plan.workspace, "the arena")
-        scratch = [_static(artifact.workspace.get("", 0), symbol) for symbol, artifact in self.artifacts.items()]
-        self.scratch = max(scratch, default=0)
+        self.sizes = LibrarySizes(self.plan)
+        taken = set(_WORDS.split())
+        self.size_names = {size: _identifier(size.name, taken) for size in self.sizes.variables}
+        self.names = {number: _identifier(label, taken) for label, number in (*self.plan.inputs, *self.plan.outputs)}
+        self.arena = self.sizes.at_largest(self.plan.workspace, "the arena")
+        invokes = [item for item in self.plan.instructions if isinstance(item, Invoke)]
+        self.scratch = max((self.sizes.scratch(self.artifacts[item.symbol], item) for item in invokes), default=0)
         self.offset = -(-self.arena // ALIGNMENT) * ALIGNMENT
         self.workspace = self.offset + self.scratch
         self.arguments = [number for _, number in (*self.plan.inputs, *self.plan.outputs)]
         self.requires = tuple(sorted({feature for artifact in self.artifacts.values() for feature in artifact.requires}))
+        self.threads = False
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         self.offsets: dict[str, int] = {}
         self.end = 0
@@ -132,9 +151,6 @@ class _Library:
                 raise Unsupported(
                     f"expected native code, got {artifact.format} in region {artifact.symbol}", remedy=Remedy.of("see ", EXPLAIN)
                 )
-            if artifact.signature.dims:
-                name = artifact.signature.dims[0].name
-                raise Unsupported(f"dimension {name} is symbolic, expected static sizes", remedy=_fix((name,)))
         for instruction in self.plan.instructions:
             if not isinstance(instruction, (Invoke, Move)):
                 raise Unsupported(f"export does not support control flow ({type(instruction).__name__})")
@@ -146,7 +162,17 @@ class _Library:
         """Link the library under that name, in chunks."""
         self._check_versions(registry)
         codegen = self._codegen(registry)
-        function = LibraryFunction(f"{self.prefix}_run", len(self.arguments), tuple(self._steps()), self.offset, self.requires)
+        self.threads = bool(self.regions) and codegen.threads
+        function = LibraryFunction(
+            self.prefix,
+            len(self.arguments),
+            tuple(self._steps()),
+            self.offset,
+            self.requires,
+            self.sizes.variables,
+            tuple(self.sizes.checks(self.artifacts)),
+            self.threads,
+        )
         images = {}
         for artifact in self.artifacts.values():
             try:
@@ -155,8 +181,8 @@ class _Library:
                 raise CompileError(f"cannot link the code of region {artifact.symbol}: {error}") from error
         weights = Blob(WEIGHTS, [_content(array) for array in self.arrays.values()], ALIGNMENT)
         objects = codegen.library_objects(function)
-        # Only the model's function is exported, so that a program can link several such libraries.
-        return link(objects, [function.symbol], codegen.architecture, images=images, blobs=[weights], name=name)
+        # Only the model's functions are exported, so that a program can link several such libraries.
+        return link(objects, function.symbols, codegen.architecture, images=images, blobs=[weights], name=name)
 
     def _check_versions(self, registry: PluginRegistry) -> None:
         """Raise `Unsupported` for a region with several code versions, listing single targets to choose from."""
@@ -197,23 +223,29 @@ class _Library:
         assert of is not None
         return C_TYPES.get(of.name, f"uint{of.bytes * 8}_t")
 
-    def _prototype(self) -> str:
+    def _prototype(self, name: str, *first: str) -> str:
         params = [
+            *first,
+            *(f"int64_t {name}" for name in self.size_names.values()),
             *self._params(self.plan.inputs, "const "),
             *self._params(self.plan.outputs, ""),
             "void *workspace",
             "char *message",
         ]
-        return f"int32_t {self.prefix}_run({', '.join(params)})"
+        return f"int32_t {self.prefix}_{name}({', '.join(params)});"
 
     def header(self) -> str:
         """Render the C header."""
-        lines = []
+        lines = [
+            f"   size {name}: {size.lower} to {self.sizes.largest[size]}{_aside(size.name)}"
+            for size, name in self.size_names.items()
+        ]
         for word, pairs in (("in ", self.plan.inputs), ("out", self.plan.outputs)):
             for label, number in pairs:
                 value = self.plan.values[number]
                 lines.append(f"   {word} {self.names[number]}: {value.dtype}[{', '.join(map(str, value.shape))}]{_aside(label)}")
-        guard = f"{self.prefix.upper()}_H"
+        upper = self.prefix.upper()
+        guard = f"{upper}_H"
         bullets = "\n".join(lines)
         needs = (
             f"\n   The processor must support {', '.join(self.requires)}; the library checks this when it is loaded."
@@ -227,20 +259,38 @@ class _Library:
 extern "C" {{
 #endif
 
-#define {self.prefix.upper()}_WORKSPACE_BYTES {max(self.workspace, 1)}
-#define {self.prefix.upper()}_UNSUPPORTED_PROCESSOR ({UNSUPPORTED_PROCESSOR})
+#define {upper}_WORKSPACE_BYTES {max(self.workspace, 1)}
+#define {upper}_UNSUPPORTED_PROCESSOR ({UNSUPPORTED_PROCESSOR})
+#define {upper}_INVALID_SIZE ({INVALID_SIZE})
 
 /* Run the model once. Arrays are row-major and start at multiples of {ALIGNMENT} bytes, as does the workspace of
-   {self.prefix.upper()}_WORKSPACE_BYTES bytes. Thread-safe if each thread has its own workspace.{needs}
+   {upper}_WORKSPACE_BYTES bytes. Thread-safe if each thread has its own workspace.{needs}
 {bullets}
-      Returns 0; {self.prefix.upper()}_UNSUPPORTED_PROCESSOR if the processor lacks a required feature and nothing has run; or the
-      positive error code of an operator. Errors write a text to `message`, which has room for 256 bytes or is null. */
-{self._prototype()};
-
+   Returns 0; {upper}_UNSUPPORTED_PROCESSOR if the processor lacks a required feature, or {upper}_INVALID_SIZE for a size
+   out of range, and nothing has run; or the positive error code of an operator. Errors write a text to `message`, which has
+   room for 256 bytes or is null. */
+{self._prototype("run")}
+{self._team() if self.threads else ""}
 #ifdef __cplusplus
 }}
 #endif
 #endif
+"""
+
+    def _team(self) -> str:
+        """The part of the header about threads."""
+        upper = self.prefix.upper()
+        return f"""
+#define {upper}_TEAM_BYTES(threads) ({TEAM_ALIGNMENT} * ((threads) + 3))
+
+/* Prepare a team of threads, the caller of {self.prefix}_run_on included, in memory of {upper}_TEAM_BYTES(threads) bytes
+   that starts at a multiple of {TEAM_ALIGNMENT} bytes and lasts as long as the process. Then start the others, each with a call
+   of {self.prefix}_worker and a number from 1 to threads - 1: it never returns. */
+void {self.prefix}_team(void *team, int32_t threads);
+void {self.prefix}_worker(void *team, int64_t number);
+
+/* Run the model once on a team. One run at a time uses it; runs that overlap it use one thread each. */
+{self._prototype("run_on", "void *team")}
 """
 
     def _steps(self) -> Iterator[CallStep | CopyStep]:
@@ -249,9 +299,10 @@ extern "C" {{
                 constants = self.artifacts[instruction.symbol].constants
                 weights = [self._weight(f"{instruction.symbol}.{key}", array) for key, array in constants.items()]
                 inputs, outputs = (tuple(map(self._place, numbers)) for numbers in (instruction.inputs, instruction.outputs))
-                yield CallStep(instruction.symbol, inputs, outputs, tuple(weights))
+                dims = self.sizes.of_region(self.artifacts[instruction.symbol], instruction).values()
+                yield CallStep(instruction.symbol, inputs, outputs, tuple(weights), tuple(dims))
             elif isinstance(instruction, Move):
-                size = _bytes(self.plan.values[instruction.target])
+                size = byte_count(self.plan.values[instruction.target])
                 target, source = self._place(instruction.target), self._place(instruction.source)
                 if target != source:
                     yield CopyStep(target, source, size)
@@ -261,7 +312,7 @@ extern "C" {{
         if value.storage == "constant":
             return self._weight(value.name, self.weights[value.name])
         if value.storage == "arena":
-            return Place("workspace", _static(value.offset, "an offset"))
+            return Place("workspace", self.sizes.at_largest(value.offset, "an offset"))
         return Place("argument", self.arguments.index(number))
 
     def _weight(self, name: str, array: np.ndarray[Any, Any]) -> Place:
@@ -277,40 +328,18 @@ def _content(array: np.ndarray[Any, Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _fix(names: Sequence[str]) -> Remedy:
-    return Remedy.of("fix its size: ", dims_setting(dict.fromkeys(names)))
-
-
-def _static(size: Dim, what: str) -> int:
-    if not isinstance(size, int):
-        names = sorted(variable.name for variable in free_vars(size) if isinstance(variable, SizeVar))
-        raise Unsupported(f"{what} has a symbolic size, {size!r}", remedy=_fix(names))
-    return size
-
-
-def _bytes(value: Value) -> int:
-    size = 1 if value.dtype is None else value.dtype.bytes
-    for dim in value.shape:
-        size *= _static(dim, "a value")
-    return size
-
-
 def c_name(name: str) -> str:
     """Convert a model's name to a C identifier, the prefix of its C names."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return clean if clean[:1].isalpha() and clean not in _WORDS.split() else f"model_{clean}"
 
 
-def _identifiers(labels: Sequence[tuple[str, int]]) -> dict[int, str]:
-    """Unique C identifiers for values, by number. Characters that C does not allow become underscores."""
-    found: dict[int, str] = {}
-    taken = set(_WORDS.split())
-    for label, number in labels:
-        clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
-        if not clean[:1].isalpha() or clean.startswith("inlaid_"):
-            clean = f"x_{clean}"
-        found[number] = unique(clean, taken)
-    return found
+def _identifier(label: str, taken: set[str]) -> str:
+    """A unique C identifier. Characters that C does not allow become underscores."""
+    clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
+    if not clean[:1].isalpha() or clean.startswith("inlaid_"):
+        clean = f"x_{clean}"
+    return unique(clean, taken)
 
 
 def _aside(label: str) -> str:

@@ -46,5 +46,5 @@ def inlaid_frontends() -> Sequence[Frontend]:
     """Return the frontends for ONNX and TensorFlow Lite."""
     return [
         Frontend("onnx", "ONNX", _load_onnx, (".onnx",), _is_onnx, ("onnx",), "onnx"),
-        Frontend("tflite", "TensorFlow Lite", _load_tflite, (".tflite",), _is_tflite, ("tflite",), "tflite"),
+        Frontend("tflite", "TensorFlow Lite", _load_tflite, (".tflite",), _is_tflite, ("tflite",), "inlaid[tflite]"),
     ]

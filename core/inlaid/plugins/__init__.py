@@ -2,93 +2,112 @@
 
 A plugin is a module named by an entry point of group `inlaid.plugins`. It defines `PLUGIN_API_VERSION = 2`, implements hooks of
 `inlaid.plugins.hookspecs` marked with `hookimpl`, and imports vendor libraries inside the hooks.
+
+Names are loaded lazily: a program that runs packages needs few of them.
 """
 
-from inlaid.artifact import ALIGNMENT, Artifact, DimSource, KernelInfo, Signature, TensorSpec
-from inlaid.plugins.contract import (
-    Accept,
-    AcceptIf,
-    Border,
-    Borders,
-    Capabilities,
-    Codegen,
-    CompileContext,
-    Conformance,
-    Core,
-    DeviceStatus,
-    ExpectedFailure,
-    Exported,
-    Exporter,
-    Form,
-    Level,
-    Link,
-    NoOptions,
-    OpRule,
-    Phase,
-    Quantisation,
-    Region,
-    Reject,
-    StaticMemory,
-    Target,
-    TargetSpec,
-    Threads,
-    Tolerance,
-    Verdict,
-)
-from inlaid.plugins.device import CapturingDevice, Device, DeviceKernel, DeviceTensor, MemoryFacts
-from inlaid.plugins.frontend import Frontend, ModelSource
-from inlaid.plugins.hookspecs import hookimpl
-from inlaid.plugins.runtime_module import AllocatingKernel, Kernel, KernelTime, Loaded, RuntimeModule, TimedLaunch
-from inlaid.types import MemoryScope
+from __future__ import annotations
 
-__all__ = [
-    "ALIGNMENT",
-    "Accept",
-    "AcceptIf",
-    "AllocatingKernel",
-    "Artifact",
-    "Border",
-    "Borders",
-    "Capabilities",
-    "CapturingDevice",
-    "Codegen",
-    "CompileContext",
-    "Conformance",
-    "Core",
-    "Device",
-    "DeviceKernel",
-    "DeviceStatus",
-    "DeviceTensor",
-    "DimSource",
-    "ExpectedFailure",
-    "Exported",
-    "Exporter",
-    "Form",
-    "Frontend",
-    "Kernel",
-    "KernelInfo",
-    "KernelTime",
-    "Level",
-    "Link",
-    "Loaded",
-    "MemoryFacts",
-    "MemoryScope",
-    "ModelSource",
-    "NoOptions",
-    "OpRule",
-    "Phase",
-    "Quantisation",
-    "Region",
-    "Reject",
-    "RuntimeModule",
-    "Signature",
-    "StaticMemory",
-    "Target",
-    "TargetSpec",
-    "TensorSpec",
-    "Threads",
-    "TimedLaunch",
-    "Tolerance",
-    "Verdict",
-    "hookimpl",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inlaid.artifact import ALIGNMENT as ALIGNMENT
+    from inlaid.artifact import Artifact as Artifact
+    from inlaid.artifact import DimSource as DimSource
+    from inlaid.artifact import KernelInfo as KernelInfo
+    from inlaid.artifact import Signature as Signature
+    from inlaid.artifact import TensorSpec as TensorSpec
+    from inlaid.plugins.contract import Accept as Accept
+    from inlaid.plugins.contract import AcceptIf as AcceptIf
+    from inlaid.plugins.contract import Border as Border
+    from inlaid.plugins.contract import Borders as Borders
+    from inlaid.plugins.contract import Capabilities as Capabilities
+    from inlaid.plugins.contract import Codegen as Codegen
+    from inlaid.plugins.contract import CompileContext as CompileContext
+    from inlaid.plugins.contract import Conformance as Conformance
+    from inlaid.plugins.contract import Core as Core
+    from inlaid.plugins.contract import ExpectedFailure as ExpectedFailure
+    from inlaid.plugins.contract import Exported as Exported
+    from inlaid.plugins.contract import Exporter as Exporter
+    from inlaid.plugins.contract import Form as Form
+    from inlaid.plugins.contract import Link as Link
+    from inlaid.plugins.contract import OpRule as OpRule
+    from inlaid.plugins.contract import Phase as Phase
+    from inlaid.plugins.contract import Quantisation as Quantisation
+    from inlaid.plugins.contract import Region as Region
+    from inlaid.plugins.contract import Reject as Reject
+    from inlaid.plugins.contract import StaticMemory as StaticMemory
+    from inlaid.plugins.contract import Threads as Threads
+    from inlaid.plugins.contract import Tolerance as Tolerance
+    from inlaid.plugins.contract import Verdict as Verdict
+    from inlaid.plugins.device import CapturingDevice as CapturingDevice
+    from inlaid.plugins.device import Device as Device
+    from inlaid.plugins.device import DeviceKernel as DeviceKernel
+    from inlaid.plugins.device import DeviceTensor as DeviceTensor
+    from inlaid.plugins.device import MemoryFacts as MemoryFacts
+    from inlaid.plugins.frontend import Frontend as Frontend
+    from inlaid.plugins.frontend import ModelSource as ModelSource
+    from inlaid.plugins.hookspecs import hookimpl as hookimpl
+    from inlaid.plugins.runtime_module import AllocatingKernel as AllocatingKernel
+    from inlaid.plugins.runtime_module import Kernel as Kernel
+    from inlaid.plugins.runtime_module import KernelTime as KernelTime
+    from inlaid.plugins.runtime_module import Loaded as Loaded
+    from inlaid.plugins.runtime_module import RuntimeModule as RuntimeModule
+    from inlaid.plugins.runtime_module import TimedLaunch as TimedLaunch
+    from inlaid.plugins.target import DeviceStatus as DeviceStatus
+    from inlaid.plugins.target import Level as Level
+    from inlaid.plugins.target import NoOptions as NoOptions
+    from inlaid.plugins.target import Target as Target
+    from inlaid.plugins.target import TargetSpec as TargetSpec
+    from inlaid.types import MemoryScope as MemoryScope
+
+_NAMES = {
+    "inlaid.artifact": ("ALIGNMENT", "Artifact", "DimSource", "KernelInfo", "Signature", "TensorSpec"),
+    "inlaid.plugins.contract": (
+        "Accept",
+        "AcceptIf",
+        "Border",
+        "Borders",
+        "Capabilities",
+        "Codegen",
+        "CompileContext",
+        "Conformance",
+        "Core",
+        "ExpectedFailure",
+        "Exported",
+        "Exporter",
+        "Form",
+        "Link",
+        "OpRule",
+        "Phase",
+        "Quantisation",
+        "Region",
+        "Reject",
+        "StaticMemory",
+        "Threads",
+        "Tolerance",
+        "Verdict",
+    ),
+    "inlaid.plugins.device": ("CapturingDevice", "Device", "DeviceKernel", "DeviceTensor", "MemoryFacts"),
+    "inlaid.plugins.frontend": ("Frontend", "ModelSource"),
+    "inlaid.plugins.hookspecs": ("hookimpl",),
+    "inlaid.plugins.runtime_module": ("AllocatingKernel", "Kernel", "KernelTime", "Loaded", "RuntimeModule", "TimedLaunch"),
+    "inlaid.plugins.target": ("DeviceStatus", "Level", "NoOptions", "Target", "TargetSpec"),
+    "inlaid.types": ("MemoryScope",),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [*_HOMES]
+
+if not TYPE_CHECKING:  # type checkers know the names above, and report others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'inlaid.plugins' has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from inlaid.arith import Dim
 from inlaid.artifact import Artifact
-from inlaid.errors import TargetError
 from inlaid.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
 
 if TYPE_CHECKING:
@@ -26,22 +25,12 @@ if TYPE_CHECKING:
     from inlaid.graph.operator import Operator
     from inlaid.graph.pattern import Pattern
     from inlaid.lowering.steps import StepProgram
+    from inlaid.plugins.target import Target
     from inlaid.runtime.executable import Executable
     from inlaid.tensor.region import RegionProgram
 
-PLUGIN_API_VERSION = 2
-"""Version of this contract. A plugin states the version that it was written for as `PLUGIN_API_VERSION` in its module. It must be a
-literal: importing this constant would claim compatibility with every version."""
-
 COMPOSITE = "composite"
 """Attribute of a composite's function in a region: the name of the rule that it matched."""
-
-
-class Level(Enum):
-    """Input of a target's code generator: a closed graph, or loop programs."""
-
-    REGION = "region"
-    LOOP = "loop"
 
 
 class Phase(Enum):
@@ -187,82 +176,6 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class NoOptions:
-    """Options of a target without options."""
-
-
-@dataclass(frozen=True)
-class TargetSpec:
-    """A target kind that a plugin provides. `options` is a frozen dataclass of ints, floats, bools and strings with defaults;
-    `capabilities(options)` is a pure function. `surroundings(options)` is the state that generated code depends on besides the
-    options and the sources, such as detected CPU features and library versions; it is part of the cache key of packages.
-    `versions(options)` lists the options of the code versions in one artifact (see `Artifact.variants`), the least demanding first;
-    each is lowered and compiled with its own capabilities, intrinsics and schedules."""
-
-    kind: str
-    description: str
-    capabilities: Callable[[Any], Capabilities]
-    level: Level = Level.REGION
-    options: type = NoOptions
-    surroundings: Callable[[Any], str] = lambda options: ""
-    versions: Callable[[Any], Sequence[Any]] = lambda options: (options,)
-
-
-@dataclass(frozen=True)
-class Target:
-    """A target kind with options, written `x86:threads=1,cpu=x86-64-v3`."""
-
-    kind: str
-    options: Any = NoOptions()
-
-    def __str__(self) -> str:
-        changed = [
-            f"{item.name}={_text(getattr(self.options, item.name))}"
-            for item in dataclasses.fields(self.options)
-            if getattr(self.options, item.name) != item.default
-        ]
-        return f"{self.kind}:{','.join(changed)}" if changed else self.kind
-
-
-def parse_options(text: str, spec: TargetSpec) -> Target:
-    """Parse `kind` or `kind:key=value,...`. Raises `TargetError`."""
-    kind, _, rest = text.partition(":")
-    fields = {item.name: item for item in dataclasses.fields(spec.options)}
-    given: dict[str, object] = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or key not in fields:
-            known = ", ".join(fields) or "none"
-            raise TargetError(
-                f"target {kind} has no option {key!r}" if equals else f"option {key!r} of target {kind} has no value",
-                remedy=f"options: {known}",
-            )
-        if key in given:
-            raise TargetError(f"option {key} of target {kind} is given twice", remedy="give it once")
-        given[key] = _parse(kind, key, value, type(fields[key].default))
-    return Target(kind, spec.options(**given))
-
-
-_KINDS = {int: "an integer", float: "a number", bool: "true or false"}
-
-
-def _parse(kind: str, key: str, value: str, wanted: type) -> object:
-    if wanted is bool:
-        if value.lower() in ("true", "false", "1", "0"):
-            return value.lower() in ("true", "1")
-    else:
-        try:
-            return wanted(value)
-        except ValueError:
-            pass
-    raise TargetError(f"option {key} of target {kind} must be {_KINDS.get(wanted, wanted.__name__)}, got {value!r}")
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-@dataclass(frozen=True)
 class Accept:
     """The target supports it. `seconds` is the predicted time; None uses a roofline from the capabilities."""
 
@@ -300,14 +213,6 @@ class OpRule:
     pattern: str | Pattern
     name: str = ""
     predicate: Callable[[Any], Verdict] | None = None
-
-
-@dataclass(frozen=True)
-class DeviceStatus:
-    """Whether a target can run here. `detail` names the device, or gives the reason and the remedy."""
-
-    available: bool
-    detail: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ uses pluggy's manager.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -20,16 +19,18 @@ import pluggy
 from inlaid.errors import InlaidError, PluginError
 from inlaid.plugins import hookspecs
 from inlaid.plugins.blame import blame, describe
-from inlaid.plugins.contract import PLUGIN_API_VERSION, TargetSpec
+from inlaid.plugins.entry_points import EntryPoint
 from inlaid.plugins.frontend import Frontend
+from inlaid.plugins.target import PLUGIN_API_VERSION, TargetSpec
 
 DISABLED = "INLAID_DISABLED_PLUGINS"
 """Environment variable with names of plugins not to load, separated by commas."""
 
 Stage = Literal["disabled", "import", "version", "hooks", "targets", "frontends"]
 
-CORE = "inlaid"
-"""Distribution of the core, whose plugins have precedence over others of the same name."""
+CORE, RUNTIME = "inlaid", "inlaid-runtime"
+"""Distribution of the core, whose plugins have precedence over others of the same name, and that of the runtime, which contains the
+run-time halves of plugins under the entry points of the complete ones."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = re.compile(r"\.[^./\\A-Z\s]+")
@@ -75,7 +76,7 @@ class Found:
     frontends: dict[str, tuple[str, Frontend]]
 
 
-def discover(entry_points: Iterable[importlib.metadata.EntryPoint]) -> Found:
+def discover(entry_points: Iterable[EntryPoint]) -> Found:
     """Load plugins. A plugin that fails is recorded, not raised."""
     return _Discovery().run(tuple(entry_points))
 
@@ -93,7 +94,7 @@ class _Candidate:
     name: str
     distribution: str
     version: str
-    entry_point: importlib.metadata.EntryPoint
+    entry_point: EntryPoint
 
 
 class _Discovery:
@@ -104,10 +105,10 @@ class _Discovery:
         self.manager.add_hookspecs(hookspecs)
         self.problems: list[tuple[_Candidate, Problem]] = []
 
-    def run(self, entry_points: Sequence[importlib.metadata.EntryPoint]) -> Found:
+    def run(self, entry_points: Sequence[EntryPoint]) -> Found:
         disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",")}
         loaded: dict[str, _Candidate] = {}
-        for candidate in sorted(map(_candidate, entry_points), key=_rank):
+        for candidate in _distinct(entry_points):
             try:
                 if candidate.name in disabled:
                     raise _Rejected("disabled", f"disabled by {DISABLED}")
@@ -206,14 +207,23 @@ class _Discovery:
         return found
 
 
-def _candidate(entry_point: importlib.metadata.EntryPoint) -> _Candidate:
+def _distinct(entry_points: Iterable[EntryPoint]) -> Iterable[_Candidate]:
+    """The plugins in order, each module once: the runtime declares plugins whose own distributions declare them too."""
+    found: dict[tuple[str, str], _Candidate] = {}
+    for candidate in sorted(map(_candidate, entry_points), key=_rank):
+        found.setdefault((candidate.name, candidate.entry_point.value), candidate)
+    return found.values()
+
+
+def _candidate(entry_point: EntryPoint) -> _Candidate:
     dist = getattr(entry_point, "dist", None)
     return _Candidate(entry_point.name, "" if dist is None else dist.name, "" if dist is None else dist.version, entry_point)
 
 
 def _rank(candidate: _Candidate) -> tuple[object, ...]:
-    """Sort key: by name; the core's plugins before others of the same name."""
-    return candidate.name, candidate.distribution != CORE, candidate.distribution, candidate.entry_point.value
+    """Sort key: by name; the core's plugins before others of the same name, the runtime's last."""
+    distribution = candidate.distribution
+    return candidate.name, distribution != CORE, distribution == RUNTIME, distribution, candidate.entry_point.value
 
 
 def _whence(candidate: _Candidate) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +81,8 @@ class Frontend:
 
 def version_of(distribution: str) -> str | None:
     """Version of an installed distribution; None if it is not installed."""
+    import importlib.metadata  # slow to load, and not needed to run packages
+
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

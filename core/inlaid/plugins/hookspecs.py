@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from inlaid.plugins.contract import Codegen, Conformance, DeviceStatus, Exporter, OpRule, Phase, Target, TargetSpec
-from inlaid.plugins.frontend import Frontend
-from inlaid.plugins.runtime_module import RuntimeModule
-
 if TYPE_CHECKING:
+    from inlaid.plugins.contract import Codegen, Conformance, Exporter, OpRule, Phase
+    from inlaid.plugins.frontend import Frontend
+    from inlaid.plugins.runtime_module import RuntimeModule
+    from inlaid.plugins.target import DeviceStatus, Target, TargetSpec
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
 

@@ -6,34 +6,24 @@ Imports no compiler package, so that programs that only run packages can use it.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from inlaid.cache import digest, tree_digest
+from inlaid import plugins
 from inlaid.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid.plugins import hookspecs
 from inlaid.plugins.blame import blame
-from inlaid.plugins.contract import (
-    Capabilities,
-    Codegen,
-    Conformance,
-    DeviceStatus,
-    Exporter,
-    OpRule,
-    Phase,
-    Target,
-    TargetSpec,
-    parse_options,
-)
 from inlaid.plugins.discovery import DISABLED, Found, PluginInfo, Problem, call, discover, expect, sequence
+from inlaid.plugins.entry_points import EntryPoint, installed
 from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.runtime_module import RuntimeModule
+from inlaid.plugins.target import DeviceStatus, Target, TargetSpec, parse_options
 
 if TYPE_CHECKING:
+    from inlaid.plugins.contract import Capabilities, Codegen, Conformance, Exporter, OpRule, Phase
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
 
@@ -46,7 +36,7 @@ class PluginRegistry:
     """The plugins in use. Immutable; create one with `discover`. `entry_points` are all entry points, including those of unusable
     plugins."""
 
-    def __init__(self, found: Found, entry_points: Sequence[importlib.metadata.EntryPoint]) -> None:
+    def __init__(self, found: Found, entry_points: Sequence[EntryPoint]) -> None:
         self._manager = found.manager
         self._plugins = found.plugins
         self._specs = found.specs
@@ -54,10 +44,10 @@ class PluginRegistry:
         self.entry_points = tuple(entry_points)
 
     @classmethod
-    def discover(cls, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> PluginRegistry:
+    def discover(cls, entry_points: Iterable[EntryPoint] | None = None) -> PluginRegistry:
         """Load the given plugins, or all installed ones. A plugin that fails is recorded in `problems`, not raised."""
         if entry_points is None:
-            entry_points = importlib.metadata.entry_points(group=hookspecs.GROUP)
+            entry_points = installed(hookspecs.GROUP)
         points = tuple(entry_points)
         return cls(discover(points), points)
 
@@ -106,7 +96,7 @@ class PluginRegistry:
         owner, spec = self._owned(target.kind)
         with blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
-        found = cast("Capabilities", expect(result, Capabilities, owner, "capabilities"))
+        found = cast("Capabilities", expect(result, plugins.Capabilities, owner, "capabilities"))
         if found.vector_bits and found.vector_registers < LEAST_REGISTERS:
             problem = f"expected at least {LEAST_REGISTERS} vector registers, got {found.vector_registers}"
             raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give vector_registers, or vector_bits=0")
@@ -120,6 +110,8 @@ class PluginRegistry:
     def sources(self) -> str | None:
         """Hash of the current sources of Inlaid and of the plugins in use, which identifies the compiler. None if a plugin does not
         consist of files."""
+        from inlaid.cache import digest, tree_digest
+
         core = Path(__file__).parents[1]
         hashes = {core: tree_digest(core)}
         parts = [sys.version, hashes[core]]
@@ -136,6 +128,7 @@ class PluginRegistry:
     def surroundings(self, target: Target) -> str:
         """State that generated code depends on besides options and sources. Raises `PluginError` if the plugin fails."""
         owner, spec = self._owned(target.kind)
+        spec.check_compiles()
         with blame(owner, "surroundings"):
             result = spec.surroundings(target.options)
         return cast("str", expect(result, str, owner, "surroundings"))
@@ -157,8 +150,10 @@ class PluginRegistry:
     # --- hooks of the plugin that owns the target -------------------------------------------------------------------------
 
     def codegen(self, target: Target) -> Codegen:
-        """Create the target's code generator. Raises `Unsupported`, or `PluginError` if the plugin has none."""
-        return cast("Codegen", self._ask_owner("inlaid_codegen", Codegen, target=target))
+        """Create the target's code generator. Raises `Unsupported`, or `PluginError` if the plugin has none, and `TargetError` if a
+        module that it imports is not installed."""
+        self.spec(target.kind).check_compiles()
+        return cast("Codegen", self._ask_owner("inlaid_codegen", plugins.Codegen, target=target))
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
         """Create the target's runtime module for device number `device`. Raises `PluginError` if the plugin has none."""
@@ -187,13 +182,16 @@ class PluginRegistry:
     def intrinsics(self, target: Target) -> tuple[TensorIntrin, ...]:
         """The tensor intrinsics that the target's code generator can emit; none if the plugin lacks the hook."""
         owner = self.owner(target.kind)
+        self.spec(target.kind).check_compiles()
         return sequence(self.ask(owner, "inlaid_intrinsics", target=target), object, owner, "inlaid_intrinsics")
 
     def conformance(self, target: Target) -> Conformance:
         """The target's declarations for the conformance suite; the defaults if the plugin lacks the hook."""
         owner = self.owner(target.kind)
         answer = self.ask(owner, "inlaid_conformance", target=target)
-        return Conformance() if answer is None else cast("Conformance", expect(answer, Conformance, owner, "inlaid_conformance"))
+        if answer is None:
+            return plugins.Conformance()
+        return cast("Conformance", expect(answer, plugins.Conformance, owner, "inlaid_conformance"))
 
     # --- hooks of all plugins ----------------------------------------------------------------------------------------------
 
@@ -201,7 +199,7 @@ class PluginRegistry:
         """Operator rules and composite patterns for a target: the owner's first, then by plugin name. `check` raises for a rule
         that cannot be used; the error names its plugin."""
         found: list[OpRule] = []
-        for plugin, rules in self._answers("inlaid_op_rules", OpRule, target=target):
+        for plugin, rules in self._answers("inlaid_op_rules", plugins.OpRule, target=target):
             with blame(plugin, "inlaid_op_rules"):
                 for rule in rules:
                     check(rule)
@@ -244,7 +242,8 @@ class PluginRegistry:
 
     def _answers(self, hook: str, element: type, *, target: Target, **arguments: object) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Each plugin's answer to a hook, with its name: the owner's first, then by name."""
-        owner = self.owner(target.kind)
+        owner, spec = self._owned(target.kind)
+        spec.check_compiles()
         others = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
         for plugin in (owner, *others):
             yield plugin, sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)
@@ -288,6 +287,8 @@ def _folder(plugin: object) -> Path | None:
 
 def _extras() -> set[str]:
     """The extras of the installed core that install a target."""
+    import importlib.metadata
+
     try:
         facts = importlib.metadata.metadata("inlaid")
     except importlib.metadata.PackageNotFoundError:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inlaid import markup
 from inlaid.artifact import Artifact, TensorSpec
 from inlaid.artifact.plan import Invoke, RegionInfo
 from inlaid.errors import InputError, PluginError, TargetError, Unsupported, suggestion
@@ -21,9 +20,11 @@ from inlaid.runtime.device_memory import DeviceArray, DeviceMemory
 from inlaid.runtime.executor import Executor
 from inlaid.runtime.invoked import LoadedRegion
 from inlaid.runtime.package import Package, read_package, write_package
-from inlaid.runtime.profile import Profile, Recorder
 from inlaid.runtime.shapes import picker
 from inlaid.runtime.verify import verify_program
+
+if TYPE_CHECKING:
+    from inlaid.runtime.profile import Profile
 
 
 class Executable:
@@ -58,6 +59,8 @@ class Executable:
         return f"<Executable ({sides[0]}) -> ({sides[1]}) on {', '.join(dict.fromkeys(info.target for info in self.regions))}>"
 
     def _repr_html_(self) -> str:
+        from inlaid import markup
+
         sides = (("input", self.inputs), ("output", self.outputs))
         rows = [
             (side, spec.name, "host object" if spec.dtype is None else spec.dtype.name, list(spec.shape))
@@ -144,6 +147,8 @@ class Executable:
 
     def profile(self, inputs: Mapping[str, Any]) -> Profile:
         """Run once and measure the time of each region and kernel. Raises as `run`."""
+        from inlaid.runtime.profile import Recorder
+
         arrays = self._import(inputs)
         recorder = Recorder()
         self._executor.run(self._given_away(arrays), recorder)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -27,10 +27,12 @@ from inlaid.runtime.inherit import inherited_sizes
 from inlaid.runtime.invoked import LoadedRegion, RegionLayout, check_constraints, region_sizes
 from inlaid.runtime.layout import PreparedPlan
 from inlaid.runtime.loops import DeviceStack, DeviceState, Stack, State, sliced
-from inlaid.runtime.profile import Recorder
 from inlaid.runtime.sizes import LIMIT, Shape, Sizes, byte_count
 from inlaid.runtime.steps import LaunchStep, LaunchSteps, OtherStep, RegionStep, Transfer
 from inlaid.runtime.workspace import Workspace
+
+if TYPE_CHECKING:
+    from inlaid.runtime.profile import Recorder
 
 Targets = Sequence[Array | DeviceArray | DeviceTensor | None]
 """Result arrays given by the caller: an array that is written if it has the right shape, or None for a new one. Empty for new

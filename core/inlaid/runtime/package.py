@@ -19,7 +19,6 @@ import math
 import mmap
 import os
 import re
-import secrets
 import shutil
 import struct
 import zipfile
@@ -207,7 +206,7 @@ def _pad_to_page(info: zipfile.ZipInfo, position: int) -> None:
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` on success and is deleted on failure."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), "w+b") as file:
             yield file

@@ -10,11 +10,11 @@ import numpy as np
 from inlaid.errors import InlaidError
 from inlaid.runtime.arrays import Array, Results, aligned_empty
 from inlaid.runtime.device_memory import DeviceArray, DeviceQueues, DeviceWork
-from inlaid.runtime.profile import Recorder
 from inlaid.runtime.sizes import Shape, Sizes
 
 if TYPE_CHECKING:
     from inlaid.runtime.layout import Layout, PreparedPlan
+    from inlaid.runtime.profile import Recorder
 
 
 class Workspace:

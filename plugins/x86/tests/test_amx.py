@@ -27,7 +27,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder
 from inlaid.types import ROW_MAJOR, TensorType, dtype
-from inlaid_x86 import amx, cpu, runtime
+from inlaid_x86 import amx, capabilities, cpu, runtime
 from inlaid_x86.cpu import LEVELS, TILE, processor_features
 from inlaid_x86.options import X86Options
 from inlaid_x86.tiles.matmul import TileMatmulRule
@@ -59,7 +59,9 @@ def kernel(m, k, n, pair, options=SAPPHIRE_RAPIDS):
         graph.var(*item) for item in (("x", TensorType((m, k), a)), ("w", TensorType((k, n), b)), ("b", TensorType((n,), total)))
     )
     program = build(KernelSource("kernel", (x, w, bias), ops.add(ops.matmul(x, w, out_dtype=total), bias)))
-    context = KernelContext(cpu.capabilities(options), options.threads, [each.intrinsic for each in amx.instructions(FEATURES)])
+    context = KernelContext(
+        capabilities.capabilities(options), options.threads, [each.intrinsic for each in amx.instructions(FEATURES)]
+    )
     offer = TileMatmulRule().offer(program, context, (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True), InputInfo(ROW_MAJOR)))
     assert offer is not None
     return compile_region(region_of([finish(offer.schedule(program))]), options).code
@@ -85,7 +87,7 @@ def test_every_thread_configures_tiles_of_its_own():
 def test_other_processors_have_no_tiles():
     for name, features in LEVELS.items():
         options = X86Options(cpu=name)
-        assert bool(cpu.capabilities(options).scopes) == any(amx.instructions(features)) == (name == "sapphirerapids")
+        assert bool(capabilities.capabilities(options).scopes) == any(amx.instructions(features)) == (name == "sapphirerapids")
 
 
 def tiles_at_once(shapes):
@@ -94,7 +96,11 @@ def tiles_at_once(shapes):
     b = Builder()
     with b.loop(4, "i", ir.ForKind.PARALLEL) as i:
         for shape in shapes:
-            b.emit(ir.Intrinsic("amx.zero.float32", (whole(b.alloc(shape, "float32", "t", cpu.TILES.name)),), (ir.Access.WRITE,)))
+            b.emit(
+                ir.Intrinsic(
+                    "amx.zero.float32", (whole(b.alloc(shape, "float32", "t", capabilities.TILES.name)),), (ir.Access.WRITE,)
+                )
+            )
         b.store(y, i, ir.const(0, "float32"))
     return ir.LoopProgram("kernel", (), (y,), b.finish())
 

@@ -21,7 +21,7 @@ COPY = CopyStep(Place("argument", 1), Place("argument", 0), 8)
 
 def run(folder: Path, *requires: str) -> tuple[int, str, bool]:
     """What a library that copies eight bytes returns, what it says, and whether it has copied."""
-    function = LibraryFunction("copy_run", 2, (COPY,), 0, requires)
+    function = LibraryFunction("copy", 2, (COPY,), 0, requires)
     path = folder / f"{'-'.join(requires)}.so"
     path.write_bytes(b"".join(link(library.library_objects(function), ["copy_run"], X86_64, name=path.name)))
     source, target, message = ctypes.c_int64(7), ctypes.c_int64(), ctypes.create_string_buffer(256)

@@ -10,7 +10,7 @@ import pytest
 
 from inlaid import ops
 from inlaid.driver.compile import build_package, compile_module
-from inlaid.errors import PluginError, TargetError, Unsupported
+from inlaid.errors import TargetError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.plugins.registry import default_registry
@@ -104,20 +104,26 @@ def test_options() -> None:
             registry.target(f"x86:{text}")
 
 
-def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plugin is listed all the same, with the reason why it cannot be used."""
+def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Packages run; compiling names what to install."""
     import sys
 
+    compile_module(MODULE, ["x86:threads=1"]).save(tmp_path / "relu.inlaid")
     for name in ("inlaid_x86.codegen", "inlaid_x86.compilers"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     for name in ("llvmlite", "llvmlite.binding"):
         monkeypatch.setitem(sys.modules, name, None)
     registry = default_registry()
-    status = registry.probe(registry.target("x86"))
-    assert not status.available and "llvmlite cannot be loaded" in status.detail and "pip install llvmlite" in status.detail
-    with pytest.raises(PluginError, match="llvmlite") as failed:
+    assert registry.probe(registry.target("x86")).available
+    assert registry.spec("x86").missing == ("llvmlite",)
+    (found,) = load(tmp_path / "relu.inlaid").run({"x": np.float32([-1, 0, 1, 2])}).values()
+    assert found.tolist() == [0, 0, 1, 2]
+    words = r'x86 runs packages here but cannot compile: llvmlite is not installed; pip install "inlaid\[x86\]"'
+    with pytest.raises(TargetError, match=words):
         compile_module(MODULE, ["x86"])
-    assert failed.value.plugin == "x86"
+    for use in (registry.codegen, registry.intrinsics, registry.surroundings, registry.schedules):
+        with pytest.raises(TargetError, match=words):
+            use(registry.target("x86"))
 
 
 def test_other_formats_are_refused() -> None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid_x86.cpu import TILE, TILES
+from inlaid_x86.capabilities import TILES
+from inlaid_x86.cpu import TILE
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.intrinsics import Emitter, Instruction, Place, RegisterFile
 from inlaid_x86.llvm.values import Value

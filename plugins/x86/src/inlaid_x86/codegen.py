@@ -88,6 +88,11 @@ class X86Codegen(LibraryCodegen):
             kernels=kernel_infos(region),
         )
 
+    @property
+    def threads(self) -> bool:
+        """Whether kernels may use more than one thread."""
+        return self.options.threads != 1
+
     def library_objects(self, function: LibraryFunction) -> Sequence[bytes]:
         """See `inlaid.codegen.library.LibraryCodegen`."""
         return library_objects(function)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid_x86.cpu import TILES
+from inlaid_x86.capabilities import TILES
 from inlaid_x86.fork import ISSUED, Sizes, issued, remaining_budget
 from inlaid_x86.llvm.kernel import Polls
 

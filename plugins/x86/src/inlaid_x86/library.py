@@ -13,6 +13,7 @@ from inlaid_x86.linking import helper_object
 from inlaid_x86.llvm.library import MISSING, print_library
 from inlaid_x86.llvm.region import Dialect
 from inlaid_x86.machine import TRIPLE, compile_text, data_layout
+from inlaid_x86.pool_text import TEXT
 
 _CPUID = """\
 define internal i32 @cpuid(i32 %leaf, i32 %subleaf, i32 %register) #1 {
@@ -56,7 +57,7 @@ _PERMISSION = """\
 
 
 def library_objects(function: LibraryFunction) -> list[bytes]:
-    """Compile the objects that define the function, for any x86-64 processor."""
+    """Compile the objects that define the functions, for any x86-64 processor."""
     if platform.machine() not in ("x86_64", "AMD64"):
         raise Unsupported(
             f"expected an x86_64 host, since LLVM assembles the processor check for its host only, found {platform.machine()}",
@@ -64,7 +65,8 @@ def library_objects(function: LibraryFunction) -> list[bytes]:
         )
     parts = [*print_library(function), *(_print_check(function.requires) if function.requires else ())]
     helpers = [helper_object(name) for name in ("memcpy", "memset")]
-    return [compile_text(Dialect(TRIPLE, data_layout(), "").module(*parts)), *filter(None, helpers)]
+    pool = [compile_text(TEXT)] if function.threads else []
+    return [compile_text(Dialect(TRIPLE, data_layout(), "").module(*parts)), *pool, *filter(None, helpers)]
 
 
 def _print_check(requires: Sequence[str]) -> Iterator[str]:

@@ -1,14 +1,19 @@
-"""Hook implementations of the x86-64 plugin. Heavy modules are imported on use."""
+"""Hook implementations of the x86-64 plugin. Heavy modules are imported on use.
+
+This module and those that run packages belong to the distribution inlaid-runtime, those that compile to inlaid-x86: hooks import the
+latter on use.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from inlaid.plugins import Capabilities, DeviceStatus, Level, OpRule, Target, TargetSpec, hookimpl
+from inlaid.plugins import Level, TargetSpec, hookimpl
 from inlaid_x86.options import X86Options, versions
 
 if TYPE_CHECKING:
+    from inlaid.plugins import Capabilities, DeviceStatus, OpRule, Target
     from inlaid.schedules.rule import ScheduleRule
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid_x86.codegen import X86Codegen
@@ -18,21 +23,26 @@ PLUGIN_API_VERSION = 2
 
 
 def _capabilities(options: X86Options) -> Capabilities:
-    from inlaid_x86.cpu import capabilities
+    from inlaid_x86.capabilities import capabilities
 
     return capabilities(options)
 
 
 def _surroundings(options: X86Options) -> str:
-    from inlaid_x86.cpu import surroundings
+    """What code depends on besides the options: the features compiled for, and LLVM."""
+    import llvmlite
 
-    return surroundings(options)
+    from inlaid_x86.cpu import features
+
+    return f"{llvmlite.__version__} {' '.join(features(options))}"
 
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
     """Declare the target x86."""
-    return [TargetSpec("x86", "x86-64 CPUs, through LLVM", _capabilities, Level.LOOP, X86Options, _surroundings, versions)]
+    what = "x86-64 CPUs, through LLVM"
+    requires = ("inlaid_x86.codegen", "llvmlite")
+    return [TargetSpec("x86", what, _capabilities, Level.LOOP, X86Options, _surroundings, versions, requires, "inlaid[x86]")]
 
 
 @hookimpl

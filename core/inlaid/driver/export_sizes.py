@@ -1,0 +1,104 @@
+"""Symbolic sizes of an exported library: parameters of its function, with upper bounds for which memory is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from inlaid import arith
+from inlaid.arith import Dim, SizeVar, free_vars
+from inlaid.artifact import Artifact
+from inlaid.artifact.plan import Invoke, Plan, Value
+from inlaid.codegen.library import SizeCheck
+from inlaid.errors import Remedy, Unsupported, dims_setting
+
+
+class LibrarySizes:
+    """The symbolic dimensions of a plan's inputs, in order of appearance. `largest` has their upper bounds."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        dims = [dim for _, number in plan.inputs for dim in plan.values[number].shape if not isinstance(dim, int)]
+        named = [var for dim in dims for var in sorted(free_vars(dim), key=repr) if isinstance(var, SizeVar)]
+        self.variables: tuple[SizeVar, ...] = tuple(dict.fromkeys(named))
+        self.largest: dict[arith.Expr, int] = {variable: _upper(variable) for variable in self.variables}
+        self._ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {
+            variable: (arith.Const(variable.lower), arith.Const(self.largest[variable])) for variable in self.variables
+        }
+        for number, value in enumerate(plan.values):
+            if value.storage == "dynamic":
+                raise Unsupported(f"value {number} of the plan has no bounded size, expected memory that is planned")
+            size = byte_count(value)
+            # Places are planned for the largest sizes, and hold for others as long as no value is larger there.
+            if value.storage == "arena" and self.most(size, "a value") != self.at_largest(size, "a value"):
+                raise Unsupported(
+                    f"a value of shape {value.shape} may be larger at smaller sizes, expected largest at the upper bounds"
+                )
+
+    def at_largest(self, dim: Dim, what: str) -> int:
+        """The value of an expression where all sizes are at their upper bounds."""
+        if isinstance(dim, int):
+            return dim
+        if others := sorted(repr(variable) for variable in free_vars(dim) if variable not in self.largest):
+            raise Unsupported(f"{what} has size {dim!r}: {others[0]} depends on data, expected dimensions of inputs")
+        return arith.evaluate(dim, self.largest)
+
+    def most(self, dim: Dim, what: str) -> int:
+        """An upper bound of an expression over all sizes, which may be larger than any value."""
+        self.at_largest(dim, what)
+        found = arith.limits(dim, self._ranges)
+        upper = None if found is None else arith.unwrap(found[1])
+        if not isinstance(upper, int):
+            raise Unsupported(f"{what} has size {dim!r}, expected one whose upper bound is known")
+        return upper
+
+    def of_region(self, artifact: Artifact, invoke: Invoke) -> dict[arith.Expr, arith.Expr]:
+        """The dimensions of a region, in the order of its signature, as expressions over the sizes."""
+        found: dict[arith.Expr, arith.Expr] = {}
+        for source in artifact.signature.dims:
+            if source.input is not None:
+                dim: Dim = self._plan.values[invoke.inputs[source.input]].shape[source.axis]
+            elif source.upper is None:
+                dim = SizeVar(source.name)
+            else:
+                raise Unsupported(f"dimension {source.name} of region {artifact.symbol} depends on data, expected one of inputs")
+            self.at_largest(dim, f"dimension {source.name}")
+            found[SizeVar(source.name)] = arith.wrap(dim)
+        return found
+
+    def scratch(self, artifact: Artifact, invoke: Invoke) -> int:
+        """Bytes of memory that a region needs at most."""
+        wanted = arith.wrap(artifact.workspace.get("", 0))
+        return self.most(arith.unwrap(arith.substitute(wanted, self.of_region(artifact, invoke))), artifact.symbol)
+
+    def checks(self, artifacts: Mapping[str, Artifact]) -> Iterator[SizeCheck]:
+        """Conditions on the sizes: their bounds, then what regions ask of them."""
+        for variable in self.variables:
+            lower, upper = variable.lower, self.largest[variable]
+            inside = arith.compare(">=", variable, lower) & arith.compare("<=", variable, upper)
+            yield SizeCheck(inside, f"{variable.name} must be {lower} to {upper}")
+        asked: dict[tuple[arith.Expr, str], SizeCheck] = {}
+        for item in self._plan.instructions:
+            if isinstance(item, Invoke):
+                artifact = artifacts[item.symbol]
+                for constraint in artifact.constraints:
+                    condition = arith.substitute(arith.wrap(constraint.condition), self.of_region(artifact, item))
+                    message = f"{constraint.what} must be {constraint.expected} (operator {constraint.operator})"
+                    asked.setdefault((condition, message), SizeCheck(arith.unwrap(condition), message))
+        yield from asked.values()
+
+
+def byte_count(value: Value) -> Dim:
+    """Bytes of a value, over the sizes."""
+    size: arith.Expr = arith.Const(1 if value.dtype is None else value.dtype.bytes)
+    for dim in value.shape:
+        size = arith.mul(size, dim)
+    return arith.unwrap(size)
+
+
+def _upper(variable: SizeVar) -> int:
+    if isinstance(variable.upper, int):
+        return variable.upper
+    raise Unsupported(
+        f"dimension {variable.name} has no upper bound, expected one for which memory is planned",
+        remedy=Remedy.of("bound or fix it: ", dims_setting({variable.name: (max(variable.lower, 1), 64)})),
+    )
