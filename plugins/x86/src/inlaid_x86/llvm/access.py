@@ -28,9 +28,6 @@ def elements(kernel: ir.LoopProgram, buffer: ir.Buffer) -> arith.Expr:
     return substitute(arith.wrap(arith.product(buffer.shape)), most)
 
 
-_Pair = tuple[arith.Expr, arith.Expr]
-
-
 class AccessGuard:
     """Prints the bounds checks of one kernel."""
 
@@ -83,14 +80,14 @@ def messages(kernel: ir.LoopProgram, where: str) -> list[str]:
     return [f"kernel {kernel.name}{where} accesses buffer {item.name} of shape {item.shape} out of bounds" for item in kept]
 
 
-def size_checks(region: RegionProgram, call: KernelCall, bounds: Mapping[arith.Expr, arith.Expr]) -> list[_Pair]:
+def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arith.Expr]) -> list[tuple[arith.Expr, ...]]:
     """Return pairs of byte sizes of which the first must not exceed the second. For each buffer of a call these are the size that
     the kernel assumes and the buffer's size, then the buffer's end and the size of the memory that contains it. bounds: upper
     bounds of sizes that the region computes."""
     kernel = region.kernels[call.kernel]
     names: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(kernel), call.sizes, strict=True))
     names |= {size: bounds.get(name, name) for (size, _), name in zip(kernel.defines, call.defines, strict=True)}
-    pairs = []
+    pairs: list[tuple[arith.Expr, ...]] = []
     for own, number in zip(kernel.params, (*call.inputs, *call.outputs), strict=False):
         buffer = region.buffers[number]
         has = _most(_bytes(buffer.shape, buffer.dtype.bytes), bounds)

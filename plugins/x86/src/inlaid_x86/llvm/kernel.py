@@ -1,8 +1,7 @@
 """Printer of one kernel: a loop program as an LLVM function.
 
 A kernel is `i32 (buffers..., sizes..., context)` and returns 0, or the error code of a failed check. The body of a parallel loop is
-outlined to a function, which is called back through the context. A vectorised loop is printed by widening its body (see
-`expressions`).
+outlined to a function, called back through the context. A vectorised loop is printed by widening its body (see `expressions`).
 """
 
 from __future__ import annotations
@@ -273,7 +272,7 @@ class KernelPrinter(ExpressionPrinter):
     def _vector_loop(self, loop: ir.For) -> None:
         if not isinstance(loop.extent, arith.Const) or self.lane is not None:
             raise CompileError(
-                f"kernel {self.name}: expected an unnested loop of constant extent, found vectorised loop {loop.var.name}"
+                f"kernel {self.name}: expected an unnested vectorised loop of constant extent, found {loop.var.name}"
             )
         lanes = loop.extent.value
         if lanes == 0:
@@ -422,9 +421,7 @@ class KernelPrinter(ExpressionPrinter):
             return
         size = arith.product(buffer.shape)
         if not isinstance(size, int) or size * buffer.dtype.bytes > STACK_LIMIT:
-            raise CompileError(
-                f"kernel {self.name}: local buffer {buffer.name} of {buffer.shape} exceeds {STACK_LIMIT} stack bytes"
-            )
+            raise CompileError(f"kernel {self.name}: local buffer {buffer.name} of {buffer.shape} exceeds {STACK_LIMIT} bytes")
         count = max(size, 1)
         if self.lane is not None:
             # Every lane has a private copy; the copies of an element are adjacent.
