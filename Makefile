@@ -15,7 +15,7 @@ DEVELOPING := $(VENV)/.developing
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
-PATHS := core plugins tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
+PATHS := core plugins tests examples benchmarks docs conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
 # Each process begins with one half of the tests, and takes from the other's when it is done: what the tests of a file share is made once.
 WORKERS := -n 2 --dist worksteal
 # Where the int8 models of MLPerf Tiny are.

@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 import numpy as np
 
@@ -46,6 +47,12 @@ TITLES: Mapping[str, str] = {
     "PLAN": "Instructions of the plan",
 }
 """Families of operators, by the names of their tuples in `inlaid.ops`, in the order of the page."""
+PRELUDE = """\
+import inlaid
+from inlaid import ops
+from inlaid.types import OptionalType, SequenceType
+"""
+"""What examples begin with."""
 _HIDDEN = ("span",)
 _WIDTH = 100
 
@@ -57,6 +64,7 @@ def families() -> Iterator[tuple[str, tuple[Operator, ...]]]:
         yield TITLES.get(name, name.replace("_", " ").capitalize()), found[name]
 
 
+@cache
 def render() -> str:
     """All families, each operator a section in Markdown."""
     parts = []
@@ -134,8 +142,7 @@ def _literal(value: object) -> str:
 
 
 def example(operator: Operator) -> str | None:
-    """Code that calls an operator and prints the type of the result, with that type as a comment; None for instructions of the plan,
-    which no user writes."""
+    """Code that calls an operator and prints the type of the result, with that type as a comment; None for instructions of a plan."""
     entry = entry_of(operator)
     if entry is None:
         return None
@@ -159,7 +166,7 @@ def _code(operator: Operator, made: Example) -> str:
     usual = {item.name: item.default for item in dataclasses.fields(operator.attrs)}
     attrs = [f"{name}={_literal(value)}" for name, value in made.attrs.items() if value != usual[name]]
     lines.append(_call(operator.name, [*names, *attrs]))
-    return "\n".join([*lines, f"print(result.type)  # {shown_type(call.type)}"])
+    return "\n".join([*lines, f"print(result.type)  # {shown_type(repr(call.type))}"])
 
 
 def _call(name: str, arguments: list[str]) -> str:
@@ -170,9 +177,9 @@ def _call(name: str, arguments: list[str]) -> str:
     return f"result = ops.{name}(\n{inner})"
 
 
-def shown_type(type_: object) -> str:
-    """A type as text; data-dependent dimensions without the numbers that keep them apart."""
-    return re.sub(r"__\d+", "", repr(type_))
+def shown_type(text: str) -> str:
+    """The text of a type; data-dependent dimensions without the numbers that keep them apart."""
+    return re.sub(r"__\d+", "", text)
 
 
 def _name(operator: Operator, number: int) -> str:

@@ -1,8 +1,8 @@
 """Pages as the web site has them.
 
-A page may begin with `<!-- text of: PATH -->`: then it shows another file of the checkout, such as the README of a plugin. A line
-`<!-- generated: NAME -->` is replaced by a section that a generator writes. Links to a file that a page shows lead to that page, and
-links to other files outside of docs/ become plain text.
+A page that begins with `<!-- text of: PATH -->` shows another file of the checkout, such as the README of a plugin. A line
+`<!-- generated: NAME -->` is replaced by a section that a generator writes. A link to a file that a page shows leads to that page; a
+link to another file outside of docs/ becomes plain text.
 """
 
 from __future__ import annotations
