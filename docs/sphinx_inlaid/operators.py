@@ -142,7 +142,7 @@ def _literal(value: object) -> str:
 
 
 def example(operator: Operator) -> str | None:
-    """Code that calls an operator and prints the type of the result, with that type as a comment; None for instructions of a plan."""
+    """Code that calls an operator and prints the type of the result, with that type as a comment; None for plan instructions."""
     entry = entry_of(operator)
     if entry is None:
         return None

@@ -1,8 +1,8 @@
 """Pages as the web site has them.
 
 A page that begins with `<!-- text of: PATH -->` shows another file of the checkout, such as the README of a plugin. A line
-`<!-- generated: NAME -->` is replaced by a section that a generator writes. A link to a file that a page shows leads to that page; a
-link to another file outside of docs/ becomes plain text.
+`<!-- generated: NAME -->` is replaced by a section that a generator writes. A link to a file that a page shows leads to that
+page; one to another file outside of docs/ becomes plain text.
 """
 
 from __future__ import annotations

@@ -30,9 +30,19 @@ from .pages import blocks_of, run_page
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "write-a-backend.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")])
-PROGRAMS = [page for page in PAGES if page != TUTORIAL and any(b.language == "python" for b in blocks_of(page.read_text()))]
-GUIDE = ("quickstart", "python", "command-line", "dynamic-shapes", "deploy", "performance", "plugins")
-"""Pages whose commands run as well as their programs, in a folder that has the examples."""
+GUIDE = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("quickstart", "python", "command-line", "dynamic-shapes", "deploy", "performance", "plugins")
+]
+"""Pages whose commands run as well as their programs."""
+
+
+def programs_on(page: Path) -> str:
+    """The Python code of a page."""
+    return "\n".join(block.body for block in blocks_of(page.read_text(encoding="utf-8")) if block.language == "python")
+
+
+PROGRAMS = [page for page in PAGES if page in GUIDE or (page != TUTORIAL and programs_on(page))]
 needs_x86 = pytest.mark.skipif(
     "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
 )
@@ -49,7 +59,7 @@ def test_programs_run(page: Path, tmp_path: Path) -> None:
     registry, text = default_registry(), page.read_text(encoding="utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for kind in registry.kinds():
-        if f'"{kind}"' in text and not (status := registry.probe(registry.target(kind))).available:
+        if f'"{kind}"' in programs_on(page) and not (status := registry.probe(registry.target(kind))).available:
             pytest.skip(f"{kind}: {status.detail}")
     value = helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3])
     node = helper.make_node("Relu", ["input"], ["output"])
@@ -59,7 +69,7 @@ def test_programs_run(page: Path, tmp_path: Path) -> None:
     copy = tmp_path / page.name
     copy.write_text(text.replace("```python\n", f"```python\n{before}"), encoding="utf-8")
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    languages = ("python", "sh") if page.parent.name == "docs" and page.stem in GUIDE else ("python",)
+    languages = ("python", "sh") if page in GUIDE else ("python",)
     assert run_page(copy, tmp_path, path, languages) > 0
 
 
