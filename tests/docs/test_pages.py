@@ -20,7 +20,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from inlaid import ops
-from inlaid.cli.exit_codes import ExitCode
 from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
 from sphinx_inlaid import commands, operators, texts
@@ -173,12 +172,6 @@ def test_every_command_and_option_is_on_the_page() -> None:
         section = text.split(f"### {name}\n")[1].split("\n### ")[0]
         for option in (option for item in command.params for option in item.opts if option.startswith("-")):
             assert f"`{option}" in section, f"{name} {option}"
-
-
-def test_the_table_of_exit_codes_is_complete() -> None:
-    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| ([\w ]+) \|", page, re.MULTILINE)
-    assert rows == [(str(code.value), code.label) for code in ExitCode]
 
 
 @pytest.mark.parametrize("operator", ops.OPERATORS, ids=lambda operator: operator.name)
