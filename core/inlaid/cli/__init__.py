@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from inlaid.cli.text import printable
 
 DEBUG = "--debug"
 JSON = "--json"
+COLLECTIONS = (50_000, 20, 100)
+"""Thresholds of the garbage collector. Compilation allocates millions of small objects, few of them in cycles: at Python's default
+thresholds, collections that find nothing take a tenth of its time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -19,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     An error is one line on standard error and an `ExitCode`; with `--json` an object on standard output, too. `--debug`, anywhere
     on the line, shows tracebacks besides.
     """
+    gc.set_threshold(*COLLECTIONS)
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(_run([item for item in given if item != DEBUG], debug=DEBUG in given))
 

@@ -46,7 +46,13 @@ EXPOSED = 0.25
 """Of the shorter of computing and fetching weights that the longer does not hide. 14 x 14 by 256 and 7 x 7 by 512 channels, weights
 not in a cache."""
 UNFOLDING = 2
-"""Cycles to copy a vector of unfolded windows."""
+"""Cycles to copy a vector of unfolded windows; with a stride, elements are copied one by one, a cycle each."""
+WAITING = 4
+"""Cycles until a vector of sums takes the next product: the latency of a multiplication with addition."""
+STRIDED = 2
+"""How much longer it takes with data of a stride, which shuffles bring together."""
+REMAINDER = 3
+"""Vectors that take as long as the pixels of a line that fill none. Measured on Zen 4: lines of 28 and 56, 1 to 4 channels."""
 UNFOLDED_BYTES = 1 << 27
 """Unfolded windows at most: they are memory that a model takes."""
 
@@ -70,6 +76,11 @@ class _Problem:
     def narrow(self) -> bool:
         """Whether the factors are bfloat16."""
         return self.call.args[1].type != TensorType(self.weights.shape, "float32")
+
+    @property
+    def strided(self) -> bool:
+        """Whether neighbours in a line of the result come from elements further apart."""
+        return any(step != 1 for step in self.attrs.strides[-1:])
 
     @property
     def depth(self) -> int:
@@ -129,9 +140,11 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
     windows = 4 * problem.images * problem.depth * problem.pixels
     if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
-        # Written, read, and what is written over fetched before: from memory where a cache does not hold them.
-        moved = 3 * windows if windows > capabilities.core.far_bytes else 0
-        yield _seconds(_product_cycles(problem, context), size + moved, capabilities), lambda: _unfolded(problem)
+        # Written and read; in memory, what is written over is fetched before.
+        core = capabilities.core
+        moved = 3 * windows if windows > core.last_bytes else 0
+        spilt = 2 * windows / core.last_rate if core.far_bytes < windows <= core.last_bytes else 0
+        yield _seconds(_product_cycles(problem, context) + spilt, size + moved, capabilities), lambda: _unfolded(problem)
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
         batch, _, height, width = tensor_type(problem.call.type).shape
@@ -148,14 +161,20 @@ def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float
 
 
 def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Output channels of a plane fill vectors, with few left empty; others are taken one by one."""
+    """Output channels fill vectors, with few lanes left empty. Fewer channels are computed one by one: in vectors along a line,
+    whose sums wait for one another, or in single elements where a line is shorter than a vector."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
     outputs, core = problem.outputs, context.capabilities.core
     for lanes in (widest, widest // 2):
         whole = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
         if lanes > 1 and whole and problem.inputs > 1:
             return problem.images * choose_pixels(-(-outputs // lanes), *_lines(problem), problem.depth, lanes, registers, core)[1]
-    return problem.images * outputs * problem.pixels * problem.depth / (core.units * ONE_BY_ONE)
+    height, width = _lines(problem)
+    if width < widest:
+        return problem.images * outputs * problem.pixels * problem.depth / (core.units * ONE_BY_ONE)
+    waits = STRIDED * WAITING if problem.strided else WAITING
+    vectors = width // widest + REMAINDER * (width % widest > 0)
+    return problem.images * outputs * height * vectors * problem.depth * waits
 
 
 def _lines(problem: _Problem) -> tuple[int, int]:
@@ -199,8 +218,8 @@ def _product_cycles(problem: _Problem, context: KernelContext) -> float:
         context.capabilities.core,
     )
     size = problem.outputs, problem.pixels, problem.depth
-    tile = choose_tile(*size, lanes, registers, core)
-    return problem.images * problem.depth * (cycles(*size, tile, core) + UNFOLDING * -(-problem.pixels // lanes))
+    tile, copying = choose_tile(*size, lanes, registers, core), lanes if problem.strided else UNFOLDING
+    return problem.images * problem.depth * (cycles(*size, tile, core) + copying * -(-problem.pixels // lanes))
 
 
 def _unfolded(problem: _Problem) -> Expr:

@@ -81,6 +81,9 @@ def way(unit: Function, capabilities: Capabilities = VECTORS, intrinsics: tuple[
         (model(64, 64, 56, 56, dtype="float64"), "direct"),
         # Channels that fill no vectors.
         (model(64, 3, 28, 28), "product"),
+        # Their windows would come from memory.
+        (model(32, 1, 112, 112, batch=8), "direct"),
+        (model(64, 1, 56, 56, strides=(2, 2)), "direct"),
         (model(1, 32, 28, 28), "product"),
         (model(24, 12, 28, 28, groups=2), "product"),
         (model(16, 32, 300), "direct"),

@@ -71,9 +71,8 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
         if isinstance(node, ir.Store) and node.buffer is buffer:
             written[_box(node.indices, buffer, ranges, analyzer)] = None
         for access, found in ((ir.Access.READ, read), (ir.Access.WRITE, written)):
-            for region in _of_intrinsic(node, access, ranges, analyzer):
-                if region.buffer is buffer:
-                    found[region.ranges] = None
+            for region in _of_intrinsic(node, access, ranges, analyzer, buffer):
+                found[region.ranges] = None
     return tuple(read), tuple(written)
 
 
@@ -191,9 +190,13 @@ def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
         yield from _leaves(part, ranges)
 
 
-def _of_intrinsic(stmt: ir.Stmt, access: ir.Access, ranges: Ranges, analyzer: arith.Analyzer | None = None) -> Iterator[ir.Region]:
-    """The boxes that a statement, if it is an intrinsic, reads or writes."""
+def _of_intrinsic(
+    stmt: ir.Stmt, access: ir.Access, ranges: Ranges, analyzer: arith.Analyzer | None = None, of: ir.Buffer | None = None
+) -> Iterator[ir.Region]:
+    """The boxes that a statement, if it is an intrinsic, reads or writes; `of` keeps those of one buffer."""
     for region in stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ():
+        if of is not None and region.buffer is not of:
+            continue
         pairs = zip(region.ranges, region.buffer.shape, strict=True)
         yield ir.Region(region.buffer, tuple(widened(*pair, dim, ranges, analyzer) for pair, dim in pairs))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any
 
@@ -10,6 +11,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.text import flattened
 
 
+@functools.lru_cache(maxsize=256)  # the semantics of intrinsics are compared again and again
 def structural_key(program: ir.LoopProgram) -> str:
     """A hash in hexadecimal that two programs share when they are equal up to the names of the program, its blocks, buffers and
     loop variables.
