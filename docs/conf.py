@@ -19,7 +19,6 @@ html_copy_source = False
 html_show_sourcelink = False
 html_static_path: list[str] = []
 templates_path: list[str] = []
-add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
