@@ -75,23 +75,29 @@ K = te.reduce_axis(4, "k")
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: te.placeholder((3,), "flot32"), "'flot32' is not an element type"),
+        (lambda: te.placeholder((3,), "flot32"), "expected an element type, got 'flot32'"),
         (lambda: te.placeholder(3, "float32", "b"), "the shape of b must be a sequence"),
         (lambda: te.placeholder((-1,), "float32", "b"), "the shape of b must be a sequence"),
         (lambda: te.reduce_axis("4"), "the shape of k must be a sequence"),
         (lambda: te.compute((3,), lambda i: A[i], "b"), "a has 2 dimensions, got 1 indices"),
-        (lambda: te.compute((3,), lambda i: A[i, i * 0.5], "b"), "the body of b raised TypeError"),
-        (lambda: te.compute((3,), lambda i, j: A[i, j], "b"), "the body of b raised TypeError"),
-        (lambda: te.compute((3,), lambda i: A[i, 0] if i < 2 else A[i, 1], "b"), "known when the program runs: use select"),
-        (lambda: te.compute((3,), lambda i: te.sum_(A[i, i], (i,)), "b"), "sum reduces over axes of reduce_axis, got i"),
-        (lambda: te.compute((3,), lambda i: 1 + te.sum_(A[i, K], K), "b"), "a reduction stands below the root of b"),
-        (lambda: te.compute((3,), lambda i: A[i, 0] + te.const(1, "int32"), "b"), "add of float32 and int32"),
-        (lambda: te.program([], [te.compute((3,), lambda i: A[i, 0], "b")]), "main needs a, which is not among its inputs"),
-        (lambda: te.program([A], [te.compute((3,), lambda i: A[i, 0], "a")]), "parameters of program main need names"),
+        (lambda: te.compute((3,), lambda i: A[i, i * 0.5], "b"), "the body of b must return a value, but raised TypeError"),
+        (lambda: te.compute((3,), lambda i, j: A[i, j], "b"), "the body of b must return a value, but raised TypeError"),
+        (lambda: te.compute((3,), lambda i: A[i, 0] if i < 2 else A[i, 1], "b"), "known only at run time: use select"),
+        (lambda: te.compute((3,), lambda i: te.sum_(A[i, i], (i,)), "b"), "sum reduces over axes made by reduce_axis, got i"),
+        (lambda: te.compute((3,), lambda i: 1 + te.sum_(A[i, K], K), "b"), "a reduction must be at the root of b"),
+        (
+            lambda: te.compute((3,), lambda i: A[i, 0] + te.const(1, "int32"), "b"),
+            "operands of add must have one dtype, got float32 and int32",
+        ),
+        (lambda: te.program([], [te.compute((3,), lambda i: A[i, 0], "b")]), "main reads a, which is not among its inputs"),
+        (lambda: te.program([A], [te.compute((3,), lambda i: A[i, 0], "a")]), "parameters of program main need distinct names"),
         (lambda: te.program([A], [te.compute((3,), lambda i: A[i + 1, 0], "b")]), "a is read at (vi + 1), from 1 to 3"),
-        (lambda: te.program([A], [te.compute((3,), lambda i: A[i, i - 1], "b")]), "from -1 to 1, but its extent there is 4"),
-        (lambda: te.program([A], [3]), "program main is made of sequences of tensors, got 3"),
-        (lambda: inlaid.Schedule(A), "expected a loop program, got Tensor; make one by te.program"),
+        (
+            lambda: te.program([A], [te.compute((3,), lambda i: A[i, i - 1], "b")]),
+            "an index must be in [0, 4), but a is read at (vi + -1), from -1 to 1",
+        ),
+        (lambda: te.program([A], [3]), "program main takes sequences of tensors, got 3"),
+        (lambda: inlaid.Schedule(A), "expected a loop program, got Tensor; build one with te.program"),
         (lambda: inlaid.build(product(2, 2, 2)), "expected an inlaid.Schedule, got LoopProgram"),
     ],
 )
@@ -114,7 +120,7 @@ def test_guarded_reads_may_leave_their_buffer():
 @pytest.mark.parametrize(
     ("apply", "message"),
     [
-        (lambda s, i: s.loops("d"), "there is no block d"),
+        (lambda s, i: s.loops("d"), "unknown block d"),
         (lambda s, i: s.split("i", (None, 2)), "loop of split must be a loop"),
         (lambda s, i: s.split(i, 2), "factors of split must be a tuple of integers and at most one None, got 2"),
         (lambda s, i: s.split(i, (None, "2")), "factors of split must be"),
@@ -125,8 +131,8 @@ def test_guarded_reads_may_leave_their_buffer():
         (lambda s, i: s.rfactor("c", i, "0"), "axis of rfactor must be an integer, got '0'"),
         (lambda s, i: s.pad("c", 3), "multiples of pad must be a tuple of integers, got 3"),
         (lambda s, i: s.transform_layout("b", "(i) -> (i + j)"), "expected ','"),
-        (lambda s, i: s.tensorize(i, "dot"), "dot is no intrinsic here"),
-        (lambda s, i: s.annotate(i, "key", 1), "key is no annotation key here"),
+        (lambda s, i: s.tensorize(i, "dot"), "unknown intrinsic dot"),
+        (lambda s, i: s.annotate(i, "key", 1), "unknown annotation key key"),
     ],
 )
 def test_wrong_arguments_are_errors_of_inlaid(apply, message):
@@ -224,7 +230,7 @@ def test_an_output_in_another_layout_is_returned_so():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.set_scope("b", "register"), "register buffer b, i, varies with loop i"),
+        (lambda s: s.set_scope("b", "register"), "register buffer b, i, must be constant, but varies with loop i"),
         (lambda s: s.set_scope("b", "far"), "buffer b in scope 'far'"),
         (lambda s: s.bind(s.loops("c")[0], "threadIdx.x"), "which a CPU does not have"),
     ],
@@ -337,5 +343,5 @@ def test_lanes_of_registers_are_neighbours():
     np.testing.assert_array_equal(inlaid.build(window("(o, q) -> (q, o)"), TARGET)(x, w), want)
     with pytest.raises(inlaid.InlaidError) as caught:
         inlaid.build(window("(o, q) -> (o, q)"), TARGET)
-    assert "must be neighbours in register buffer total" in str(caught.value)
-    assert "put the index that is vectorised last by transform_layout" in str(caught.value)
+    assert "must be contiguous in register buffer total" in str(caught.value)
+    assert "make the vectorised index the last one by transform_layout" in str(caught.value)

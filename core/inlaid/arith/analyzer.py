@@ -1,8 +1,8 @@
 """Simplification, bounds and proofs for integer expressions.
 
 Everything rests on one canonical form: a sum of atoms with integer coefficients plus a constant. An atom is a variable, a product
-of atoms, or a division, remainder, minimum, choice or comparison whose operands are canonical themselves. What the bounds of
-variables decide is folded. The work is linear in the size of an expression but for products of sums, which are multiplied out
+of atoms, or a division, remainder, minimum, select or comparison with canonical operands. Expressions that the bounds of the
+variables decide are folded. The cost is linear in the size of an expression, except for products of sums, which are expanded
 while they are short.
 """
 
@@ -52,11 +52,11 @@ Bounds = Mapping[Expr, tuple[Dim | None, Dim | None]]
 """Inclusive bounds of variables; None: no bound. A bound may be an expression over other variables."""
 
 _LONGEST_PRODUCT = 16
-"""Terms of a product of two sums up to which it is multiplied out."""
+"""Largest number of terms for which a product of two sums is expanded."""
 _ELIMINATIONS = 8
-"""Variables that one proof may replace by their symbolic bounds."""
+"""Number of variables that one proof may replace by their symbolic bounds."""
 _CASES = 3
-"""Minima and maxima that one proof may take apart."""
+"""Number of minima and maxima that one proof may split into cases."""
 _INTERVALS = {
     Add: interval.add,
     Mul: interval.mul,
@@ -68,12 +68,12 @@ _INTERVALS = {
 
 
 class Analyzer:
-    """Answers questions under one set of bounds, remembering what it worked out."""
+    """Simplifies and proves under one set of bounds, and memoises the results."""
 
     __slots__ = ("_around", "_bounds", "_forms", "_interned", "_own", "_ranges")
 
     def __init__(self, bounds: Bounds | None = None, around: Analyzer | None = None) -> None:
-        """`around`: an analyzer whose bounds hold too, but for those of variables that are bounded here."""
+        """`around`: an enclosing analyzer, whose bounds also hold except for variables that `bounds` covers."""
         own: Bounds = {} if bounds is None else bounds
         self._around = around
         self._own = frozenset(own)
@@ -83,13 +83,13 @@ class Analyzer:
         self._ranges: dict[Expr, Interval] = {}
 
     def inside(self, bounds: Bounds) -> Analyzer:
-        """One that knows bounds of more variables. What does not read those is worked out here, once for all such analyzers."""
+        """A nested analyzer with bounds of more variables. Results that do not depend on them are computed here, once for all."""
         return Analyzer(bounds, self)
 
-    # --- questions --------------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------------
 
     def simplify(self, expr: Dim) -> Expr:
-        """An equal expression, simpler where the bounds allow it."""
+        """Simplify an expression under the bounds. The result has the same value."""
         if isinstance(expr, int):
             return Const(expr)
         if type(expr) is Const:
@@ -97,7 +97,7 @@ class Analyzer:
         return self.linear(expr).expr()
 
     def bounds(self, expr: Dim) -> Interval:
-        """The least and greatest value, as far as they are known."""
+        """Known bounds of the value, inclusive; None where unbounded."""
         if isinstance(expr, int):
             return expr, expr
         return self._range(self.linear(expr))
@@ -125,7 +125,8 @@ class Analyzer:
         return done
 
     def affine(self, expr: Dim, variable: Expr) -> tuple[Expr, Expr] | None:
-        """(stride, rest) with `expr == stride * variable + rest`, neither of which reads the variable; None where there are none.
+        """Decompose into (stride, rest) with `expr == stride * variable + rest`, where neither reads the variable; None if not
+        affine.
 
         The stride is 0 for an expression that does not read the variable.
         """
@@ -189,15 +190,15 @@ class Analyzer:
         raise AssertionError(type(expr).__name__)
 
     def _atom(self, atom: Expr) -> Linear:
-        """The form of an expression that is canonical as it stands: itself, or its value where only one is possible. What reads
-        data stays even then, since it is checked where it is evaluated."""
+        """The form of an already canonical expression: the expression itself, or its value where only one is possible. An
+        expression that reads data is kept even then, since its evaluation includes a bounds check."""
         lower, upper = self._atom_range(atom)
         if lower is not None and lower == upper and not reads_data(atom):
             return constant_form(lower)
         return Linear({atom: 1}, 0)
 
     def _vanishes(self, form: Linear, condition: Expr) -> bool:
-        """Whether a form is 0 wherever a condition holds that says what a variable is, such as n - min(n, 512) where n == 1."""
+        """Whether a form is 0 wherever a condition fixing a variable holds: n - min(n, 512) vanishes where n == 1."""
         match condition:
             case Compare(op="==", operands=(Var() | SizeVar() as variable, Const() as value)):
                 if not reads_data(expr := form.expr()):
@@ -209,7 +210,7 @@ class Analyzer:
         return constant_form(expr.value) if isinstance(expr, Const) else self._atom(expr)
 
     def _intern(self, key: Hashable, make: Expr) -> Expr:
-        """One atom for all orders of writing it down."""
+        """Intern an atom under a key that does not depend on operand order."""
         return self._interned.setdefault(key, make)
 
     @staticmethod
@@ -237,7 +238,8 @@ class Analyzer:
         return self._rejoined(Linear({atom: count for atom, count in terms.items() if count}, constant))
 
     def _rejoined(self, form: Linear) -> Linear:
-        """`x // c * c + x % c` back to `x`, and `x // c % d * c + x % c`, or with `x % (c * d) // c`, to `x % (c * d)`."""
+        """Recombine quotients and remainders: `x // c * c + x % c` to `x`; `x // c % d * c + x % c` and `x % (c * d) // c * c + x %
+        c` to `x % (c * d)`."""
         for atom, count in form.terms.items():
             if type(atom) is not FloorMod:
                 continue
@@ -305,7 +307,7 @@ class Analyzer:
         return outer.plus(self._floordiv_rest(inner, divisor))
 
     def _floordiv_rest(self, a: Linear, divisor: int) -> Linear:
-        """a // divisor where the divisor goes into no coefficient."""
+        """a // divisor where the divisor divides no coefficient."""
         quotient = _only_multiple(self._range(a), divisor)
         if quotient is not None:
             return constant_form(quotient)
@@ -346,7 +348,7 @@ class Analyzer:
         return self._atom(self._intern(("mod", self._key(inner), divisor), FloorMod(inner.expr(), Const(divisor))))
 
     def _coarse(self, a: Linear, divisor: int) -> tuple[Linear, Linear, int] | None:
-        """Write `a` as `coarse * step + fine` with 0 <= fine < step, for a step > 1 that divides the divisor."""
+        """Decompose `a` into `coarse * step + fine` with 0 <= fine < step, for a step > 1 that divides the divisor."""
         steps = {gcd(count, divisor) for count in a.terms.values()}
         for step in sorted(steps, reverse=True):
             if step == 1:
@@ -359,7 +361,7 @@ class Analyzer:
         return None
 
     def _split_symbolic(self, a: Linear, b: Linear) -> tuple[Linear, Linear]:
-        """(q, r) with a == q * b + r, taking out what is a multiple of `b` to the eye."""
+        """(q, r) with a == q * b + r, where q collects the terms that are syntactically multiples of `b`."""
         outer, inner = constant_form(0), a
         if len(b.terms) == 1 and b.constant == 0:
             ((divisor, step),) = b.terms.items()
@@ -424,8 +426,8 @@ class Analyzer:
         return self._atom(self._intern(key, made))
 
     def _without_fine(self, form: Linear) -> Linear:
-        """A form that is negative exactly where the given one is, without terms too small to matter: 16 a + b - 64, where b is in
-        [0, 15], is negative just where 16 a - 64 is."""
+        """Drop terms that cannot change the sign: returns a form that is negative exactly where the given one is. 16 a + b - 64
+        with b in [0, 15] is negative exactly where 16 a - 64 is."""
         for step in sorted({abs(count) for count in form.terms.values()} - {1}, reverse=True):
             fine = {atom: count for atom, count in form.terms.items() if count % step}
             if fine and len(fine) < len(form.terms):
@@ -437,7 +439,7 @@ class Analyzer:
         return form
 
     def _truth(self, condition: Expr) -> Expr:
-        """A condition simplified, constant where the bounds decide it."""
+        """Simplify a condition, to a constant where the bounds decide it."""
         form = self.linear(condition)
         lower, upper = self._range(form)
         if lower is not None and upper is not None and (lower > 0 or upper < 0):
@@ -477,7 +479,7 @@ class Analyzer:
         return low, high
 
     def _branches(self, form: Linear, cases: int) -> Interval:
-        """Bounds of a sum with a minimum, a maximum or a rounded term, from what that may be: terms may cancel."""
+        """Bounds of a sum that contains a minimum, a maximum or a division, by case distinction: terms may cancel in each case."""
         for atom, count in form.terms.items():
             if not isinstance(atom, (Min, Max, FloorDiv)):
                 continue
@@ -485,7 +487,7 @@ class Analyzer:
             if isinstance(atom, FloorDiv):
                 divisor = atom.operands[1]
                 if isinstance(divisor, Const) and divisor.value > 0 and count % divisor.value == 0:
-                    # a // b * b is a, less something in [0, b)
+                    # a // b * b is a minus a value in [0, b)
                     times = count // divisor.value
                     whole = self._range(rest.plus(self.linear(atom.operands[0]), times), cases)
                     return interval.add(whole, interval.scale((1 - divisor.value, 0), times))
@@ -495,7 +497,7 @@ class Analyzer:
         return EVERYTHING
 
     def _eliminated(self, form: Linear, *, upper: bool) -> int | None:
-        """A bound of a sum after its variables are replaced by their symbolic bounds, which may cancel against other terms."""
+        """A bound of a sum after replacing variables by their symbolic bounds, which may cancel against other terms."""
         for _ in range(_ELIMINATIONS):
             for atom, count in form.terms.items():
                 limits = self._bounds.get(atom)
@@ -553,7 +555,7 @@ class Analyzer:
 
 
 def _joint_modulus(digit: Expr, base: Expr, divisor: Const) -> int | None:
-    """c * d for the digit of x above x % c, as x // c % d or x % (c * d) // c; None for anything else."""
+    """c * d where `digit` is x // c % d or x % (c * d) // c, the digit above x % c; None for any other expression."""
     match digit:
         case FloorMod(operands=(quotient, Const(value=size))) if quotient == FloorDiv(base, divisor):
             return divisor.value * size
@@ -563,7 +565,7 @@ def _joint_modulus(digit: Expr, base: Expr, divisor: Const) -> int | None:
 
 
 def _only_multiple(values: Interval, step: int) -> int | None:
-    """The quotient by `step` that all values share, None where they may differ."""
+    """The quotient by `step` that all values share; None where they may differ."""
     lower, upper = values
     if lower is None or upper is None or lower // step != upper // step:
         return None
@@ -577,7 +579,7 @@ def _factors(atom: Expr) -> list[Expr]:
 
 
 def _without(factors: list[Expr], wanted: Iterable[Expr]) -> list[Expr] | None:
-    """The factors less the wanted ones, None where one is missing."""
+    """Remove the wanted factors; None where one is missing."""
     left = list(factors)
     for factor in wanted:
         if factor not in left:
@@ -587,24 +589,24 @@ def _without(factors: list[Expr], wanted: Iterable[Expr]) -> list[Expr] | None:
 
 
 def simplify(expr: Dim, bounds: Bounds | None = None) -> Expr:
-    """An equal expression, simpler where the bounds of the variables allow it."""
+    """Simplify an expression under bounds of its variables. The result has the same value."""
     if isinstance(expr, (Const, Var)) and not bounds:
         return expr
     return Analyzer(bounds).simplify(expr)
 
 
 def bounds(expr: Dim, of: Bounds | None = None) -> Interval:
-    """The least and greatest value of an expression, inclusive; None where no bound is known."""
+    """The smallest and largest value of an expression, inclusive; None where unbounded."""
     return Analyzer(of).bounds(expr)
 
 
 def prove(condition: Dim, bounds: Bounds | None = None) -> bool:
-    """Whether a condition is known to hold wherever the bounds hold. False says nothing."""
+    """Whether a condition provably holds wherever the bounds hold. False means unknown."""
     return Analyzer(bounds).prove(condition)
 
 
 def linear(expr: Dim, bounds: Bounds | None = None) -> Linear:
-    """An expression as a sum of atoms with integer coefficients. Whatever is not linear becomes an atom."""
+    """Convert to a sum of atoms with integer coefficients. A nonlinear subexpression becomes an atom."""
     return Analyzer(bounds).linear(wrap(expr))
 
 

@@ -1,4 +1,4 @@
-"""Conditions on symbolic sizes, with the words of their errors."""
+"""Conditions on symbolic sizes, with error messages."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from inlaid.arith.expr import Dim, Expr, SizeVar, compare, evaluate, free_vars, 
 
 @dataclass(frozen=True)
 class Constraint:
-    """A condition on symbolic sizes, such as that a dimension of an operator's result is at least 1.
+    """A condition on symbolic sizes, e.g. that a dimension of an operator's result is at least 1.
 
     condition
-        Nonzero where it holds.
+        Expression that is nonzero where the constraint holds.
     what, expected, value
-        What the error says: "`what` must be `expected`, got `value`".
+        Parts of the error message: "`what` must be `expected`, got `value`".
     operator, node
-        The operator, and the node of the source model, that ask for it.
+        The operator that requires it, and its node in the source model.
     """
 
     condition: Dim
@@ -28,7 +28,7 @@ class Constraint:
     node: str = ""
 
     def holds(self, sizes: Mapping[Expr, int]) -> bool | None:
-        """Whether it holds at these sizes; None while one that it reads is unknown."""
+        """Whether the constraint holds at these sizes; None if a size that it reads is unknown."""
         try:
             return evaluate(self.condition, sizes) != 0
         except KeyError:
@@ -37,7 +37,7 @@ class Constraint:
             return False
 
     def message(self, sizes: Mapping[Expr, int]) -> str:
-        """What an error at these sizes says."""
+        """The error message at these sizes."""
         try:
             value: object = evaluate(self.value, sizes)
         except (KeyError, ZeroDivisionError):
@@ -48,18 +48,18 @@ class Constraint:
 
 
 def at_least(value: Dim, least: int, what: str) -> Constraint:
-    """The constraint that a size is not below a number."""
+    """Constrain a size to be at least `least`."""
     return Constraint(unwrap(compare(">=", value, least)), what, f">= {least}", unwrap(wrap(value)))
 
 
 def equals(value: Dim, wanted: Dim, what: str) -> Constraint:
-    """The constraint that a size is another."""
+    """Constrain a size to equal another."""
     return Constraint(unwrap(compare("==", value, wanted)), what, f"{wanted!r}", unwrap(wrap(value)))
 
 
 def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int], limit: int = 4096) -> tuple[SizeVar, int] | None:
-    """A symbolic dimension and the least size, below a limit, with which all constraints hold, other sizes being as they are. Where
-    no single dimension mends all, one that mends the first broken constraint; None where neither exists."""
+    """Find a symbolic dimension and its smallest size below `limit` that satisfies all constraints, with all other sizes fixed. If
+    no single dimension does, return one that satisfies the first violated constraint; if none does, None."""
     broken = next((item for item in constraints if item.holds(sizes) is False), None)
     if broken is None:
         return None

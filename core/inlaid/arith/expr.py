@@ -1,8 +1,8 @@
-"""Integer expressions: one kind for symbolic dimensions and for loop indices.
+"""Integer expressions, used both for symbolic dimensions and for loop indices.
 
-An expression is immutable, compares by structure and hashes in constant time. Arithmetic operators build nodes and fold
-constants; `simplify` (in `arith.simplify`) does the rest. Integers are mathematical integers here: code generators compute them
-in 64 bits. `//` and `%` are floor division and its remainder, as in Python.
+An expression is immutable, compares by structure and hashes in constant time. Arithmetic operators build nodes and fold constants;
+`simplify` (in `arith.analyzer`) does the rest. Integers are unbounded here; code generators compute them in 64 bits. `//` and `%`
+are floor division and its remainder, as in Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HASH = attrgetter("_hash")
 
 
 class Payload(Protocol):
-    """What an `Opaque` leaf wraps: a value that the integer calculus does not look into, such as a loaded index."""
+    """The contents of an `Opaque` leaf: a value that integer arithmetic treats as a black box, e.g. a loaded index."""
 
     def substitute(self, mapping: Mapping[Expr, Expr]) -> Payload: ...
 
@@ -28,7 +28,7 @@ class Expr:
 
     __slots__ = ("_hash", "_reads", "operands")
     _hash: int
-    _reads: tuple[frozenset[Expr], bool]  # set when it is first asked for
+    _reads: tuple[frozenset[Expr], bool]  # (free variables, reads data), computed lazily
     operands: tuple[Expr, ...]
     symbol = ""
 
@@ -37,7 +37,7 @@ class Expr:
         self._hash = hash((type(self), *map(_HASH, operands)))
 
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
-        """The same node over other operands, folded as its operator folds."""
+        """The same node with new operands, constant-folded."""
         raise AssertionError(f"{type(self).__name__} is a leaf")
 
     def __hash__(self) -> int:
@@ -50,7 +50,7 @@ class Expr:
             return False
         return self.operands == other.operands
 
-    # With anything but an integer on the other side, these leave the operation to that side: `i * a[i]` is a value.
+    # Any other operand type gets to handle the operation itself: `i * a[i]` is a value expression.
 
     def __add__(self, other: Dim) -> Expr:
         return add(self, other) if isinstance(other, INTEGERS) else NotImplemented
@@ -119,11 +119,11 @@ class Expr:
 
 
 INTEGERS = (Expr, int, SupportsIndex)
-"""What integer arithmetic takes: `Dim`, and integers of numpy."""
+"""Operand types of integer arithmetic: `Dim`, and numpy integers."""
 
 
 class Const(Expr):
-    """An integer constant. Raises TypeError for what is no integer."""
+    """An integer constant. Raises TypeError for a non-integer."""
 
     __slots__ = ("value",)
 
@@ -142,7 +142,7 @@ class Const(Expr):
 
 
 class Var(Expr):
-    """A loop index. Two variables are equal only when they are the same object; the name is for reading."""
+    """A loop index. Variables compare by identity; the name is only for printing."""
 
     __slots__ = ("name",)
 
@@ -161,10 +161,10 @@ class Var(Expr):
 
 
 class SizeVar(Expr):
-    """A symbolic dimension, equal to every other of the same name.
+    """A symbolic dimension. Dimensions of the same name are equal.
 
-    `lower` and `upper` are inclusive bounds (`upper` None: unbounded). An *existential* dimension, whose size only a running
-    kernel knows, has a name that starts with `?` and an `upper` expression that sizes its buffers.
+    `lower` and `upper` are inclusive bounds (`upper` None: unbounded). An *existential* dimension is defined by a kernel at run
+    time. Its name starts with `?`, and `upper` gives the capacity of its buffers.
     """
 
     __slots__ = ("lower", "name", "upper")
@@ -183,7 +183,7 @@ class SizeVar(Expr):
 
     @property
     def existential(self) -> bool:
-        """True when a kernel defines this size at run time."""
+        """Whether a kernel defines this size at run time."""
         return self.name.startswith("?")
 
     def __repr__(self) -> str:
@@ -191,7 +191,7 @@ class SizeVar(Expr):
 
 
 class Opaque(Expr):
-    """An integer read from data, known only to lie in [lower, upper]; codegen checks that it does before any use as an index."""
+    """An integer read from data, declared to be in [lower, upper]. Generated code checks it before using it as an index."""
 
     __slots__ = ("lower", "payload", "upper")
 
@@ -232,7 +232,7 @@ class Mul(Expr):
 
 
 class FloorDiv(Expr):
-    """a // b, rounded towards minus infinity; b is not zero."""
+    """a // b, rounded towards minus infinity; b must not be zero."""
 
     __slots__ = ()
     symbol = "//"
@@ -242,7 +242,7 @@ class FloorDiv(Expr):
 
 
 class FloorMod(Expr):
-    """a % b with the sign of b; b is not zero."""
+    """a % b with the sign of b; b must not be zero."""
 
     __slots__ = ()
     symbol = "%"
@@ -291,7 +291,7 @@ class Compare(Expr):
         return type(other) is Compare and self.op == other.op and self.operands == other.operands
 
     def __bool__(self) -> bool:
-        raise TypeError(f"whether {self!r} holds is known when the program runs: use select")
+        raise TypeError(f"expected a Python bool, got {self!r}, whose truth is known only at run time: use select")
 
     def rebuild(self, operands: tuple[Expr, ...]) -> Expr:
         return compare(self.op, *operands)
@@ -333,7 +333,7 @@ class Not(Expr):
 
 
 class Select(Expr):
-    """`then` when the condition is nonzero, else `otherwise`; only the chosen one need be defined."""
+    """`then` when the condition is nonzero, else `otherwise`; the other operand may be undefined."""
 
     __slots__ = ()
 
@@ -350,7 +350,7 @@ ONE = _SMALL[1]
 
 
 def wrap(value: Dim) -> Expr:
-    """The expression for an integer or an expression."""
+    """Convert an integer to an expression; return an expression unchanged."""
     return value if isinstance(value, Expr) else _number(value)
 
 
@@ -359,12 +359,12 @@ def _number(value: int) -> Const:
 
 
 def unwrap(value: Dim) -> Dim:
-    """The plain integer where the value is constant, else the expression: the form that shapes hold."""
+    """Convert a constant to a plain integer; return any other expression unchanged. Shapes hold this form."""
     return value.value if isinstance(value, Const) else value
 
 
 def add(a: Dim, b: Dim) -> Expr:
-    """a + b, worked out where both are constant."""
+    """a + b, constant-folded."""
     a, b = a if isinstance(a, Expr) else _number(a), b if isinstance(b, Expr) else _number(b)
     if type(a) is Const:
         if type(b) is Const:
@@ -377,7 +377,7 @@ def add(a: Dim, b: Dim) -> Expr:
 
 
 def mul(a: Dim, b: Dim) -> Expr:
-    """a * b, with a constant on the right."""
+    """a * b, constant-folded, with a constant on the right."""
     a, b = a if isinstance(a, Expr) else _number(a), b if isinstance(b, Expr) else _number(b)
     if type(a) is Const:
         a, b = b, a
@@ -392,7 +392,7 @@ def mul(a: Dim, b: Dim) -> Expr:
 
 
 def floordiv(a: Dim, b: Dim) -> Expr:
-    """a / b rounded towards minus infinity."""
+    """a / b rounded towards minus infinity, constant-folded."""
     a, b = wrap(a), wrap(b)
     if isinstance(b, Const):
         if b.value == 1:
@@ -403,7 +403,7 @@ def floordiv(a: Dim, b: Dim) -> Expr:
 
 
 def floormod(a: Dim, b: Dim) -> Expr:
-    """a - b * floordiv(a, b): it has the sign of b."""
+    """a - b * floordiv(a, b), constant-folded; it has the sign of b."""
     a, b = wrap(a), wrap(b)
     if isinstance(b, Const):
         if b.value == 1:
@@ -438,7 +438,7 @@ _COMPARE = {
 
 
 def compare(op: str, a: Dim, b: Dim) -> Expr:
-    """`a op b` as 0 or 1; `>` and `>=` are turned round."""
+    """`a op b` as 0 or 1. `>` and `>=` are normalised to `<` and `<=` with swapped operands."""
     a, b = wrap(a), wrap(b)
     if op in (">", ">="):
         return compare("<" if op == ">" else "<=", b, a)
@@ -450,7 +450,7 @@ def compare(op: str, a: Dim, b: Dim) -> Expr:
 
 
 def logical_and(a: Dim, b: Dim) -> Expr:
-    """Whether both conditions, each 0 or 1, hold."""
+    """Whether both conditions (each 0 or 1) hold."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const):
         return b if a.value else ZERO
@@ -460,7 +460,7 @@ def logical_and(a: Dim, b: Dim) -> Expr:
 
 
 def logical_or(a: Dim, b: Dim) -> Expr:
-    """Whether one of two conditions, each 0 or 1, holds."""
+    """Whether at least one of two conditions (each 0 or 1) holds."""
     a, b = wrap(a), wrap(b)
     if isinstance(a, Const):
         return ONE if a.value else b
@@ -503,7 +503,7 @@ def product(dims: tuple[Dim, ...]) -> Dim:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """Every node of an expression, once per occurrence, operands after their node."""
+    """Iterate over the nodes of an expression, once per occurrence, each before its operands."""
     stack = [expr]
     while stack:
         node = stack.pop()
@@ -512,9 +512,9 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def free_vars(expr: Dim) -> frozenset[Expr]:
-    """The `Var`s and `SizeVar`s that an expression reads, those inside `Opaque` payloads included."""
+    """The `Var`s and `SizeVar`s that an expression reads, including those inside `Opaque` payloads."""
     try:
-        return expr._reads[0]  # type: ignore[union-attr] # asked for millions of times, and mostly known
+        return expr._reads[0]  # type: ignore[union-attr] # hot path: called millions of times, mostly cached
     except AttributeError:
         return _NOTHING if isinstance(expr, int) else _reads(expr)[0]
 
@@ -523,7 +523,7 @@ _NOTHING: frozenset[Expr] = frozenset()
 
 
 def reads_data(expr: Expr) -> bool:
-    """Whether an expression depends on what lies in buffers."""
+    """Whether an expression depends on the contents of buffers."""
     try:
         return expr._reads[1]
     except AttributeError:
@@ -531,7 +531,7 @@ def reads_data(expr: Expr) -> bool:
 
 
 def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
-    """The variables that an expression reads, and whether it reads data: worked out once for each expression."""
+    """The variables that an expression reads, and whether it reads data. Cached in each node."""
     stack = [expr]
     while stack:
         node = stack[-1]
@@ -553,12 +553,12 @@ def _reads(expr: Expr) -> tuple[frozenset[Expr], bool]:
 
 
 def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
-    """The expression with variables replaced; the same object when nothing changes. What is shared stays shared."""
+    """Replace variables in an expression. Returns the same object when nothing changes, and preserves sharing."""
     return _substitute(expr, mapping, {}) if mapping else expr
 
 
 def _substitute(expr: Expr, mapping: Mapping[Expr, Expr], known: dict[Expr, Expr]) -> Expr:
-    """As `substitute`. `known` gets what maxima have become, which sums of sizes may share."""
+    """Implement `substitute`. `known` memoises maxima, which sums of sizes may share."""
     if isinstance(expr, (Var, SizeVar)):
         return mapping.get(expr, expr)
     if isinstance(expr, Const):
@@ -580,7 +580,7 @@ def _substitute(expr: Expr, mapping: Mapping[Expr, Expr], known: dict[Expr, Expr
 
 
 def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
-    """The integer that an expression has under values for its variables.
+    """Evaluate an expression under values for its variables.
 
     Raises KeyError for a variable without a value and TypeError for an `Opaque`, which only a tensor interpreter can read.
     """
@@ -588,7 +588,7 @@ def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
 
 
 def _evaluate(expr: Expr, values: Mapping[Expr, int], known: dict[Expr, int]) -> int:
-    """As `evaluate`. `known` gets the values of what sums of sizes may share: each maximum is worked out once."""
+    """Implement `evaluate`. `known` memoises maxima, which sums of sizes may share."""
     match expr:
         case Const(value=value):
             return value
@@ -619,4 +619,4 @@ def _evaluate(expr: Expr, values: Mapping[Expr, int], known: dict[Expr, int]) ->
             return int(not _evaluate(a, values, known))
         case Select(operands=(condition, then, otherwise)):
             return _evaluate(then if _evaluate(condition, values, known) else otherwise, values, known)
-    raise TypeError(f"{expr!r} can be evaluated only where its data is")
+    raise TypeError(f"expected an expression of sizes alone, got {expr!r}, which reads data: run it in the interpreter")

@@ -1,4 +1,4 @@
-"""Sums of atoms with integer coefficients: the canonical form of integer expressions."""
+"""Linear forms: sums of atoms with integer coefficients, the canonical form of integer expressions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Linear:
         return Linear(terms, self.constant + other.constant * factor)
 
     def expr(self) -> Expr:
-        """The form as an expression: terms in the order in which they were met, the constant last."""
+        """Convert the form to an expression: terms in insertion order, the constant last."""
         result: Expr | None = None
         for atom, count in self.terms.items():
             term = atom if count == 1 else Mul(atom, wrap(count))
@@ -46,5 +46,5 @@ class Linear:
 
 
 def constant_form(value: int) -> Linear:
-    """An integer as a form."""
+    """An integer as a linear form."""
     return Linear({}, value)

@@ -1,4 +1,4 @@
-"""Maps of indices: how a buffer's elements are laid out anew."""
+"""Index maps, which describe layout transformations of buffers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from inlaid.arith.text import Tokens, parse_expr
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:
-    """The element at `variables` goes to `results`. Prints as `(n, c) -> (n, (c // 8), (c % 8))`."""
+    """A map from the index `variables` to the indices `results`. Prints as `(n, c) -> (n, (c // 8), (c % 8))`."""
 
     variables: tuple[Var, ...]
     results: tuple[Expr, ...]
 
     def __call__(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """Where the element at some indices goes."""
+        """Map indices."""
         mapping: dict[Expr, Expr] = dict(zip(self.variables, indices, strict=True))
         return tuple(substitute(result, mapping) for result in self.results)
 
     def shape(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """The least shape that holds the elements of a buffer of shape `dims`. Raises ValueError where there is none, or where an
-        element would go to a negative index."""
+        """The smallest shape that holds the mapped elements of a buffer of shape `dims`. Raises ValueError where an index is
+        unbounded or may be negative."""
         ranges: dict[Expr, Span] = {var: (wrap(0), wrap(dim) - 1) for var, dim in zip(self.variables, dims, strict=True)}
         analyzer = Analyzer(ranges)
         shape = []
@@ -33,7 +33,7 @@ class IndexMap:
             ends = span(result, ranges, analyzer)
             least = analyzer.bounds(result)[0]
             if ends is None or least is None or least < 0:
-                raise ValueError(f"{self!r} has no bounds for {result!r} on shape {dims}")
+                raise ValueError(f"{self!r} must map shape {dims} to bounded, non-negative indices, got {result!r}")
             shape.append(unwrap(analyzer.simplify(ends[1] + 1)))
         return tuple(shape)
 
@@ -42,13 +42,13 @@ class IndexMap:
 
 
 def index_map(rank: int, function: Callable[..., tuple[Dim, ...]]) -> IndexMap:
-    """The map that a Python function of `rank` indices describes."""
+    """Build the map that a Python function of `rank` indices describes."""
     variables = tuple(Var(f"i{place}") for place in range(rank))
     return IndexMap(variables, tuple(map(wrap, function(*variables))))
 
 
 def parse_index_map(text: str) -> IndexMap:
-    """The map that `repr` printed. Raises `ParseError`."""
+    """Parse the text that `repr` prints. Raises `ParseError`."""
     tokens = Tokens(text)
     variables: dict[str, Var] = {}
     tokens.expect("(")

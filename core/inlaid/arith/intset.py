@@ -1,4 +1,4 @@
-"""The values that an expression takes while some of its variables range, in terms of the variables that stay."""
+"""Integer sets: the values of an expression as some variables range, in terms of the other variables."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Span = tuple[Expr, Expr]
 
 
 def span(expr: Expr, ranges: Mapping[Expr, Span], analyzer: Analyzer | None = None) -> Span | None:
-    """The least and greatest value of an expression, inclusive, over the variables in `ranges` (each with its own span, which may
-    depend on others of them). None where no bound is known. The values in between need not all be taken.
+    """The smallest and largest value of an expression, inclusive, as the variables in `ranges` vary. Each range may depend on other
+    variables in `ranges`. None where no bound is known. The expression need not take every value in between.
 
-    `analyzer` knows bounds of the variables that stay and of those that range; without one, those in `ranges` are used.
+    `analyzer` knows the bounds of all variables; without one, only `ranges` is used.
     """
     if isinstance(expr, Const) or ranges.keys().isdisjoint(free_vars(expr)):
         return expr, expr

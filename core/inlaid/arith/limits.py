@@ -1,4 +1,4 @@
-"""Symbolic bounds of expressions over dimensions of which only the bounds are known."""
+"""Symbolic bounds of expressions over variables with symbolic ranges."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Limits = tuple[Expr, Expr]
 
 
 def limits(expr: Dim, ranges: Mapping[Expr, Limits]) -> Limits | None:
-    """The least and the greatest value that an expression can have, inclusive and not always reached, over variables that lie in
-    ranges; None where there is no telling. The bounds read none of these variables."""
+    """The lower and upper bound of an expression over variables with the given ranges, inclusive but not necessarily attained. None
+    where no bound is found. The bounds do not read these variables."""
     expr = wrap(expr)
     if expr in ranges:
         return ranges[expr]

@@ -1,4 +1,4 @@
-"""Reading integer expressions, and the tokens that the text forms of Inlaid's IRs are made of.
+"""Parser for integer expressions, and the tokenizer shared by the text forms of Inlaid's IRs.
 
 `repr` prints an integer expression; `parse_expr` reads it back.
 """
@@ -40,7 +40,7 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """A cursor over the tokens of a text. Comments are tokens too, skipped by all but `comment`."""
+    """A cursor over the tokens of a text. Comments are tokens that every method except `comment` skips."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _scan(text)
@@ -54,7 +54,7 @@ class Tokens:
         return self._tokens[self.position]
 
     def peek(self, ahead: int) -> Token:
-        """The token so many places after `next`, comments counted out."""
+        """The token `ahead` places after `next`, not counting comments."""
         position = self.position
         for _ in range(ahead + 1):
             while self._tokens[position].kind == "comment":
@@ -64,14 +64,14 @@ class Tokens:
         return found
 
     def take(self) -> Token:
-        """The next token, moving past it."""
+        """Consume and return the next token."""
         token = self.next
         if token.kind != "end":
             self.position += 1
         return token
 
     def comment(self) -> str | None:
-        """The text of a comment that follows on the line of the last token taken."""
+        """Consume the comment on the line of the last token taken; None where there is none."""
         token = self._tokens[self.position]
         if token.kind == "comment" and self.position and token.line == self._tokens[self.position - 1].line:
             self.position += 1
@@ -84,32 +84,32 @@ class Tokens:
         return token.text == text and token.kind in ("symbol", "name")
 
     def accept(self, text: str) -> bool:
-        """Move past this symbol or name if it is next."""
+        """Consume this symbol or name if it is next, and say whether it was."""
         if self.at(text):
             self.position += 1
             return True
         return False
 
     def expect(self, text: str) -> None:
-        """Move past this symbol or name. Raises `ParseError` when another is next."""
+        """Consume this symbol or name. Raises `ParseError` if another token is next."""
         if not self.accept(text):
             self.fail(f"expected {text!r}")
 
     def expect_kind(self, kind: str) -> str:
-        """The text of the next token, which must be of a kind. Raises `ParseError`."""
+        """Consume a token of a kind and return its text. Raises `ParseError` if another kind is next."""
         if self.next.kind != kind:
             self.fail(f"expected a {kind}")
         return self.take().text
 
     def expect_int(self) -> int:
-        """The value of the next token, which must be an integer. Raises `ParseError`."""
+        """Consume an integer and return its value. Raises `ParseError` if another token is next."""
         try:
             return int(self.expect_kind("number"))
         except ValueError:
             self.fail("expected an integer")
 
     def fail(self, problem: str) -> NoReturn:
-        """Raise `ParseError` at the next token."""
+        """Raise `ParseError` at the next token: "line N: `problem`, found ..."."""
         token = self.next
         found = "the end of the text" if token.kind == "end" else repr(token.text)
         raise ParseError(f"line {token.line}: {problem}, found {found}")
@@ -134,18 +134,18 @@ def _scan(text: str) -> list[Token]:
 
 
 def quoted(name: str) -> str:
-    """A name in quotes, as `unquoted` reads it."""
+    """Quote a name; `unquoted` is the inverse."""
     return json.dumps(name, ensure_ascii=False)
 
 
 def unquoted(text: str) -> str:
-    """The name that stands for: itself, or what is in its quotes. Raises `ParseError` for an escape that is none."""
+    """Decode a name that may be quoted. Raises `ParseError` for an invalid escape."""
     if not text.startswith('"'):
         return text
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ParseError(f"{text} is not a string: {error}") from None
+        raise ParseError(f"expected a string in double quotes, got {text}: {error}") from None
     assert isinstance(found, str)
     return found
 
@@ -166,11 +166,11 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Expr]]] = {
     "select": (3, e.select),
 }
 INFIX = frozenset(_INFIX)
-"""The infix operators of integer expressions. Each application stands in parentheses."""
+"""The infix operators of integer expressions. Each application is parenthesised."""
 
 
 def parse_expr(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
-    """An integer expression in the form that `repr` prints. `leaf` reads a variable. Raises `ParseError`."""
+    """Parse an integer expression in the form that `repr` prints. `leaf` parses a variable. Raises `ParseError`."""
     token = tokens.next
     if token.kind == "number":
         return e.Const(tokens.expect_int())
@@ -190,7 +190,7 @@ def parse_expr(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
 
 
 def parse_infix(tokens: Tokens, first: Expr, leaf: Callable[[Tokens], Expr]) -> Expr:
-    """The rest of `(first op second)`, from the operator on. Raises `ParseError`."""
+    """Parse the rest of `(first op second)`, from the operator on. Raises `ParseError`."""
     token = tokens.next
     if token.text not in _INFIX:
         tokens.fail("expected an infix operator")

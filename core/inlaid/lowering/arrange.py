@@ -84,5 +84,5 @@ def _placed(region: Calls, memory: StaticMemory) -> Arrangement:
     touched = [region.touched(step) for step in range(len(region.calls))]
     uses = [sum(number in call for call in touched) for number in owners]
     tiers = plan_tiers(lives, uses, memory.fast, memory.alignment, shared)
-    quick = frozenset(owners[place] for place in tiers.quick)
+    quick = frozenset(owners[place] for place in tiers.in_fast)
     return Arrangement(region, dict(zip(owners, tiers.offsets, strict=True)), tiers.slow, quick, tiers.fast)

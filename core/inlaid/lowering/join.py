@@ -2,7 +2,7 @@
 
 A part that is one run of memory is a view of the result (`run_starts`). With a batch before the axis it is one run for each image:
 kernels that write such a part, or read it, access the whole result, at indices moved along the axis
-(`tensor.transform.layouts.within`).
+(`tensor.transform.layouts.as_slice`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inlaid.names import unique
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, size_vars
-from inlaid.tensor.transform.layouts import by_intrinsic, within
+from inlaid.tensor.transform.layouts import as_slice, used_by_intrinsic
 from inlaid.types import Layout
 
 
@@ -112,7 +112,11 @@ class Joiner:
             shape = (longer.get(along, dim) for along, dim in enumerate(program.params[place].shape))
             dims = tuple(arith.unwrap(arith.substitute(arith.wrap(dim), names)) for dim in shape)
             same = dims[: axis + 1] == item[: axis + 1]
-            if not same or not arith.Analyzer().equal(arith.product(dims), arith.product(item)) or by_intrinsic(program, place):
+            if (
+                not same
+                or not arith.Analyzer().equal(arith.product(dims), arith.product(item))
+                or used_by_intrinsic(program, place)
+            ):
                 return None
             if own and own[-1][0] == axis:
                 lists[place] = (*own[:-1], (axis, own[-1][1] + first, extent))
@@ -163,7 +167,7 @@ class Joiner:
     def _program(self, program: ir.LoopProgram, key: tuple[int, _Moves]) -> ir.LoopProgram:
         for place, lists in key[1]:
             for axis, first, extent in lists:
-                program = within(program, place, axis, first, extent)
+                program = as_slice(program, place, axis, first, extent)
                 if isinstance(first, arith.SizeVar):
                     program = replace(program, sizes=(*program.sizes, first))
         return program

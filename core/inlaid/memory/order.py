@@ -1,9 +1,9 @@
-"""In which order to run steps so that the least memory is in use at once.
+"""Orders the steps of a program to minimise the peak memory in use.
 
-A set of steps that has run together with all that it needs is a state; running one step more leads to another, and costs what lives
-while it runs. The way to the state of all steps whose dearest step is cheapest is found as shortest ways are (Dijkstra, 1959), with
-the greatest cost on the way in place of the sum. Networks have few steps that can run at any time, so that there are few states;
-where there are too many, the steps that free most are run first.
+A state is a set of executed steps that is closed under dependences. Running one more step is an edge to another state; its cost is
+the memory live during that step. The best order is a bottleneck shortest path to the full set: Dijkstra's algorithm with the
+maximum cost along a path in place of the sum. Networks have few steps ready at any time, hence few states; where there are too
+many, a greedy order runs the step that frees the most memory first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 STATES = 1 << 14
-"""States after which the search is given up: well under a second."""
+"""Number of states after which the search is abandoned: well under a second."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step reads and writes, by numbers of buffers, and the numbers of the steps that must have run before."""
+    """A step: the numbers of the buffers that it reads and writes, and of the steps that must run before it."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -27,8 +27,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Work:
-    """Steps in an order in which they can run; the bytes of the buffers that they use; which of these live on after all steps; and
-    how many bytes a buffer that is written may share with another that the same step reads last."""
+    """A scheduling problem: steps in a valid order; buffer sizes in bytes; the buffers that stay live at the end (`results`); and
+    `shared`, which maps (written, read) to the bytes a buffer may share with another whose last reader is the same step."""
 
     steps: tuple[Step, ...]
     sizes: Mapping[int, int]
@@ -37,8 +37,8 @@ class Work:
 
 
 def best_order(work: Work, states: int = STATES) -> tuple[int, ...]:
-    """The numbers of the steps in an order in which the least memory is in use at once: the one given where none is better. Exact
-    unless there are more states than given."""
+    """Find the order, as step numbers, with the smallest peak memory, or the given order if none is better. The result is optimal
+    unless the search exceeds `states` states."""
     search = _Search(work)
     given = tuple(range(len(work.steps)))
     bound = search.peak(given)
@@ -47,18 +47,18 @@ def best_order(work: Work, states: int = STATES) -> tuple[int, ...]:
 
 
 def peak_of(work: Work, order: Sequence[int]) -> int:
-    """The most bytes in use at once when the steps run in an order."""
+    """The peak memory, in bytes, of an order."""
     return _Search(work).peak(order)
 
 
 def bytes_of(work: Work, order: Sequence[int]) -> list[int]:
-    """The bytes in use during each step of an order."""
+    """The memory in use during each step of an order, in bytes."""
     return list(_Search(work).uses(order))
 
 
 class _Search:
-    """States are sets of steps, as bits of an integer. A buffer lives from the first step that writes it, or from the beginning,
-    until all that read it have run."""
+    """A search over states: sets of steps, as bit masks. A buffer is live from its first writer, or from the beginning, until all
+    its readers have run."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -90,7 +90,7 @@ class _Search:
         return used - saved, used - sum(sizes[buffer] for buffer in gone)
 
     def ready(self, state: int) -> Iterator[int]:
-        """The steps that can run next."""
+        """The steps that can run next: not yet executed, with all dependences executed."""
         return (n for n, needs in enumerate(self.needs) if not state >> n & 1 and not needs & ~state)
 
     def peak(self, order: Sequence[int]) -> int:
@@ -105,7 +105,7 @@ class _Search:
             yield used
 
     def exact(self, states: int, bound: int) -> tuple[int, ...] | None:
-        """An order of the least peak, None where there are too many states or none is below the bound."""
+        """Find an optimal order. None where there are too many states, or no order has a peak below the bound."""
         came: dict[int, tuple[int, int]] = {}
         waiting = [(self.start, 0, 0, self.start, -1, -1)]
         while waiting and len(came) < states:
@@ -120,12 +120,12 @@ class _Search:
                 if after not in came:
                     used, left = self.run(state, live, following)
                     if max(most, used) < bound:
-                        # Of equal peaks those that have come furthest first.
+                        # Among equal peaks, expand the state with the most executed steps first.
                         heapq.heappush(waiting, (max(most, used), -after.bit_count(), after, left, state, following))
         return None
 
     def greedy(self) -> tuple[int, ...]:
-        """An order in which the step that leaves the least alive comes next."""
+        """Build an order by always running the step that leaves the least memory live."""
         state, live, order = 0, self.start, []
         while state != self.all:
             costs = {n: self.run(state, live, n) for n in self.ready(state)}
@@ -137,7 +137,7 @@ class _Search:
 
 
 def _way(came: Mapping[int, tuple[int, int]], state: int) -> Iterator[int]:
-    """The steps that led to a state, the last first."""
+    """Trace a path back: the steps that led to a state, last first."""
     while state:
         state, number = came[state]
         yield number

@@ -1,13 +1,12 @@
-"""Places buffers in one arena so that buffers that live at the same time do not overlap.
+"""Memory planner: assigns offsets in one arena so that buffers with overlapping lifetimes do not overlap.
 
-Each buffer is written at one step of a sequence and last used at another. Sizes are bytes, integers or expressions over symbolic
-dimensions; offsets are of the same kind, so that an arena with symbolic sizes is laid out once and costs a few multiplications at
-run time.
+Each buffer has a lifetime: the step that first writes it and the step that last uses it. Sizes and offsets are in bytes, as
+integers or expressions over symbolic dimensions. An arena with symbolic sizes is planned once; evaluating its offsets costs a few
+multiplications at run time.
 
-Placing rectangles of fixed width (dynamic storage allocation) is NP-hard. The planner places greedily, in several orders, takes
-the best result, and stops at the first that reaches the lower bound, which on real models is nearly always the first or second.
-The orders by size and by breadth are those of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"
-(2020).
+Dynamic storage allocation is NP-hard. The planner packs greedily in several orders, keeps the best result, and stops at the first
+that reaches the lower bound; on real models that is nearly always the first or second. The orders by size and by breadth are from
+Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020).
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from inlaid.artifact import ALIGNMENT
 from inlaid.memory.stacks import stacked
 
 _PROMOTIONS = 40
-"""How often the planner tries again with the buffer at the top placed first; chosen so that random graphs gain nothing more."""
+"""Number of retries with the topmost buffer placed first. Random graphs gain nothing from more."""
 
 _MANY = 2000
-"""Number of buffers from which on only the first two orders are tried: each costs a fraction of a second there."""
+"""Number of buffers above which only the first two orders are tried; each order then takes a fraction of a second."""
 
 _Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 HeadStarts = Mapping[tuple[int, int], int]
-"""By how many bytes one buffer must begin before another that the two may share memory at a step at which both live, by their
-numbers: what is written there, and what is read there for the last time."""
+"""Minimum head starts, in bytes, by buffer numbers (over, under). Two buffers that are live at the same step may share memory if
+`over`, which that step writes, begins at least this far before `under`, which it reads for the last time."""
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A buffer that wants a place: `size` in bytes, written at step `first` and last used at step `last` (inclusive)."""
+    """The lifetime of a buffer: `size` in bytes, first written at step `first`, last used at step `last` (inclusive)."""
 
     size: Dim
     first: int
@@ -48,23 +47,23 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Arena:
-    """Where buffers lie: byte offsets in the order of the buffers, and the size of the arena, in bytes."""
+    """A memory plan: byte offsets in the order of the buffers, and the size of the arena in bytes."""
 
     offsets: tuple[Dim, ...]
     size: Dim
 
 
 def aligned(size: Dim, alignment: int = ALIGNMENT) -> Dim:
-    """The size rounded up to a multiple of the alignment."""
+    """Round a size up to a multiple of the alignment."""
     return arith.unwrap(arith.mul(arith.ceildiv(size, alignment), alignment))
 
 
 def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: HeadStarts | None = None) -> Arena:
-    """Places for all buffers, each aligned. Two buffers whose steps overlap never share a byte, but for those that have a head
-    start, which must be of known sizes: of these the first begins so far before the second, or they lie apart.
+    """Assign an aligned offset to each buffer. Buffers with overlapping lifetimes share no byte, except pairs in `head_starts`
+    (static sizes only): there `over` either begins at least the head start before `under`, or the two are disjoint.
 
-    Symbolic sizes `c * f` with the same symbolic factor `f` are planned by their coefficients `c`, and the result is scaled by `f`.
-    Where factors differ, `inlaid.memory.stacks` finds places; head starts then are not made use of.
+    Symbolic sizes `c * f` with a common symbolic factor `f` are planned by their coefficients `c`; the result is scaled by `f`.
+    Where factors differ, `inlaid.memory.stacks` plans, and head starts are ignored.
     """
     offsets: list[Dim] = [0] * len(buffers)
     end: Dim = 0
@@ -84,7 +83,7 @@ def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: H
 
 
 def _stacked(buffers: Sequence[Lifetime], alignment: int) -> tuple[tuple[Dim, ...], Dim]:
-    """Offsets and the size of the arena, where sizes have several symbolic factors."""
+    """Plan sizes with several symbolic factors: the offsets and the size of the arena."""
     first = np.array([buffer.first for buffer in buffers], np.int64)
     last = np.array([buffer.last for buffer in buffers], np.int64)
     conflicts = [
@@ -100,7 +99,7 @@ def _stacked(buffers: Sequence[Lifetime], alignment: int) -> tuple[tuple[Dim, ..
 
 
 def _terms(size: Dim, alignment: int) -> dict[arith.Expr, int]:
-    """An aligned size as a multiple of a symbolic factor."""
+    """Split an aligned size into {symbolic factor: coefficient}."""
     coefficient, factor = _split(size)
     if factor == arith.ONE:
         return {arith.ONE: -(-coefficient // alignment) * alignment} if coefficient else {}
@@ -110,7 +109,7 @@ def _terms(size: Dim, alignment: int) -> dict[arith.Expr, int]:
 
 
 def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStarts) -> dict[int, dict[int, int]]:
-    """How many units of a group's buffer may lie beyond the beginning of another, both by place in the group."""
+    """For pairs of group members (over, under), the units of `over` that may extend past the beginning of `under`."""
     places = {index: place for place, (index, _) in enumerate(members)}
     found: dict[int, dict[int, int]] = {}
     for (over, under), start in head_starts.items():
@@ -124,7 +123,7 @@ def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStar
 
 @dataclass(frozen=True)
 class _Buffers:
-    """A group of buffers: sizes in units, steps, and what may share memory: see `_shared`."""
+    """A group of buffers: sizes in units, lifetimes in steps, and shareable units by (over, under) as `_shared` gives them."""
 
     sizes: _Ints
     first: _Ints
@@ -136,7 +135,7 @@ class _Buffers:
 
 
 def lower_bound(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, values: Mapping[arith.Expr, int] | None = None) -> int:
-    """The largest sum of aligned sizes that live at one step: no arena can be smaller. `values` gives the symbolic dimensions."""
+    """The largest sum of aligned sizes live at one step, which no arena can undercut. `values` gives the symbolic dimensions."""
     steps: dict[int, int] = {}
     for buffer in buffers:
         size = arith.evaluate(aligned(buffer.size, alignment), values or {})
@@ -150,10 +149,10 @@ def lower_bound(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, values:
 
 
 def _groups(buffers: Sequence[Lifetime], alignment: int) -> Iterator[tuple[Dim, list[tuple[int, int]]]]:
-    """Groups of buffers that can share memory: the unit in bytes, and for each member its number and its size in units.
+    """Group buffers that can share memory. Yield for each group its unit in bytes and the (number, size in units) of its members.
 
-    Coefficients that are no multiple of the alignment form groups of their own, counted in aligned multiples of what they have in
-    common, since a buffer of few bytes a row would otherwise spoil the unit for all.
+    Coefficients that are not multiples of the alignment form separate groups, whose unit is their greatest common divisor times
+    the factor, aligned. Otherwise one buffer with few bytes per row would enlarge the unit of every buffer.
     """
     found: dict[tuple[arith.Expr, bool], list[tuple[int, int]]] = {}
     for index, buffer in enumerate(buffers):
@@ -168,7 +167,7 @@ def _groups(buffers: Sequence[Lifetime], alignment: int) -> Iterator[tuple[Dim, 
 
 
 def _split(size: Dim) -> tuple[int, arith.Expr]:
-    """A size as an integer times a symbolic factor, which is 1 for a plain integer."""
+    """Split a size into an integer coefficient and a symbolic factor (1 for an integer)."""
     coefficient = 1
     factors: list[arith.Expr] = []
     stack = [arith.wrap(size)]
@@ -187,7 +186,7 @@ def _split(size: Dim) -> tuple[int, arith.Expr]:
 
 
 def _pack(buffers: _Buffers) -> tuple[_Ints, int]:
-    """Offsets and peak, in units, for integer sizes."""
+    """Pack buffers of integer sizes. Returns their offsets and the peak, in units."""
     bound = _least(buffers)
     best: tuple[_Ints, int] | None = None
     best_order: _Ints | None = None
@@ -205,7 +204,7 @@ def _pack(buffers: _Buffers) -> tuple[_Ints, int]:
 
 
 def _least(buffers: _Buffers) -> int:
-    """The greatest sum of sizes that live at a step, less what may lie twice."""
+    """Lower bound of the peak: the largest sum of sizes live at a step, minus the units that may be shared."""
     live = _live_bytes(buffers.sizes, buffers.first, buffers.last)
     begin, _, _ = _steps(buffers.first, buffers.last)
     for over, others in buffers.shared.items():
@@ -215,7 +214,7 @@ def _least(buffers: _Buffers) -> int:
 
 
 def _promote(best: tuple[_Ints, int], order: _Ints, bound: int, buffers: _Buffers) -> tuple[_Ints, int]:
-    """Try to lower the peak by placing first what lies highest."""
+    """Try to lower the peak by placing the topmost buffers first."""
     result = best
     for _ in range(_PROMOTIONS):
         tops = result[0] + buffers.sizes
@@ -234,9 +233,9 @@ _FITS: tuple[Fit, ...] = ("lowest", "tightest", "ends")
 
 
 def _place(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints, int]:
-    """Place buffers in an order, each in the lowest or in the tightest gap between those placed already that live with it. With
-    "ends", what lies above all others counts as a gap up to the lower bound, whose upper end is filled first: so what comes later
-    has one run of memory between the two ends, where chains of large buffers take turns."""
+    """Place buffers in the given order, each in the lowest or tightest gap between the placed buffers that it conflicts with.
+    The fit "ends" also considers the gap between the topmost buffer and the lower bound, and fills it from its upper end. Later
+    buffers then have one contiguous gap between the two ends, which suits chains of alternating large buffers."""
     sizes, first, last = buffers.sizes, buffers.first, buffers.last
     offsets = np.zeros(len(sizes), np.int64)
     starts, ends = first[order], last[order]
@@ -247,7 +246,7 @@ def _place(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints
         conflict = (starts[:count] <= last[index]) & (ends[:count] >= first[index])
         floor, ceiling = low[:count][conflict], high[:count][conflict]
         if buffers.shared:
-            # What may be shared keeps a buffer that lies over another from less of it, and this one from less of the former.
+            # A buffer placed above another may begin earlier by the shared units, and one below another may end later by them.
             others = order[:count][conflict].tolist()
             floor = floor + np.array([buffers.common(index, other) for other in others], np.int64)
             ceiling = ceiling - np.array([buffers.common(other, index) for other in others], np.int64)
@@ -259,7 +258,7 @@ def _place(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints
 
 
 def _gap(low: _Ints, high: _Ints, size: int, fit: Fit, bound: int) -> int:
-    """An offset at which `size` units overlap none of the intervals [low, high)."""
+    """Find an offset at which `size` units overlap none of the intervals [low, high)."""
     if size == 0 or not len(low):
         return 0
     by_low = np.argsort(low, kind="stable")
@@ -275,8 +274,8 @@ def _gap(low: _Ints, high: _Ints, size: int, fit: Fit, bound: int) -> int:
 
 
 def _orders(buffers: _Buffers) -> list[_Ints]:
-    """Orders in which to place: by size, by breadth, by area, by first use, by number of steps. All are deterministic. Where memory
-    is shared, the last comes first: a chain of buffers each of which begins a little before what it is computed from."""
+    """Deterministic placement orders: by size, breadth, area, first use, and number of steps. Where memory is shared, later buffers
+    are also tried first, which suits a chain of buffers that each begin slightly before their operand."""
     sizes, first, last = buffers.sizes, buffers.first, buffers.last
     live = _live_bytes(sizes, first, last)
     breadth = _window_max(live, first, last)
@@ -294,13 +293,13 @@ def _orders(buffers: _Buffers) -> list[_Ints]:
 
 
 def _steps(first: _Ints, last: _Ints) -> tuple[_Ints, _Ints, int]:
-    """The steps renumbered without gaps, and how many there are."""
+    """Renumber the steps without gaps. Returns the first steps, the last steps, and the number of steps."""
     points, numbers = np.unique(np.concatenate([first, last]), return_inverse=True)
     return numbers[: len(first)], numbers[len(first) :], len(points)
 
 
 def _live_bytes(sizes: _Ints, first: _Ints, last: _Ints) -> _Ints:
-    """The sum of sizes that live at each step (renumbered)."""
+    """The sum of live sizes at each (renumbered) step."""
     begin, end, count = _steps(first, last)
     change = np.zeros(count + 1, np.int64)
     np.add.at(change, begin, sizes)
@@ -309,6 +308,6 @@ def _live_bytes(sizes: _Ints, first: _Ints, last: _Ints) -> _Ints:
 
 
 def _window_max(live: _Ints, first: _Ints, last: _Ints) -> _Ints:
-    """For each buffer, the greatest live sum during its life."""
+    """For each buffer, the largest sum of live sizes during its lifetime."""
     begin, end, _ = _steps(first, last)
     return np.array([live[a : b + 1].max() for a, b in zip(begin.tolist(), end.tolist(), strict=True)], np.int64)

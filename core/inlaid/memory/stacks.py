@@ -1,8 +1,9 @@
-"""Places for buffers whose sizes do not grow alike, such as those of attention, quadratic in the sequence, beside linear ones.
+"""Plans buffers whose sizes have different symbolic factors, e.g. attention: some are linear, some quadratic in the sequence
+length.
 
-At sample sizes such buffers are buffers of integer sizes, and are packed as these are. What carries over to all sizes is which lies
-above which: the offset of a buffer is the greatest end of those below it that live when it does. No two overlap whatever the sizes,
-and memory that one buffer leaves is used by others at all sizes, not only where both are multiples of one unit.
+The buffers are packed at sample sizes as buffers of integer sizes. The resulting vertical order is valid for all sizes: the offset
+of a buffer is the maximum of the ends of the buffers below it whose lifetimes overlap its own. Buffers thus never overlap, whatever
+the sizes, and memory is reused at all sizes, not only between sizes that are multiples of one unit.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from inlaid import arith
 from inlaid.arith import Dim
 
 SMALL = 16
-"""A size of a dimension in samples where others are large."""
+"""The small size of a dimension, used in samples that mix small and large dimensions."""
 
 MANY = 64
-"""Buffers from which on fewer samples are packed: each takes a good part of a second there."""
+"""Number of buffers above which fewer samples are packed; each then takes a good part of a second."""
 
 
 @dataclass(frozen=True)
 class End:
-    """Where a buffer ends: `terms` beyond `base`. These are expressions that are never negative, with positive factors."""
+    """The end of a buffer: `base` plus `terms`, non-negative expressions with positive coefficients."""
 
     base: arith.Expr
     terms: dict[arith.Expr, int]
 
     def covers(self, other: End) -> bool:
-        """Whether it is at least another, whatever the sizes."""
+        """Whether this end is at least `other` for all sizes."""
         same = other.base in (self.base, arith.ZERO)
         return same and all(self.terms.get(term, 0) >= factor for term, factor in other.terms.items())
 
     def beyond(self, terms: dict[arith.Expr, int]) -> End:
-        """So much further."""
+        """The end moved up by `terms`."""
         return End(self.base, {term: self.terms.get(term, 0) + terms.get(term, 0) for term in (*self.terms, *terms)})
 
     @property
@@ -47,9 +48,9 @@ class End:
 def stacked(
     sizes: Sequence[dict[arith.Expr, int]], conflicts: Sequence[frozenset[int]], pack: Callable[[Sequence[int]], Sequence[int]]
 ) -> tuple[tuple[Dim, ...], Dim]:
-    """Offsets for buffers of symbolic sizes, in bytes, and the size of the arena. `sizes` are sums as of `End`; `conflicts` the
-    numbers of those that live at a time with each; `pack` gives offsets for integer sizes. Of the orders found for several samples
-    the one whose greatest excess over the best at the same sample is least is taken."""
+    """Plan offsets, in bytes, for buffers of symbolic sizes, and the size of the arena. `sizes` maps expressions to coefficients,
+    as `End.terms`; `conflicts` has for each buffer the numbers of those with overlapping lifetimes; `pack` plans integer sizes.
+    Several samples each yield an order. The one with the smallest worst-case ratio to the best, over all samples, is used."""
     samples = _samples(sizes)
     found = []
     for sample in samples:
@@ -65,7 +66,7 @@ def stacked(
 def _stack(
     sizes: Sequence[dict[arith.Expr, int]], conflicts: Sequence[frozenset[int]], places: Sequence[int]
 ) -> tuple[tuple[Dim, ...], Dim]:
-    """Offsets of buffers above one another, in the order in which they lie at a sample, and the end of all."""
+    """Stack buffers in the order of their offsets `places` at a sample. Returns symbolic offsets and the size of the arena."""
     ends: list[End] = [End(arith.ZERO, {})] * len(sizes)
     offsets: list[Dim] = [0] * len(sizes)
     order = sorted(range(len(sizes)), key=lambda number: (places[number], number))
@@ -100,7 +101,7 @@ def _greatest(ends: Sequence[End]) -> End:
 
 
 def _samples(sizes: Sequence[dict[arith.Expr, int]]) -> list[dict[arith.Expr, int]]:
-    """Sizes to pack at: those that cost models take, small ones, and each dimension at the former where the others are small."""
+    """Sample sizes: those that cost models assume, small ones, and each dimension large while the others are small."""
     names = sorted({name for size in sizes for term in size for name in arith.free_vars(term)}, key=repr)
     usual = {name: arith.size_hint(arith.unwrap(name)) for name in names}
     least = {name: max(1, name.lower if isinstance(name, arith.SizeVar) else 0) for name in names}

@@ -1,4 +1,4 @@
-"""Two memories: a fast one of limited size, and a slow one for what does not fit there."""
+"""Plans two memories: a fast one of limited size, and a slow one for the buffers that do not fit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from inlaid.memory.planner import Arena, HeadStarts, Lifetime, aligned, plan
 
 @dataclass(frozen=True)
 class Tiers:
-    """Where buffers lie: offsets in the order of the buffers, those in fast memory, by number, and the bytes of both arenas."""
+    """A plan for two memories: offsets in the order of the buffers, the numbers of those in fast memory, and both sizes in
+    bytes."""
 
     offsets: tuple[Dim, ...]
-    quick: frozenset[int]
+    in_fast: frozenset[int]
     fast: int
     slow: Dim
 
@@ -23,27 +24,27 @@ class Tiers:
 def plan_tiers(
     buffers: Sequence[Lifetime], uses: Sequence[int], fast: int, alignment: int, head_starts: HeadStarts | None = None
 ) -> Tiers:
-    """Places in a fast memory of so many bytes, 0 for none, and in a slow one. Buffers whose bytes are used most come first: `uses`
-    says how often all of a buffer is read or written. Buffers of symbolic sizes are slow."""
-    quick: list[int] = []
-    first = _part(buffers, quick, alignment, head_starts)
+    """Place buffers in a fast memory of `fast` bytes (0: it does not exist) and in a slow one. Those with the smallest size per use
+    are placed first; `uses` counts how often each buffer is read or written whole. Buffers of symbolic size are slow."""
+    in_fast: list[int] = []
+    first = _part(buffers, in_fast, alignment, head_starts)
     known = [number for number, buffer in enumerate(buffers) if isinstance(buffer.size, int) and buffer.size]
     for number in sorted(known, key=lambda item: (arith.evaluate(aligned(buffers[item].size), {}) / max(uses[item], 1), item)):
         if arith.evaluate(aligned(buffers[number].size, alignment), {}) > fast:
             continue
-        tried = _part(buffers, [*quick, number], alignment, head_starts)
+        tried = _part(buffers, [*in_fast, number], alignment, head_starts)
         if isinstance(tried.size, int) and tried.size <= fast:
-            quick.append(number)
+            in_fast.append(number)
             first = tried
-    rest = [number for number in range(len(buffers)) if number not in quick]
+    rest = [number for number in range(len(buffers)) if number not in in_fast]
     second = _part(buffers, rest, alignment, head_starts)
-    offsets = {**dict(zip(quick, first.offsets, strict=True)), **dict(zip(rest, second.offsets, strict=True))}
+    offsets = {**dict(zip(in_fast, first.offsets, strict=True)), **dict(zip(rest, second.offsets, strict=True))}
     assert isinstance(first.size, int)
-    return Tiers(tuple(offsets[number] for number in range(len(buffers))), frozenset(quick), first.size, second.size)
+    return Tiers(tuple(offsets[number] for number in range(len(buffers))), frozenset(in_fast), first.size, second.size)
 
 
 def _part(buffers: Sequence[Lifetime], numbers: Iterable[int], alignment: int, head_starts: HeadStarts | None) -> Arena:
-    """Places for some of the buffers."""
+    """Plan some of the buffers, by number."""
     places = {number: place for place, number in enumerate(numbers)}
     inside = {
         (places[over], places[under]): start

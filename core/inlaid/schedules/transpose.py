@@ -7,7 +7,7 @@ from inlaid.schedules.rule import Given, KernelContext, Offer
 from inlaid.schedules.shape import blocks_of, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.transform.copies import Dimension, between, copy_program
+from inlaid.tensor.transform.copies import Dimension, copy_dimensions, copy_program
 from inlaid.types import ROW_MAJOR
 
 
@@ -26,7 +26,7 @@ class TransposeRule:
         if perm is None:
             return None
         for layout in dict.fromkeys((given[0].layout, ROW_MAJOR)):
-            dims = between(program.inputs[0].shape, layout, ROW_MAJOR, perm)
+            dims = copy_dimensions(program.inputs[0].shape, layout, ROW_MAJOR, perm)
             if dims:
                 return Offer((layout, ROW_MAJOR), lambda source, dims=dims: _copy(source, dims, context))  # type: ignore[misc]
         return None

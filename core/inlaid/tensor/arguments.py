@@ -1,4 +1,4 @@
-"""What users give to schedule primitives, checked before the primitives see it."""
+"""Validation of the arguments of schedule primitives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _integer(value: Any) -> bool:
 
 
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "Var": ("a loop, as schedule.loops(block) gives it", lambda value: isinstance(value, Var)),
+    "Var": ("a loop from schedule.loops(block)", lambda value: isinstance(value, Var)),
     "str": ("a name", lambda value: isinstance(value, str)),
     "int": ("an integer", _integer),
     "bool": ("True or False", lambda value: isinstance(value, bool)),
@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "tuple[str, ...]": ("a tuple of names", lambda value: _all(value, lambda item: isinstance(item, str))),
 }
-"""By annotation of a primitive's parameter: what it takes, in words, and whether a value is that."""
+"""Maps the annotation of a primitive's parameter to a description of valid values and a predicate for them."""
 
 
 def _all(value: Any, fits: Callable[[Any], bool]) -> bool:
@@ -38,15 +38,15 @@ def _all(value: Any, fits: Callable[[Any], bool]) -> bool:
 
 
 def program_of(value: Any) -> ir.LoopProgram:
-    """What a schedule is made of. Raises `ScheduleError` for what is no loop program."""
+    """Check that a schedule is made of a loop program. Raises `ScheduleError` otherwise."""
     if isinstance(value, ir.LoopProgram):
         return value
     found = type(value).__name__
-    raise ScheduleError(f"expected a loop program, got {found}", remedy="make one by te.program(inputs, outputs)")
+    raise ScheduleError(f"expected a loop program, got {found}", remedy="build one with te.program(inputs, outputs)")
 
 
 def checked(primitive: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of a primitive besides its program, lists as tuples. Raises `ScheduleError` for one of a wrong kind."""
+    """Check the arguments of a primitive after its program, and convert lists to tuples. Raises `ScheduleError`."""
     args = tuple(tuple(value) if isinstance(value, list) else value for value in args)
     for (name, (words, fits)), value in zip(_parameters(primitive), args, strict=False):
         if not fits(value):
@@ -56,7 +56,7 @@ def checked(primitive: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, 
 
 @cache
 def _parameters(primitive: Callable[..., Any]) -> tuple[tuple[str, tuple[str, Callable[[Any], bool]]], ...]:
-    """The names of a primitive's positional parameters besides its program, and what each takes."""
+    """The names of a primitive's positional parameters after its program, each with its description and predicate."""
     every = [item for item in signature(primitive).parameters.values() if item.kind is item.POSITIONAL_OR_KEYWORD]
     return tuple((item.name, _kind(item.annotation)) for item in every[1:])
 

@@ -1,4 +1,4 @@
-"""Building loop programs statement by statement.
+"""A builder of loop programs, statement by statement.
 
 b = Builder()
 with b.loop(n, "i") as i:
@@ -22,14 +22,14 @@ from inlaid.types import DType, dtype
 
 
 class Builder:
-    """Collects statements; the `with` methods open a nested scope."""
+    """Collects statements. The methods used in `with` open a nested scope."""
 
     def __init__(self) -> None:
         self._scopes: list[list[ir.Stmt]] = [[]]
         self._names = 0
 
     def finish(self) -> ir.Stmt:
-        """The statements emitted so far, as one."""
+        """Return the emitted statements as one statement."""
         assert len(self._scopes) == 1, "a scope is still open"
         return self._close(self._scopes[0])
 
@@ -38,23 +38,23 @@ class Builder:
         self._scopes[-1].append(stmt)
 
     def store(self, buffer: ir.Buffer, indices: Any, value: ir.Operand) -> None:
-        """buffer[indices] = value."""
+        """Append the statement buffer[indices] = value."""
         indices = indices if isinstance(indices, tuple) else (indices,)
         assert len(indices) == len(buffer.shape), f"{buffer.name} has {len(buffer.shape)} dimensions"
         expr = ir.as_expr(value, buffer.dtype)
         if expr.dtype is not buffer.dtype:
-            raise ExpressionError(f"store of {expr.dtype} into {buffer.name}, which holds {buffer.dtype}")
+            raise ExpressionError(f"a store into {buffer.name} needs a {buffer.dtype}, got {expr.dtype}: cast it")
         self.emit(ir.Store(buffer, tuple(arith.wrap(index) for index in indices), expr))
 
     def alloc(self, shape: tuple[Dim, ...], of: str | DType, name: str = "tmp", scope: str = "") -> ir.Buffer:
-        """A buffer for the rest of the scope."""
+        """Allocate a buffer for the rest of the scope."""
         self._names += 1
         buffer = ir.Buffer(f"{name}{self._names}", shape, dtype(of), scope)
         self.emit(_Open(lambda body: ir.Alloc(buffer, body)))
         return buffer
 
     def let(self, value: ir.Operand, name: str = "v", bounds: tuple[Dim, Dim] | None = None) -> arith.Var:
-        """An integer computed here, as an index for the rest of the scope; with `bounds`, checked to lie in them (inclusive)."""
+        """Bind an integer value to an index variable for the rest of the scope; with `bounds` (inclusive), check its range."""
         variable = arith.Var(name)
         checked = None if bounds is None else (arith.wrap(bounds[0]), arith.wrap(bounds[1]))
         self.emit(_Open(lambda body: ir.Let(variable, ir.as_expr(value), body, checked)))
@@ -62,7 +62,7 @@ class Builder:
 
     @contextmanager
     def loop(self, extent: Dim, name: str = "i", kind: ir.ForKind = ir.ForKind.SERIAL, thread: str = "") -> Iterator[arith.Var]:
-        """for name in range(extent), on the axis `thread` of blocks or threads where one is given."""
+        """Open a loop: for name in range(extent), bound to the block or thread axis `thread` if one is given."""
         variable = arith.Var(name)
         kind = ir.ForKind.THREAD if thread else kind
         self._scopes.append([])
@@ -71,35 +71,35 @@ class Builder:
 
     @contextmanager
     def loops(self, shape: Sequence[Dim]) -> Iterator[tuple[arith.Var, ...]]:
-        """A nest of loops over every index of a shape, row-major; none for the empty shape."""
+        """Open a nest of loops over all indices of a shape, row-major; no loop for the empty shape."""
         with ExitStack() as nest:
             yield tuple(nest.enter_context(self.loop(extent, f"i{axis}")) for axis, extent in enumerate(shape))
 
     @contextmanager
     def while_(self, condition: ir.Expr) -> Iterator[None]:
-        """while condition. The condition is evaluated anew before each round."""
+        """Open a loop that runs while a condition holds. The condition is evaluated before each iteration."""
         self._scopes.append([])
         yield
         self.emit_closed(lambda body: ir.While(condition, body))
 
     @contextmanager
     def if_(self, condition: ir.Operand) -> Iterator[None]:
-        """if condition."""
+        """Open a branch that runs if a condition holds."""
         self._scopes.append([])
         yield
         self.emit_closed(lambda body: ir.If(ir.as_expr(condition, dtype("bool")), body))
 
     @contextmanager
     def else_(self) -> Iterator[None]:
-        """The other branch of the `if_` just before."""
+        """Open the other branch of the preceding `if_`."""
         before = self._scopes[-1].pop()
-        assert isinstance(before, ir.If) and before.otherwise is None, "else_ follows an if_"
+        assert isinstance(before, ir.If) and before.otherwise is None, "else_ must follow an if_"
         self._scopes.append([])
         yield
         self.emit_closed(lambda body: ir.If(before.condition, before.then, body))
 
     def emit_closed(self, wrap: Any) -> None:
-        """Close the innermost scope and append what `wrap` makes of it."""
+        """Close the innermost scope, and append the statement that `wrap` makes of its body."""
         body = self._close(self._scopes.pop())
         self.emit(wrap(body))
 

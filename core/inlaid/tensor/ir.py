@@ -1,18 +1,18 @@
 """The loop IR: value expressions, statements and loop programs.
 
-Indices, extents and conditions on them are integer expressions of `inlaid.arith`; what lies in buffers is a value expression of
-this module. `Index` turns the former into the latter, `checked` the latter into the former.
+Indices, extents and conditions on them are integer expressions of `inlaid.arith`; buffer elements are value expressions, defined
+here. `Index` converts an integer expression to a value, `checked` a value to an integer expression.
 
 Value semantics, the same on every target:
-* integer arithmetic wraps at the width of its dtype; `div` and `mod` of integers truncate (as C does), x / 0 and x mod 0 are 0;
-* a cast from float to integer truncates and saturates, NaN becomes 0; to a float it rounds to nearest even, once; to bool it tells
-  whether the value is not zero. Arithmetic on floats narrower than float32 is that of float32, rounded after each node;
+* Integer arithmetic wraps at the width of its dtype. Integer `div` and `mod` truncate (as in C); x / 0 and x mod 0 are 0.
+* A cast from float to integer truncates and saturates; NaN becomes 0. A cast to a float rounds once, half to even. A cast to bool
+  is true for nonzero values. Arithmetic on floats narrower than float32 is done in float32 and rounded after each node.
 * `fma` rounds once. `min` and `max` of floats return NaN if either operand is NaN.
-* both operands of a binary node have the same dtype; comparisons yield bool; `and`/`or` of bools evaluate both sides.
-* `Select` may evaluate both sides, except that a load on the side not chosen is not performed out of bounds: code generators
-  guard it (a branch, or a masked load).
+* Both operands of a binary node have the same dtype; comparisons yield bool; `and` and `or` of bools evaluate both operands.
+* `Select` may evaluate both operands, but a load in the operand not selected never reads out of bounds: code generators guard it
+  (a branch, or a masked load).
 
-Expressions compare by identity. Shared subexpressions are meant: every walk over them is memoised.
+Expressions compare by identity and may share subexpressions; every walk over them is memoised.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Operand = Union["Expr", arith.Expr, int, float, bool]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Buffer:
-    """Memory of a shape and dtype, row-major. `scope` "" lies in main memory; "register" is a register file: every index into it
-    is constant once unrolled loops are expanded; "subgroup" are registers that neighbouring threads read of one another; other
-    names are memory scopes that a plugin declares."""
+    """Memory of a shape and dtype, in row-major order. `scope` "" is main memory. "register" is a register file: every index into
+    it is constant once unrolled loops are expanded. "subgroup" is registers that the threads of a subgroup can read from each
+    other. Any other name is a memory scope that a plugin declares."""
 
     name: str
     shape: tuple[Dim, ...]
@@ -119,11 +119,11 @@ class Expr:
         return binary("le", other, self)
 
     def equal(self, other: Operand) -> Expr:
-        """self == other, as a value (`==` itself compares identity)."""
+        """The value of self == other (Python's `==` compares identity)."""
         return binary("eq", self, other)
 
     def not_equal(self, other: Operand) -> Expr:
-        """self != other, as a value."""
+        """The value of self != other."""
         return binary("ne", self, other)
 
     def __neg__(self) -> Expr:
@@ -133,11 +133,11 @@ class Expr:
         return unary("not", self)
 
     def astype(self, to: str | DType) -> Expr:
-        """The value converted to another dtype."""
+        """Convert the value to another dtype."""
         return cast(self, to)
 
     def substitute(self, mapping: Mapping[arith.Expr, arith.Expr]) -> Expr:
-        """The expression with index variables replaced; the same object when nothing changes."""
+        """Replace index variables; returns the same object when nothing changes."""
         return substitute(self, mapping)
 
     def free_vars(self) -> frozenset[arith.Expr]:
@@ -154,14 +154,14 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Index(Expr):
-    """An integer expression as a value of an integer dtype or bool."""
+    """An integer expression as a value of integer or bool dtype."""
 
     index: arith.Expr
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Load(Expr):
-    """One element of a buffer."""
+    """A load of one buffer element."""
 
     buffer: Buffer
     indices: tuple[arith.Expr, ...]
@@ -169,7 +169,7 @@ class Load(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Unary(Expr):
-    """`op` in UNARY applied to a value of the same dtype (isnan, isinf: to bool)."""
+    """A unary operation: `op` in UNARY. The result has the operand's dtype (isnan, isinf: bool)."""
 
     op: str
     a: Expr
@@ -177,7 +177,7 @@ class Unary(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Binary(Expr):
-    """`op` in BINARY applied to two values of one dtype."""
+    """A binary operation: `op` in BINARY. Both operands have one dtype."""
 
     op: str
     a: Expr
@@ -186,7 +186,7 @@ class Binary(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Fma(Expr):
-    """a * b + c with one rounding."""
+    """Fused multiply-add: a * b + c with one rounding."""
 
     a: Expr
     b: Expr
@@ -204,21 +204,21 @@ class Select(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cast(Expr):
-    """A value converted to this node's dtype."""
+    """A conversion of a value to this node's dtype."""
 
     a: Expr
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Bitcast(Expr):
-    """The bits of a value read as this node's dtype, of the same width."""
+    """A reinterpretation of a value's bits as this node's dtype, which has the same width."""
 
     a: Expr
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CallMath(Expr):
-    """A mathematical function in MATH. `tensor.math` expands it into arithmetic; a target may print an intrinsic instead."""
+    """A call of a mathematical function in MATH. `tensor.math` expands it into arithmetic, unless the target has an intrinsic."""
 
     name: str
     args: tuple[Expr, ...]
@@ -226,34 +226,34 @@ class CallMath(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CallIntrinsic(Expr):
-    """A target's own pure function of values, by a name that the target declares."""
+    """A call of a target's pure function of values, by the name that the target declares."""
 
     name: str
     args: tuple[Expr, ...]
 
 
 UNARY = ("neg", "abs", "not", "sqrt", "floor", "ceil", "round", "trunc", "isnan", "isinf", "popcount", "clz")
-"""`not` is bitwise on integers, logical on bool; `round` is to nearest even; `popcount` and `clz` take integers."""
+"""`not` is bitwise on integers, logical on bool. `round` rounds half to even. `popcount` and `clz` take integers."""
 ARITHMETIC = ("add", "sub", "mul", "div", "mod", "min", "max", "and", "or", "xor", "shl", "shr")
 COMPARISONS = ("lt", "le", "eq", "ne")
 BINARY = ARITHMETIC + COMPARISONS
-"""`shr` is arithmetic on signed, logical on unsigned integers; a shift count outside [0, width) gives 0 (-1 for `shr` of a
+"""`shr` is arithmetic on signed integers, logical on unsigned ones. A shift count outside [0, width) gives 0 (-1 for `shr` of a
 negative number)."""
 MATH = (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh",
     "asinh", "acosh", "atanh", "erf", "sigmoid", "pow", "rsqrt", "scalb",
 )  # fmt: skip
-"""`scalb` of x and n is x * 2 ** n, rounded once, for |x| from 1/4 to 4 and an integral n with 2 ** (n / 2) a normal number."""
+"""`scalb(x, n)` is x * 2 ** n, rounded once, for |x| in [1/4, 4] and an integral n such that 2 ** (n / 2) is a normal number."""
 
 
 def const(value: float | int | bool, of: str | DType) -> Const:
-    """A constant of a dtype."""
+    """Make a constant of a dtype."""
     of = dtype(of)
     return Const(of, bool(value) if of.kind == "bool" else float(value) if of.is_float else int(value))
 
 
 def as_expr(value: Operand, like: DType | None = None) -> Expr:
-    """A value expression from a Python number or an integer expression, of dtype `like` (integer expressions: int64 then cast)."""
+    """Convert a Python number or integer expression to a value of dtype `like` (an integer expression: int64, then cast)."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, arith.Expr):
@@ -266,28 +266,28 @@ def as_expr(value: Operand, like: DType | None = None) -> Expr:
 
 
 def binary(op: str, a: Operand, b: Operand) -> Expr:
-    """A binary node. Raises `ExpressionError` when the dtypes differ."""
+    """Make a binary node. Raises `ExpressionError` when the dtypes differ."""
     like = a.dtype if isinstance(a, Expr) else b.dtype if isinstance(b, Expr) else None
     a, b = as_expr(a, like), as_expr(b, like)
     if a.dtype is not b.dtype:
-        raise ExpressionError(f"{op} of {a.dtype} and {b.dtype}: cast one of them")
+        raise ExpressionError(f"operands of {op} must have one dtype, got {a.dtype} and {b.dtype}: cast one of them")
     return Binary(dtype("bool") if op in COMPARISONS else a.dtype, op, a, b)
 
 
 def unary(op: str, a: Operand) -> Expr:
-    """A unary node."""
+    """Make a unary node."""
     a = as_expr(a)
     return Unary(dtype("bool") if op in ("isnan", "isinf") else a.dtype, op, a)
 
 
 def math(name: str, *args: Operand) -> Expr:
-    """A call of a mathematical function on floats of one dtype."""
+    """Call a mathematical function on floats of one dtype."""
     like = next(arg.dtype for arg in args if isinstance(arg, Expr))
     return CallMath(like, name, tuple(as_expr(arg, like) for arg in args))
 
 
 def cast(a: Operand, to: str | DType) -> Expr:
-    """A conversion; nothing when the dtype is the same already."""
+    """Convert a value to a dtype; returns the operand itself if it has that dtype."""
     a, to = as_expr(a), dtype(to)
     if a.dtype is to:
         return a
@@ -297,49 +297,49 @@ def cast(a: Operand, to: str | DType) -> Expr:
 
 
 def bitcast(a: Expr, to: str | DType) -> Expr:
-    """The bits of a value as another dtype of the same width."""
+    """Reinterpret the bits of a value as another dtype of the same width."""
     to = dtype(to)
     if to.bytes != a.dtype.bytes:
-        raise ExpressionError(f"bitcast of {a.dtype} to {to}: the widths differ")
+        raise ExpressionError(f"bitcast needs dtypes of one width, got {a.dtype} to {to}: use cast")
     return a if a.dtype is to else Bitcast(to, a)
 
 
 def select(condition: Operand, then: Operand, otherwise: Operand) -> Expr:
-    """A choice between two values of one dtype."""
+    """Select between two values of one dtype."""
     like = then.dtype if isinstance(then, Expr) else otherwise.dtype if isinstance(otherwise, Expr) else None
     then, otherwise = as_expr(then, like), as_expr(otherwise, like)
     if then.dtype is not otherwise.dtype:
-        raise ExpressionError(f"select between {then.dtype} and {otherwise.dtype}: cast one of them")
+        raise ExpressionError(f"operands of select must have one dtype, got {then.dtype} and {otherwise.dtype}: cast one of them")
     return Select(then.dtype, as_expr(condition, dtype("bool")), then, otherwise)
 
 
 def fma(a: Expr, b: Expr, c: Expr) -> Expr:
-    """a * b + c, rounded once."""
+    """Make a fused multiply-add: a * b + c, rounded once."""
     return Fma(a.dtype, a, b, c)
 
 
 def minimum(a: Operand, b: Operand) -> Expr:
-    """The lesser of two; NaN where one is."""
+    """The smaller of two values; NaN if either is NaN."""
     return binary("min", a, b)
 
 
 def maximum(a: Operand, b: Operand) -> Expr:
-    """The greater of two; NaN where one is."""
+    """The larger of two values; NaN if either is NaN."""
     return binary("max", a, b)
 
 
 def load(buffer: Buffer, indices: tuple[Any, ...]) -> Load:
-    """An element of a buffer. An index may be an integer, an integer expression, or a `checked` value."""
+    """Load an element of a buffer. Each index is an integer, an integer expression, or a `checked` value."""
     if len(indices) != len(buffer.shape):
         raise ExpressionError(f"{buffer.name} has {len(buffer.shape)} dimensions, got {len(indices)} indices")
     return Load(buffer.dtype, buffer, tuple(arith.wrap(index) for index in indices))
 
 
 def checked(value: Expr, lower: Dim, upper: Dim) -> arith.Expr:
-    """A value as an index, known to lie in [lower, upper] because generated code checks it: outside, the kernel reports an error
-    code and never reads. The value's dtype is an integer. A constant in range needs no check."""
+    """Convert an integer value to an index in [lower, upper]. Generated code checks the range: outside it, the kernel returns an
+    error code instead of reading. A constant in range needs no check."""
     if not value.dtype.is_int:
-        raise ExpressionError(f"an index is an integer, not {value.dtype}")
+        raise ExpressionError(f"an index must be an integer, got {value.dtype}: cast it")
     checked_index = arith.Opaque(value, lower, upper)
     if isinstance(value, (Index, Const)):
         known = value.index if isinstance(value, Index) else arith.wrap(int(value.value))
@@ -353,11 +353,11 @@ def checked(value: Expr, lower: Dim, upper: Dim) -> arith.Expr:
 
 
 class ForKind(Enum):
-    """How the iterations of a loop run.
+    """Execution modes of a loop.
 
-    A vectorised loop has a constant extent and holds no other vectorised loop; the extents of loops in it do not vary with it. Its
-    iterations run in lock step: code generators widen its body. Unrolled loops have a constant extent and are expanded once, after
-    scheduling.
+    A vectorised loop has a constant extent, contains no vectorised loop, and the extents of loops inside it do not depend on it.
+    Its iterations run in lockstep: code generators widen its body. An unrolled loop has a constant extent and is expanded once,
+    after scheduling.
     """
 
     SERIAL = "serial"
@@ -369,7 +369,7 @@ class ForKind(Enum):
 
 
 class IterKind(Enum):
-    """What a block's iteration variable ranges over."""
+    """Kinds of block iteration variables."""
 
     SPATIAL = "spatial"
     REDUCTION = "reduction"
@@ -378,12 +378,12 @@ class IterKind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stmt:
-    """Base of statements."""
+    """Base class of statements."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class For(Stmt):
-    """`body` for var in [0, extent). `thread` names the axis of a loop bound to threads, such as "threadIdx.x"."""
+    """A loop: runs `body` for var in [0, extent). `thread` names the axis of a loop bound to threads, e.g. "threadIdx.x"."""
 
     var: arith.Var
     extent: arith.Expr
@@ -394,13 +394,13 @@ class For(Stmt):
 
     @property
     def over_threads(self) -> bool:
-        """Whether the iterations run on the threads of a block, not on blocks."""
+        """Whether the iterations run on the threads of a block, rather than on blocks."""
         return self.kind is ForKind.THREAD and not self.thread.startswith("block")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class While(Stmt):
-    """`body` as long as the bool condition holds."""
+    """A loop that runs `body` while the bool condition holds."""
 
     condition: Expr
     body: Stmt
@@ -417,7 +417,7 @@ class IterVar:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Region:
-    """A box of a buffer: per dimension the first index and the extent."""
+    """A box within a buffer: for each dimension, (first index, extent)."""
 
     buffer: Buffer
     ranges: tuple[tuple[arith.Expr, arith.Expr], ...]
@@ -425,11 +425,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Block(Stmt):
-    """One unit of computation, what schedules move about.
+    """A unit of computation, which schedules move as a whole.
 
-    `bindings` give the value of each iteration variable in terms of the loops around. The body computes where `predicate` holds.
-    `init` runs first when every reduction variable is at 0. Reads and writes are in terms of the iteration variables; a read may
-    reach outside its buffer where the load is guarded, and what an update reads of the buffers it writes is not among the reads.
+    `bindings` give the value of each iteration variable in terms of the enclosing loops. The body runs where `predicate` holds.
+    `init` runs first where every reduction variable is 0. `reads` and `writes` are in terms of the iteration variables. A read
+    region may extend outside its buffer if the load is guarded; a reduction's reads of its own output are not listed.
     """
 
     name: str
@@ -445,7 +445,7 @@ class Block(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Store(Stmt):
-    """One element of a buffer takes a value."""
+    """A store of a value to one buffer element."""
 
     buffer: Buffer
     indices: tuple[arith.Expr, ...]
@@ -454,7 +454,7 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class If(Stmt):
-    """`then` where the bool condition holds, else `otherwise`."""
+    """A branch: runs `then` where the bool condition holds, else `otherwise`."""
 
     condition: Expr
     then: Stmt
@@ -463,9 +463,9 @@ class If(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Let(Stmt):
-    """`body` with an index variable that has the value of an integer expression over data, computed here, once.
+    """A binding: `body` with an index variable set to an integer value, evaluated once, here.
 
-    Where `bounds` is given, the value is checked to lie in it (inclusive); outside, the kernel reports an error code.
+    With `bounds`, the value is checked to be in range (inclusive); outside it, the kernel returns an error code.
     """
 
     var: arith.Var
@@ -476,7 +476,7 @@ class Let(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Alloc(Stmt):
-    """A buffer that lives as long as `body` runs; its contents are undefined at first."""
+    """An allocation: a buffer that is live during `body`. Its initial contents are undefined."""
 
     buffer: Buffer
     body: Stmt
@@ -484,14 +484,14 @@ class Alloc(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Seq(Stmt):
-    """Statements in order. The empty sequence does nothing."""
+    """A sequence of statements. The empty sequence is a no-op."""
 
     stmts: tuple[Stmt, ...]
 
 
 class Access(Flag):
-    """What an intrinsic does with a region. WRITE alone means all of it, so that nothing there before is of use; HINT neither reads
-    nor writes."""
+    """How an intrinsic accesses a region. WRITE alone overwrites the whole region, so its previous contents are dead. HINT neither
+    reads nor writes."""
 
     HINT = 0
     READ = 1
@@ -501,9 +501,9 @@ class Access(Flag):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Intrinsic(Stmt):
-    """A target's tensor intrinsic applied to regions of buffers and to scalars; `name` is one that the target declares, whose
-    semantic loop nest says what it does, `access` what it does with each region. One that is collective over thread axes acts once
-    for all threads of a phase: it stands beside loops bound to these axes, or where a barrier may stand in a nest of them all."""
+    """A call of a target's tensor intrinsic on buffer regions and scalars. `name` is declared by the target with a semantic loop
+    nest; `access` is the access to each region. An intrinsic that is collective `over` thread axes runs once for all threads of a
+    phase: it is a sibling of loops bound to these axes, or is placed where a barrier would be in a nest of all of them."""
 
     name: str
     regions: tuple[Region, ...]
@@ -512,16 +512,16 @@ class Intrinsic(Stmt):
     over: tuple[str, ...] = ()
 
     def touching(self, access: Access) -> Iterator[Region]:
-        """The regions that are read, or written, or either."""
+        """The regions with any of the given kinds of access."""
         return (region for region, found in zip(self.regions, self.access, strict=True) if found & access)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Barrier(Stmt):
-    """All threads of a block arrive here before any goes on, and each then sees what the others wrote before. With `over`, only
-    threads that differ along these axes alone meet, and see what was written to registers of their subgroup (scope "subgroup").
+    """A barrier for all threads of a block, which also makes their earlier writes visible to each other. With `over`, it joins only
+    threads that differ in these axes, and makes visible the writes to registers of their subgroup (scope "subgroup").
 
-    It stands in one perfect nest of loops bound to threads, in serial loops and branches that all threads of the block run alike.
+    It is inside one perfect nest of thread loops; enclosing serial loops and branches are uniform across the threads of the block.
     """
 
     over: tuple[str, ...] = ()
@@ -529,17 +529,16 @@ class Barrier(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LoopProgram:
-    """A kernel: reads `inputs`, writes every element of `outputs`.
+    """A kernel: reads `inputs` and writes every element of `outputs`.
 
-    `updates` are pairs (output, input) of numbers: the output takes over the input's buffer, so it holds the input's elements at
-    first and only some are written. The body accesses the output alone.
+    `updates` are pairs of positions (output, input): the output reuses the input's buffer, so it initially holds the input's
+    elements and may be written in part. The body accesses only the output.
 
-    `defines` pairs each existential dimension that the kernel works out with the 0-d int64 buffer where it stores it; these
-    buffers stand in `outputs`, behind the others. A kernel of a program that is split into launches has such a buffer among its
-    `inputs` where another one worked the dimension out. Outputs and `Alloc`ed buffers whose shape has such a dimension are
-    allocated at its upper bound and filled row-major at the actual size: the dimension reads as what its buffer holds at that
-    moment, so the kernel stores it before it touches them. `sizes` are the dimensions that the body reads and no parameter's shape
-    mentions.
+    `defines` pairs each existential dimension that the kernel computes with the 0-d int64 buffer that receives it; these buffers
+    come last in `outputs`. When a program is split into launches, a kernel that uses such a dimension without computing it has that
+    buffer among its `inputs`. Outputs and `Alloc`ed buffers with an existential dimension are allocated at its upper bound and
+    filled row-major at the actual size. The kernel must store the dimension before it accesses them, since the dimension's value is
+    whatever its buffer holds at that moment. `sizes` are the dimensions that the body reads and that occur in no parameter's shape.
     """
 
     name: str
@@ -560,8 +559,8 @@ class LoopProgram:
 
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
-    """The value operands of an expression. The payloads of checked indices are not among them: see `index_operands`."""
-    if type(expr) is Binary:  # these first two are nearly all there is, and matching is slow
+    """The value operands of an expression, not including the payloads of checked indices: see `index_operands`."""
+    if type(expr) is Binary:  # hot path: nearly all nodes, and `match` is slow
         return (expr.a, expr.b)
     if type(expr) in _LEAVES:
         return ()
@@ -581,7 +580,7 @@ _LEAVES = (Load, Const, Index)
 
 
 def index_operands(expr: Expr) -> tuple[arith.Expr, ...]:
-    """The integer operands of an expression."""
+    """The integer expressions that are operands of an expression."""
     if isinstance(expr, Load):
         return expr.indices
     return (expr.index,) if type(expr) is Index else ()
@@ -593,8 +592,8 @@ def map_expr(
     index: Callable[[arith.Expr], arith.Expr],
     memo: dict[Expr, Expr] | None = None,
 ) -> Expr:
-    """Rebuild an expression bottom-up. `leaf(node)` may replace a node whose operands are rebuilt already (None: keep it);
-    `index` maps integer operands. Sharing is kept; nothing is built where nothing changes."""
+    """Rebuild an expression bottom-up. `leaf(node)` may replace a node whose operands are already rebuilt (None: keep it); `index`
+    maps integer operands. Preserves sharing, and returns the same object when nothing changes."""
     memo = {} if memo is None else memo
     stack = [expr]
     while stack:
@@ -625,7 +624,7 @@ def map_expr(
 
 
 def with_operands(expr: Expr, args: tuple[Expr, ...]) -> Expr:
-    """The same node over other value operands."""
+    """The same node with new value operands."""
     match expr:
         case Binary(dtype=of, op=op):
             return Binary(of, op, *args)
@@ -648,22 +647,22 @@ def with_operands(expr: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def substitute(expr: Expr, mapping: Mapping[arith.Expr, arith.Expr]) -> Expr:
-    """The expression with index variables replaced; the same object when nothing changes."""
+    """Replace index variables in an expression; returns the same object when nothing changes."""
     if not mapping:
         return expr
     return map_expr(expr, None, lambda index: arith.substitute(index, mapping))
 
 
 def payloads(index: arith.Expr) -> Iterator[Expr]:
-    """The values that an integer expression checks."""
+    """The values that an integer expression checks as indices."""
     for part in arith.walk(index) if arith.reads_data(index) else ():
         if isinstance(part, arith.Opaque):
-            assert isinstance(part.payload, Expr), "a checked index of a loop program wraps a value expression"
+            assert isinstance(part.payload, Expr), "a checked index of a loop program must wrap a value expression"
             yield part.payload
 
 
 def parts(expr: Expr) -> tuple[Expr, ...]:
-    """The value expressions directly below one: its operands, and the values that its indices check."""
+    """The value expressions directly below a node: its operands, and the payloads of its checked indices."""
     if type(expr) is Binary:
         return (expr.a, expr.b)
     indices = index_operands(expr)
@@ -673,7 +672,7 @@ def parts(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk_exprs(*roots: Expr) -> Iterator[Expr]:
-    """Every value expression below the roots once, from left to right, those inside checked indices included."""
+    """Iterate once over every value expression below the roots, left to right, including payloads of checked indices."""
     seen: set[Expr] = set()
     stack = list(reversed(roots))
     while stack:
@@ -695,7 +694,7 @@ def free_vars(expr: Expr) -> frozenset[arith.Expr]:
 
 
 def statement_operands(stmt: Stmt) -> tuple[tuple[Expr, ...], tuple[Dim, ...]]:
-    """The value expressions and the integer expressions that a statement holds itself, those of its substatements left out."""
+    """The value and integer expressions that a statement holds directly, not those of its substatements."""
     match stmt:
         case For(extent=extent):
             return (), (extent,)
@@ -720,7 +719,7 @@ def _corners(regions: tuple[Region, ...]) -> tuple[arith.Expr, ...]:
 
 def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
     """The direct substatements."""
-    kind = type(stmt)  # schedules walk over programs again and again: a chain of matches takes twice as long
+    kind = type(stmt)  # hot path: a `match` statement takes twice as long
     if kind is Store or kind is Intrinsic or kind is Barrier:
         return ()
     if kind is Seq:
@@ -733,7 +732,7 @@ def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def threads_meet(stmt: Stmt, axes: Collection[str]) -> bool:
-    """Whether threads meet in a statement: at a barrier, or in an intrinsic that is collective over one of the axes."""
+    """Whether a statement contains a barrier, or an intrinsic that is collective over one of the axes."""
     return any(
         isinstance(node, Barrier) or (isinstance(node, Intrinsic) and not frozenset(axes).isdisjoint(node.over))
         for node in walk_stmts(stmt)
@@ -741,7 +740,7 @@ def threads_meet(stmt: Stmt, axes: Collection[str]) -> bool:
 
 
 def values_in(stmt: Stmt) -> Iterator[Expr]:
-    """Every value expression of a statement and those inside it once, those inside checked indices included."""
+    """Iterate once over every value expression of a statement, including payloads of checked indices."""
     roots: list[Expr] = []
     for node in walk_stmts(stmt):
         values, indices = statement_operands(node)
@@ -751,7 +750,7 @@ def values_in(stmt: Stmt) -> Iterator[Expr]:
 
 
 def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
-    """Every statement, outer before inner, in order."""
+    """Iterate over all statements, outer before inner, in program order."""
     stack = [stmt]
     while stack:
         node = stack.pop()

@@ -1,4 +1,4 @@
-"""Tensor expressions to loop programs: one block per compute, unscheduled."""
+"""Lowers tensor expressions to unscheduled loop programs, one block per compute."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from inlaid.types import dtype
 
 
 def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str, named: bool = False) -> ir.LoopProgram:
-    """The loop program that computes `outputs` from `inputs`. Loops of spatial axes are `named` after them, or i0, i1 and so on.
+    """Lower the computation of `outputs` from `inputs`. Spatial loops are `named` after their axes, or else i0, i1 and so on.
 
-    Every compute on the way becomes a perfect loop nest around one block; every extern becomes a block without iteration variables
-    around its body, and the sizes it defines become further outputs (see `ir.LoopProgram`). Tensors in between are allocated around
-    all. An output that is an input, or that is listed before, is a copy. Where a reduction axis may be empty, the identity is
-    stored first by a nest of its own, under a condition. A scan becomes a loop over its steps around the nests of one step; their
-    blocks have an opaque iteration variable for the number of the step.
+    A compute becomes a perfect loop nest around one block. An extern becomes a block without iteration variables around its body;
+    the sizes it defines become additional outputs (see `ir.LoopProgram`). Intermediate tensors are allocated around the whole body.
+    An output that is also an input, or repeated, becomes a copy. Where a reduction axis may be empty, a separate, conditional nest
+    first stores the identity. A scan becomes a loop over its steps around the nests of one step; the step number is an opaque
+    iteration variable of their blocks.
 
-    Raises `ExpressionError` when a placeholder that is needed is not among the inputs.
+    Raises `ExpressionError` when a required placeholder is not among the inputs.
     """
     lowering = _Lowering(tuple(outputs), tuple(inputs), set(), (), named)
     params, results = lowering.run(name)
     sizes = tuple(buffer for _, buffer in lowering.defines)
     program = ir.LoopProgram(name, params, results + sizes, lowering.body(), tuple(lowering.defines))
-    return replace(program, sizes=further_sizes(program))
+    return replace(program, sizes=free_sizes(program))
 
 
 class _Lowering:
-    """One run. `names` are those of blocks, unique in a program; `steps` are the scans around, by their step numbers."""
+    """One lowering. `names` are the block names in use, unique in a program; `steps` are the step numbers of enclosing scans."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class _Lowering:
         self._allocs: list[ir.Buffer] = []
 
     def run(self, name: str) -> tuple[tuple[ir.Buffer, ...], tuple[ir.Buffer, ...]]:
-        """Emit everything; the buffers of inputs and of outputs."""
+        """Emit all statements. Returns the buffers of the inputs and of the outputs."""
         given: dict[ir.Buffer, None] = {}
         params = []
         for tensor in self._inputs:
@@ -81,21 +81,21 @@ class _Lowering:
                 case te.Scan():
                     written = self._scan(op)
                 case _:
-                    raise ExpressionError(f"{name} needs {op.name}, which is not among its inputs")
+                    raise ExpressionError(f"{name} reads {op.name}, which is not among its inputs: add it to them")
             self._allocs += [buffer for buffer in written if buffer not in external]
         for tensor, copy in copies:
             self._copy(tensor.buffer, copy)
         return tuple(params), tuple(results)
 
     def body(self) -> ir.Stmt:
-        """What has been emitted, with the buffers in between allocated around it."""
+        """The emitted statements, inside the allocations of intermediate buffers."""
         body: ir.Stmt = self._stmts[0] if len(self._stmts) == 1 else ir.Seq(tuple(self._stmts))
         for buffer in reversed(self._allocs):
             body = ir.Alloc(buffer, body)
         return body
 
     def _in_order(self, given: dict[ir.Buffer, None]) -> list[te.Operation]:
-        """The operations that the outputs need, producers first."""
+        """The operations that the outputs need, in topological order."""
         order: dict[te.Operation, None] = {}
         stack: list[tuple[te.Operation, bool]] = [(t.op, False) for t in reversed(self._outputs) if t.buffer not in given]
         while stack:
@@ -109,7 +109,7 @@ class _Lowering:
 
     def _extern(self, op: te.Extern) -> tuple[ir.Buffer, ...]:
         if op.defines and self._steps:
-            raise ExpressionError(f"{op.name} works out a size, which differs from step to step of the scan around it")
+            raise ExpressionError(f"an extern in a scan must not define a size, got {op.name}: compute the size outside the scan")
         self.defines += op.defines
         read, written = (tuple(map(whole, side)) for side in (op.input_buffers, op.output_buffers))
         self._stmts.append(ir.Block(unique(op.name, self._names), (), (), read, written, op.body))
@@ -124,7 +124,7 @@ class _Lowering:
         inputs = (*op.states, *op.inputs[len(states) :])
         inner = _Lowering(op.results, inputs, self._names, (*self._steps, step), self._named)
         _, results = inner.run(op.name)
-        # Only when all next states are there may the present ones be overwritten.
+        # The current states may be overwritten only after all next states are computed.
         for result, state in zip(results, states, strict=True):
             inner._copy(result, state)
         for result, stacked in zip(results, op.buffers, strict=True):
@@ -134,7 +134,7 @@ class _Lowering:
         return states + op.buffers
 
     def _copy(self, source: ir.Buffer, target: ir.Buffer, at: tuple[arith.Expr, ...] = ()) -> None:
-        """target[at] = source."""
+        """Emit target[at] = source."""
         axes = tuple(self._iter(f"i{n}", arith.wrap(extent)) for n, extent in enumerate(source.shape))
         indices = tuple(axis.var for axis in axes)
         steps, rename = self._own_steps()
@@ -143,18 +143,18 @@ class _Lowering:
         self._stmts.append(self._nest(unique(target.name, self._names), axes, store, None, steps))
 
     def _own_steps(self) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
-        """Iteration variables of one block for the numbers of steps, and what to put for those numbers in it."""
+        """Fresh iteration variables of a block for the step numbers of enclosing scans, and the substitution to them."""
         own = tuple(self._iter(step.var.name, step.extent, step.kind) for step in self._steps)
         return own, {step.var: item.var for step, item in zip(self._steps, own, strict=True)}
 
     def _iter(self, name: str, extent: arith.Expr, kind: ir.IterKind = ir.IterKind.SPATIAL) -> ir.IterVar:
-        """An iteration variable for a loop of that name, with a letter more where loops are named."""
+        """An iteration variable for a loop of that name, with the prefix "v" where loops are named."""
         return ir.IterVar(arith.Var(f"v{name}" if self._named else name), extent, kind)
 
     def _nest(
         self, name: str, axes: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None, steps: tuple[ir.IterVar, ...]
     ) -> ir.Stmt:
-        """Loops over the axes around a block, which also has the step numbers of scans around."""
+        """Loops over the axes around a block, which also iterates over the step numbers of enclosing scans."""
         loops = tuple(arith.Var(axis.var.name[1:] if self._named else axis.var.name) for axis in axes)
         bindings = (*(step.var for step in self._steps), *loops)
         stmt: ir.Stmt = ir.Block(name, steps + axes, bindings, reads(body), writes(body), body, init)
@@ -167,7 +167,7 @@ class _Lowering:
         reduction = first.reduction if isinstance(first, te.Reduce) else None
         axes = op.axes + (reduction.axes if reduction else ())
         names = [axis.var.name if self._named or place >= len(op.axes) else f"i{place}" for place, axis in enumerate(axes)]
-        # Every block has iteration variables of its own: two computes may share the variables of a reduction axis.
+        # Each block gets fresh iteration variables: two computes may share a reduction axis.
         fresh = tuple(self._iter(name, axis.extent, axis.kind) for name, axis in zip(names, axes, strict=True))
         steps, rename = self._own_steps()
         rename |= {old.var: new.var for old, new in zip(axes, fresh, strict=True)}
@@ -198,7 +198,7 @@ class _Lowering:
 
 
 def _accumulators(op: te.Compute, reduction: te.Reduction) -> tuple[ir.Buffer, ...]:
-    """A buffer per component of a reduction: the compute's own, and new ones for components that it does not return."""
+    """One buffer per component of a reduction: the compute's buffers, and new ones for components that it does not return."""
     own = {value.component: buffer for value, buffer in zip(op.body, op.buffers, strict=True) if isinstance(value, te.Reduce)}
     shape = op.buffers[0].shape
     return tuple(
@@ -212,7 +212,7 @@ def _forget_tensor(node: ir.Expr) -> ir.Expr | None:
 
 
 def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
-    """The condition under which no iteration of the axes runs; 0 where at least one always does."""
+    """The condition under which the axes have no iteration; constant 0 if they always have one."""
     empty: arith.Expr = arith.ZERO
     for axis in axes:
         if not arith.prove(arith.compare("<", 0, axis.extent)):
@@ -221,7 +221,7 @@ def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
 
 
 def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], values: tuple[ir.Expr, ...]) -> ir.Stmt:
-    """buffers[indices] = values, all at once: a value that a later one's load needs unchanged goes through a temporary."""
+    """Emit buffers[indices] = values in parallel: a value whose old element another value still loads is stored last."""
     stores: list[ir.Stmt] = []
     late: list[ir.Stmt] = []
     temporaries = []
@@ -241,8 +241,8 @@ def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], 
     return body
 
 
-def further_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
-    """The dimensions that the body reads and no parameter's shape mentions, by name."""
+def free_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
+    """The dimensions that the body reads and that occur in no parameter's shape, sorted by name."""
     shown = {size for size, _ in program.defines}.union(*(arith.free_vars(dim) for item in program.params for dim in item.shape))
     read: set[arith.Expr] = set()
     for stmt in ir.walk_stmts(program.body):

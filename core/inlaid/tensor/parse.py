@@ -1,4 +1,4 @@
-"""Reading the text form of loop programs: see `tensor.text` for what it looks like."""
+"""Parses the text form of loop programs (see `tensor.text`)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _OPERATORS = {symbol: op for op, symbol in INFIX.items()}
 _KINDS = {kind.value: kind for kind in ir.ForKind}
 _ITERS = {kind.value: kind for kind in ir.IterKind}
 _Bare = int | float
-"""A number whose dtype the other operand gives."""
+"""A number whose dtype is that of the other operand."""
 
 
 def parse(text: str) -> ir.LoopProgram:
-    """The program that a text stands for. Raises `ParseError`, which names the line."""
+    """Parse a program. Raises `ParseError`, which names the line."""
     lines = _lines(text)
     if len(lines) != 1:
-        raise ParseError("a loop program is one line `program ...:` and an indented body")
+        raise ParseError("expected one line `program ...:` with an indented body")
     return _Parser().program(lines[0])
 
 
 @dataclass(slots=True)
 class _Line:
-    """A line and what is indented below it."""
+    """A line and the lines indented below it."""
 
     number: int
     indent: int
@@ -51,7 +51,7 @@ def _lines(text: str) -> list[_Line]:
             open_lines.pop()
         siblings = open_lines[-1].below if open_lines else roots
         if siblings and siblings[0].indent != line.indent:
-            raise ParseError(f"line {number}: the indentation fits no line above")
+            raise ParseError(f"line {number}: the indentation must match that of a line above")
         siblings.append(line)
         open_lines.append(line)
     return roots
@@ -68,7 +68,7 @@ class _Parser:
     # -- lines --
 
     def _on(self, line: _Line, read: Callable[[], T]) -> T:
-        """What `read` makes of a whole line. Errors name the line, whether the text or the program is wrong."""
+        """Apply `read` to a whole line. Errors in the text or in the program name the line."""
         try:
             self._tokens = Tokens(line.text)
             result = read()
@@ -122,7 +122,7 @@ class _Parser:
         return name, inputs, tuple(buffer for buffer, _ in results), tuple(updates)
 
     def _result(self) -> tuple[ir.Buffer, ir.Buffer | None]:
-        """An output, and the input that it lies over."""
+        """An output, and the input that it updates."""
         buffer = self._declaration()
         return buffer, self._find_buffer(self._tokens.expect_kind("name")) if self._tokens.accept("over") else None
 
@@ -176,7 +176,7 @@ class _Parser:
         return tuple(items)
 
     def _stmts(self, lines: list[_Line]) -> ir.Stmt:
-        """Statements of one block; those behind an open `alloc` or `let` are its body."""
+        """Parse the statements of one block; those after an open `alloc` or `let` are its body."""
         wraps: list[Callable[[ir.Stmt], ir.Stmt]] = []
         groups: list[list[ir.Stmt]] = [[]]
         position = 0
@@ -249,7 +249,7 @@ class _Parser:
             if tokens.next.kind == "name":
                 word = tokens.take().text
                 if word not in _KINDS:
-                    tokens.fail(f"{word} is no kind of loop")
+                    tokens.fail(f"expected a loop kind, one of {', '.join(_KINDS)}, got {word}")
                 kind = _KINDS[word]
             elif tokens.peek(1).text == "=":
                 annotations.append(self._annotation())
@@ -282,11 +282,11 @@ class _Parser:
         buffer = self._find_buffer(tokens.expect_kind("name"))
         tokens.expect("[")
         indices = tuple(self._list("]", self._index))
-        assert len(indices) == len(buffer.shape), f"{buffer.name} has {len(buffer.shape)} dimensions, got {len(indices)} indices"
+        assert len(indices) == len(buffer.shape), f"{buffer.name} needs {len(buffer.shape)} indices, got {len(indices)}"
         tokens.expect("=")
         value = self._value()
         if value.dtype is not buffer.dtype:
-            raise ValueError(f"store of {value.dtype} into {buffer.name}, which holds {buffer.dtype}")
+            raise ValueError(f"a store into {buffer.name} needs a {buffer.dtype}, got {value.dtype}")
         return ir.Store(buffer, indices, value)
 
     def _barrier(self) -> ir.Stmt:
@@ -306,7 +306,7 @@ class _Parser:
         return ir.Intrinsic(name, tuple(part for _, part in operands), tuple(part for part, _ in operands), args, over)
 
     def _after(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
-        """The items of a list behind a word; none without the word."""
+        """Parse a list after a word; an empty one without the word."""
         found = [item()] if self._tokens.accept(word) else []
         while found and self._tokens.accept(","):
             found.append(item())
@@ -316,7 +316,7 @@ class _Parser:
         word = self._tokens.expect_kind("name")
         found = next((access for access, text in ACCESS_WORDS.items() if text == word), None)
         if found is None:
-            self._tokens.fail(f"{word} is not one of {', '.join(ACCESS_WORDS.values())}")
+            self._tokens.fail(f"expected one of {', '.join(ACCESS_WORDS.values())}, got {word}")
         return found
 
     def _block(self, line: _Line) -> ir.Stmt:
@@ -373,7 +373,7 @@ class _Parser:
         if tokens.accept(","):
             word = tokens.expect_kind("name")
             if word not in _ITERS:
-                tokens.fail(f"{word} is no kind of iteration variable")
+                tokens.fail(f"expected a variable kind, one of {', '.join(_ITERS)}, got {word}")
             kind = _ITERS[word]
         return ir.IterVar(self._bind(name), extent, kind), binding
 
@@ -416,9 +416,9 @@ class _Parser:
         return token.text.strip("`")
 
     def _bind(self, name: str) -> arith.Var:
-        """The variable of a name. Loops side by side may share one, as the copies that unrolling makes do."""
+        """The variable of a name. Sibling loops may share a variable, as copies made by unrolling do."""
         if name in self._sizes:
-            raise ParseError(f"the name {name} is taken")
+            raise ParseError(f"expected a new name, got {name}, which is a size")
         var = self._variables.get(name) or arith.Var(name)
         assert isinstance(var, arith.Var)
         self._variables[name] = var
@@ -426,7 +426,7 @@ class _Parser:
 
     def _find_buffer(self, name: str) -> ir.Buffer:
         if name not in self._buffers:
-            raise ParseError(f"there is no buffer {name}")
+            raise ParseError(f"unknown buffer {name}")
         return self._buffers[name]
 
     def _declaration(self) -> ir.Buffer:
@@ -439,7 +439,7 @@ class _Parser:
         scope = unquoted(tokens.expect_kind("string")) if tokens.accept("in") else ""
         known = self._buffers.setdefault(name, ir.Buffer(name, shape, of, scope))
         if (known.shape, known.dtype, known.scope) != (shape, of, scope):
-            raise ParseError(f"the name {name} is taken")
+            raise ParseError(f"{name} is already declared with another type")
         return known
 
     def _list(self, end: str, read: Callable[[], Any]) -> Iterator[Any]:
@@ -472,7 +472,7 @@ class _Parser:
         return found or self._no_such(token.text)
 
     def _no_such(self, name: str) -> arith.Expr:
-        raise ParseError(f"there is no variable {name}")
+        raise ParseError(f"unknown variable {name}")
 
     # -- value expressions --
 
@@ -480,7 +480,7 @@ class _Parser:
         found = self._operand()
         if isinstance(found, ir.Expr):
             return found
-        raise ParseError(f"the number {found} needs a dtype here")
+        raise ParseError(f"expected a typed value, got the number {found}: write it with a dtype")
 
     def _operand(self) -> ir.Expr | _Bare:
         tokens = self._tokens
@@ -489,13 +489,13 @@ class _Parser:
             return _number(token.text)
         if token.kind == "local":
             if token.text not in self._temporaries:
-                raise ParseError(f"there is no value {token.text}")
+                raise ParseError(f"unknown value {token.text}")
             return self._temporaries[token.text]
         if token.text == "(":
             a = self._operand()
             symbol = tokens.take().text
             if symbol not in _OPERATORS:
-                raise ParseError(f"{symbol!r} is no operator")
+                raise ParseError(f"expected an operator, got {symbol!r}")
             b = self._operand()
             tokens.expect(")")
             return ir.binary(_OPERATORS[symbol], a, b)
@@ -543,11 +543,11 @@ class _Parser:
                 return ir.select(*typed)
             if name in ir.MATH and typed:
                 return ir.math(name, *typed)
-        raise ParseError(f"{name} of {len(operands)} operands is no value")
+        raise ParseError(f"expected a known operation, got {name} with {len(operands)} operands")
 
 
 def _bounds_first(bounds: dict[str, tuple[int, arith.Expr | None]]) -> list[str]:
-    """Names of dimensions, those that the upper bound of another mentions before it."""
+    """Order dimensions such that the bounds of each mention only earlier ones."""
     order: dict[str, None] = {}
     stack = [(name, False) for name in reversed(bounds)]
     entered: set[str] = set()
@@ -561,12 +561,12 @@ def _bounds_first(bounds: dict[str, tuple[int, arith.Expr | None]]) -> list[str]
             stack.append((name, True))
             stack.extend((size.name, False) for size in arith.free_vars(upper) if isinstance(size, arith.SizeVar))
         elif name not in order:
-            raise ParseError(f"the bound of size {name} mentions itself")
+            raise ParseError(f"the bound of size {name} must not depend on itself")
     return list(order)
 
 
 def _is_header(lines: list[_Line], position: int) -> bool:
-    """Whether values from here on belong to an `iter` or `where` line of a block, not to its body."""
+    """Whether the values from here on belong to the header of a block, not to its body."""
     while lines[position].text.startswith("%") and position + 1 < len(lines):
         position += 1
     return lines[position].text.split(maxsplit=1)[0] in ("iter", "where", "reads", "writes")
@@ -582,7 +582,7 @@ def _number(text: str) -> _Bare:
 def _typed(of: DType, text: str) -> ir.Const:
     if of.kind == "bool":
         if text not in ("true", "false"):
-            raise ParseError(f"{text} is no bool")
+            raise ParseError(f"expected true or false, got {text}")
         return ir.Const(of, text == "true")
     return ir.const(float(text) if of.is_float else int(text), of)
 

@@ -1,4 +1,4 @@
-"""A region at loop level: distinct kernels, ordered calls to them, and their buffers. What a loop-level plugin compiles."""
+"""Loop-level regions: distinct kernels, ordered calls of them, and their buffers. This is what a loop-level plugin compiles."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from inlaid.types import DType
 
 @dataclass(frozen=True)
 class RegionBuffer:
-    """One buffer of a region.
+    """A buffer of a region.
 
-    `storage`: "input" or "output" number `index` of the signature, "constant" number `index`, or "arena", the workspace; the buffer
-    lies there from byte `offset` on. `shape` and `offset` are over the region's dimensions; a dimension that the region works out
-    counts in `offset` and in sizes with its upper bound. `fast`: it lies in the fast memory of a target that has two.
+    `storage`: "input" or "output" number `index` of the signature, "constant" number `index`, or "arena" (the workspace). The
+    buffer begins there at byte `offset`. `shape` and `offset` are over the region's dimensions; in offsets and sizes, a dimension
+    that the region computes counts as its upper bound. `fast`: the buffer is in the fast memory of a target that has two memories.
     """
 
     name: str
@@ -35,9 +35,9 @@ class RegionBuffer:
 
 @dataclass(frozen=True)
 class Predicate:
-    """A condition under which a call runs, and its negation where not `holds`.
+    """A condition under which a call runs; negated if `holds` is false.
 
-    `condition`: a comparison over the region's dimensions, or the number of a 0-d bool buffer, which calls before have written.
+    `condition`: a comparison over the region's dimensions, or the number of a 0-d bool buffer, written by an earlier call.
     """
 
     condition: arith.Expr | int
@@ -46,16 +46,16 @@ class Predicate:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One call of kernel number `kernel` on buffers (by number, in the order of the kernel's inputs and outputs).
+    """A call of kernel number `kernel` on buffers, given by number in the order of the kernel's inputs and outputs.
 
-    `sizes` gives the value of each of the kernel's `size_vars`, over the region's dimensions. `defines` names, for each entry of
-    the kernel's `defines`, the dimension of the region that the kernel's size buffer gives after the call: size buffers are
-    allocated by the code generator and are not in `outputs`. `nodes` are the source nodes.
+    `sizes` gives the values of the kernel's `size_vars`, over the region's dimensions. `defines` names, for each entry of the
+    kernel's `defines`, the region dimension that takes the value of the kernel's size buffer after the call. The code generator
+    allocates size buffers; they are not in `outputs`. `nodes` are the source nodes.
 
-    The call runs where all `predicates` hold, which are evaluated in order: a later one may read what is written only where those
-    before it hold. So arms of a branch are calls of opposite predicates, one arm behind the other, and share memory as all calls
-    do. A call with predicates defines no dimension. `operations` counts the arithmetic of the kernel, over the region's dimensions,
-    a multiply-add as two; 0 for a copy.
+    The call runs where all `predicates` hold. They are evaluated in order, so a later one may read what was written only if the
+    earlier ones hold. The arms of a branch are thus calls with opposite predicates, one arm after the other, and share memory like
+    other calls. A call with predicates defines no dimension. `operations` counts the kernel's arithmetic operations over the
+    region's dimensions (a multiply-add counts as two); 0 for a copy.
     """
 
     kernel: int
@@ -69,14 +69,14 @@ class KernelCall:
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """The buffers that the call reads, those of its predicates included."""
+        """The buffers that the call reads, including those of its predicates."""
         return (*self.inputs, *(item.condition for item in self.predicates if isinstance(item.condition, int)))
 
 
 @dataclass(frozen=True)
 class KernelSchedule:
-    """How a call's kernel is scheduled: the `rule`, "" for none, the `operators` and source `nodes` that it computes, the names of
-    its symbolic dimensions, the seconds predicted for its work, and whether that is the arithmetic of reductions (`reduces`)."""
+    """The schedule of a call's kernel: the `rule` ("" for none), the `operators` and source `nodes` it computes, the names of its
+    symbolic dimensions, its predicted seconds, and whether it is dominated by the arithmetic of reductions (`reduces`)."""
 
     rule: str
     operators: tuple[str, ...]
@@ -88,10 +88,10 @@ class KernelSchedule:
 
 @dataclass(frozen=True)
 class RegionProgram:
-    """A region: `calls` run in order. `workspace` is the bytes of arena that the caller provides, aligned to 64; `fast` those in
-    the fast memory of a target that has two. `schedules` tells of the calls' kernels, copies between layouts left out. `aliases`
-    are pairs (output, input) of numbers: the caller provides one buffer for both, the output's, which holds the input at first; no
-    buffer of storage "input" has that number."""
+    """A region. `calls` run in order. `workspace` is the size in bytes of the arena that the caller provides, aligned to 64; `fast`
+    is the size of the arena in fast memory, on a target with two memories. `schedules` describes the calls' kernels, except copies
+    between layouts. `aliases` are pairs of numbers (output, input): the caller provides one buffer for both, that of the output,
+    which initially holds the input. No buffer of storage "input" has that input number."""
 
     name: str
     kernels: tuple[LoopProgram, ...]
@@ -107,18 +107,18 @@ class RegionProgram:
 
 @dataclass(frozen=True)
 class RegionLoop:
-    """A region that is a loop: `body` run again and again, as `inlaid.graph.ir.Loop` says.
+    """A region that is a loop: it runs `body` repeatedly, with the semantics of `inlaid.graph.ir.Loop`.
 
-    Inputs of the signature are the greatest number of rounds, 0-d int64, where there is a `trip_count`; whether to begin, 0-d bool,
-    where there is a `condition`; the first `states`; what is `scanned`, of one length, cut along the first axis, a slice a round;
-    and all that every round reads. Outputs are the last states, then the outputs of all rounds stacked along a new first axis.
+    Inputs of the signature, in order: the maximum number of iterations (0-d int64), if `trip_count`; whether to run the first
+    iteration (0-d bool), if `condition`; the initial `states`; the `scanned` inputs, of equal length, sliced along the first axis,
+    one slice per iteration; and the loop invariants. Outputs: the final states, then all iterations' outputs, stacked along axis 0.
 
-    Inputs of the body are the number of the round, 0-d int64, the states, the slices, and what every round reads; its outputs are
-    whether to go on, 0-d bool, where it `may_stop`, the new states, and the round's outputs. Its dimensions are among the loop's.
+    Inputs of the body: the iteration number (0-d int64), the states, the slices, and the loop invariants. Outputs of the body:
+    whether to continue (0-d bool), if `may_stop`; the new states; and the iteration's outputs. Its dimensions are among the loop's.
 
-    Rounds update the states `in_place`, by number, which are aliases of the body and of the loop. A round must not write the other
-    states that it reads: `spare` has the offset in the workspace of room for each of them besides that of the result; the body's
-    own workspace begins at 0. `workspace` is the bytes of both.
+    Iterations update the states numbered `in_place` in place: they are aliases of the body and of the loop. The other states are
+    double buffered: `spare` has the workspace offset of the second buffer of each. The body's workspace is at offset 0; `workspace`
+    is the total size in bytes.
     """
 
     name: str
@@ -135,27 +135,27 @@ class RegionLoop:
 
     @property
     def aliases(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (output, input) as of `RegionProgram.aliases`."""
+        """Pairs (output, input) as in `RegionProgram.aliases`."""
         return tuple((state, self.trip_count + self.condition + state) for state in sorted(self.in_place))
 
 
 def kernel_infos(region: RegionProgram) -> tuple[KernelInfo, ...]:
-    """What `Artifact.kernels` says of the calls of a region, in order."""
+    """Describe the calls of a region, in order, as `Artifact.kernels` holds them."""
     return tuple(
         KernelInfo(region.kernels[call.kernel].name, call.nodes, call.operations, _moved(region, call)) for call in region.calls
     )
 
 
 def _moved(region: RegionProgram, call: KernelCall) -> Dim:
-    """The bytes of the buffers that a call reads or writes."""
+    """The number of bytes in the buffers that a call reads or writes."""
     buffers = (region.buffers[number] for number in dict.fromkeys((*call.inputs, *call.outputs)))
     sizes = (arith.mul(arith.product(buffer.shape), buffer.dtype.bytes) for buffer in buffers)
     return arith.unwrap(arith.simplify(sum(sizes, arith.ZERO)))
 
 
 def size_vars(program: LoopProgram) -> tuple[arith.SizeVar, ...]:
-    """The symbolic dimensions that a kernel takes as arguments: in order of first appearance in its parameters' shapes, those
-    that it defines left out, then those that only its body reads."""
+    """The symbolic dimensions that a kernel takes as arguments: in order of first appearance in its parameters' shapes, except
+    those that it defines, then those that only its body reads."""
     defined = {size for size, _ in program.defines}
     found: dict[arith.SizeVar, None] = {}
     for buffer in program.params:

@@ -1,4 +1,4 @@
-"""A schedule: primitives applied to a program one after another, and the trace of what was done.
+"""Schedules: primitives applied to a program in sequence, and the trace that records them.
 
     schedule = Schedule(program)
     i, j, k = schedule.loops("matmul")
@@ -12,7 +12,7 @@ prints
     i_0, i_1 = split(i, (None, 4))
     vectorize(j)
 
-and `replay(program, text)` does the same again. Blocks and buffers go by their names, loops by names that the trace gives them.
+and `replay(program, text)` repeats it. A trace refers to blocks and buffers by name, and to loops by the names that it introduces.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoopName:
-    """A loop in a trace."""
+    """A reference to a loop in a trace."""
 
     name: str
 
@@ -52,7 +52,7 @@ Argument = LoopName | str | int | float | bool | None | tuple["Argument", ...]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One primitive applied. `results` are the names of the loops that it returned."""
+    """An applied primitive. `results` are the names of the loops that it returned."""
 
     primitive: str
     args: tuple[Argument, ...]
@@ -65,7 +65,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a schedule did, step by step. `str` gives a text that `parse_trace` reads."""
+    """The recorded steps of a schedule. `str` gives a text that `parse_trace` reads."""
 
     steps: tuple[Step, ...]
 
@@ -86,17 +86,17 @@ def _text(argument: Argument) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A step that is no primitive: `rewrite` makes a program of a program and arguments, each a loop or what has a text in a trace.
-    A program that does not suit it comes back as it is."""
+    """A step that is not a primitive: `rewrite` maps a program and arguments (loops, or values with a text form) to a program. It
+    returns a program that it does not apply to unchanged."""
 
     name: str
     rewrite: Callable[..., ir.LoopProgram]
 
 
 class Schedule:
-    """The current `program`, changed by the primitives (see `tensor.primitives` for what each does and when it fails).
+    """A program and the primitives applied to it (see `tensor.primitives` for what each does and when it fails).
 
-    `intrinsics` are those that `tensorize` knows, `annotation_keys` the keys that `annotate` takes.
+    `program` is the current program. `tensorize` accepts `intrinsics`, and `annotate` accepts `annotation_keys`.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class Schedule:
 
     @property
     def trace(self) -> Trace:
-        """What was done so far."""
+        """The steps so far."""
         return Trace(tuple(self._steps))
 
     @property
     def semantics(self) -> Mapping[str, ir.LoopProgram]:
-        """What the intrinsics of the program mean, by name, for the interpreter."""
+        """The semantic loop nests of all intrinsics in the program, by name, for the interpreter."""
         return {**primitives.SEMANTICS, **{name: item.semantics for name, item in self._intrinsics.items()}}
 
     def __str__(self) -> str:
@@ -134,24 +134,24 @@ class Schedule:
 
     @property
     def blocks(self) -> tuple[str, ...]:
-        """The names of all blocks, in order."""
+        """The names of all blocks, in program order."""
         return tuple(stmt.name for stmt in ir.walk_stmts(self.program.body) if isinstance(stmt, ir.Block))
 
     def loops(self, block: str) -> tuple[Var, ...]:
-        """The loops around a block, outermost first. No step where a trace has names for all of them already."""
+        """The loops around a block, outermost first. Recorded as a step only if the trace lacks names for some of them."""
         found = tuple(loop.var for loop in loops_around(block_path(self.program, block)))
         if not all(loop in self._names for loop in found):
             self._record("loops", (block,), found)
         return found
 
     def copy(self) -> Schedule:
-        """A schedule that goes on from here by itself."""
+        """An independent copy of the schedule in its current state."""
         other = copy(self)
         other._steps, other._names, other._taken = list(self._steps), dict(self._names), set(self._taken)
         return other
 
     def apply(self, transform: Transform, *args: Any) -> None:
-        """Rewrite the program as a transform has it, which `replay` has to be given; one that changes nothing is no step."""
+        """Apply a transform, which `replay` must be given too. A transform that changes nothing is not recorded."""
         program = transform.rewrite(self.program, *args)
         if program is not self.program:
             self.program = program
@@ -160,97 +160,97 @@ class Schedule:
     # --- loops ------------------------------------------------------------------------------------------------------------
 
     def split(self, loop: Var, factors: tuple[int | None, ...]) -> tuple[Var, ...]:
-        """Split a loop into a nest; returns the new loops, outermost first."""
+        """Split a loop into a nest. Returns the new loops, outermost first."""
         return self._returning(primitives.split, loop, factors)
 
     def fuse(self, *loops: Var) -> Var:
-        """Fuse directly nested loops, outermost first; returns the new loop."""
+        """Fuse directly nested loops, given outermost first. Returns the new loop."""
         return self._returning(primitives.fuse, loops)
 
     def reorder(self, *loops: Var) -> None:
-        """Give nested loops a new order."""
+        """Reorder nested loops into the given order, outermost first."""
         self._apply(primitives.reorder, loops)
 
     def tile(self, loops: tuple[Var, ...], factors: tuple[int, ...]) -> tuple[Var, ...]:
-        """Split nested loops and move the inner parts inside; returns the outer loops, then the inner ones."""
+        """Split nested loops and move the inner parts inside. Returns the outer loops, then the inner ones."""
         return self._returning(primitives.tile, loops, factors)
 
-    # --- how loops run ----------------------------------------------------------------------------------------------------
+    # --- execution of loops -----------------------------------------------------------------------------------------------
 
     def parallel(self, loop: Var) -> None:
         """Run the iterations of a loop on several threads."""
         self._apply(primitives.parallel, loop)
 
     def vectorize(self, loop: Var) -> None:
-        """Run the iterations of a loop as lanes of vectors."""
+        """Run the iterations of a loop as vector lanes."""
         self._apply(primitives.vectorize, loop)
 
     def unroll(self, loop: Var) -> None:
-        """Write out the iterations of a loop."""
+        """Unroll a loop completely, after scheduling."""
         self._apply(primitives.unroll, loop)
 
     def bind(self, loop: Var, thread: str) -> None:
-        """Run the iterations of a loop on a thread axis, such as "threadIdx.x"."""
+        """Bind a loop to a thread axis, e.g. "threadIdx.x"."""
         self._apply(primitives.bind, loop, thread)
 
     def vthread(self, loop: Var, tasks: Var | None = None) -> None:
-        """Run the iterations of a loop as virtual threads, interleaved by the statements directly in the loop `tasks`."""
+        """Run the iterations of a loop as virtual threads, interleaved at the statements directly inside the loop `tasks`."""
         self._apply(primitives.vthread, loop, *(() if tasks is None else (tasks,)))
 
     def annotate(self, loop: Var, key: str, value: int | str | bool) -> None:
-        """Leave a value for whoever declared the key."""
+        """Annotate a loop with a value for the pass that declares the key."""
         known = self._keys.get(key)
         if known is None:
-            raise ScheduleError(f"{key} is no annotation key here", remedy=f"the keys are {', '.join(self._keys) or 'none'}")
+            raise ScheduleError(f"unknown annotation key {key}", remedy=f"known: {', '.join(self._keys) or 'none'}")
         self.program = primitives.annotate(self.program, loop, known, value)
         self._record("annotate", (loop, key, value))
 
     # --- blocks -----------------------------------------------------------------------------------------------------------
 
     def compute_inline(self, block: str) -> None:
-        """Merge an element-wise block into its consumers."""
+        """Inline an element-wise block into its consumers."""
         self._apply(primitives.compute_inline, block)
 
     def reverse_compute_inline(self, block: str) -> None:
-        """Merge an element-wise block into its producer."""
+        """Inline an element-wise block into its producer."""
         self._apply(primitives.reverse_compute_inline, block)
 
     def compute_at(self, block: str, loop: Var) -> None:
-        """Compute a producer inside a loop of its consumers."""
+        """Move a producer into a loop of its consumers."""
         self._apply(primitives.compute_at, block, loop)
 
     def reverse_compute_at(self, block: str, loop: Var) -> None:
-        """Compute a consumer inside a loop of its producer."""
+        """Move a consumer into a loop of its producer."""
         self._apply(primitives.reverse_compute_at, block, loop)
 
     def decompose_reduction(self, block: str, loop: Var) -> str:
-        """Move the init of a reduction in front of a loop; returns the new block."""
+        """Move the initialisation of a reduction in front of a loop. Returns the name of the new block."""
         return self._returning(primitives.decompose_reduction, block, loop)
 
     def rfactor(self, block: str, loop: Var, axis: int = 0) -> str:
-        """Reduce in independent parts, one per iteration of a loop; returns the block of the parts."""
+        """Split a reduction into one partial reduction per iteration of a loop. Returns the block of the partial results."""
         return self._returning(primitives.rfactor, block, loop, axis)
 
     # --- memory -----------------------------------------------------------------------------------------------------------
 
     def cache_read(self, block: str, buffer: str, scope: str = "") -> str:
-        """Let a block read a copy of a buffer; returns the block that makes it."""
+        """Make a block read a copy of a buffer. Returns the name of the copying block."""
         return self._returning(primitives.cache_read, block, buffer, scope)
 
     def cache_write(self, block: str, scope: str = "") -> str:
-        """Let a block write to a buffer of its own; returns the block that copies it back."""
+        """Make a block write to a private buffer. Returns the name of the block that copies it back."""
         return self._returning(primitives.cache_write, block, scope)
 
     def set_scope(self, buffer: str, scope: str) -> None:
-        """Put an intermediate buffer into another memory."""
+        """Place an intermediate buffer in a memory scope."""
         self._apply(primitives.set_scope, buffer, scope)
 
     def transform_layout(self, buffer: str, layout: str, fill: int | float | None = None) -> None:
-        """Lay a buffer out anew by an index map, such as `(i, j) -> (j, i)`."""
+        """Change the layout of a buffer by an index map, e.g. `(i, j) -> (j, i)`."""
         self._apply(primitives.transform_layout, buffer, layout, fill)
 
     def lay_out(self, *layouts: tuple[str, tuple[tuple[int, int], ...]]) -> None:
-        """Lay buffers out in blocks, as `Layout.blocks` are, by name: `("b", ((0, 64), (1, 16)))`. Those not there are left out."""
+        """Set blocked layouts (`Layout.blocks`) by buffer name: `("b", ((0, 64), (1, 16)))`. Unknown names are ignored."""
         if not all(isinstance(of, tuple) and len(of) == 2 and isinstance(of[1], tuple) for of in layouts):
             raise ScheduleError(f"lay_out takes pairs of a buffer's name and blocks, got {layouts!r}")
         blocks, allocated = dict(layouts), (stmt.buffer for stmt in ir.walk_stmts(self.program.body) if isinstance(stmt, ir.Alloc))
@@ -259,45 +259,45 @@ class Schedule:
         self._record("lay_out", layouts)
 
     def storage_align(self, buffer: str, axis: int, factor: int, offset: int = 0) -> None:
-        """Widen a buffer so that steps along an axis are `offset` modulo `factor` elements."""
+        """Pad a buffer so that its stride along an axis is `offset` modulo `factor` elements."""
         self._apply(primitives.storage_align, buffer, axis, factor, offset)
 
     def pad(self, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> None:
-        """Let a block run over multiples of numbers, one per iteration variable; inputs that are `owned` grow where they are."""
+        """Round the extents of a block up to the given multiples. `owned` inputs are enlarged in place, not copied."""
         self._apply(primitives.pad, block, multiples, owned)
 
     # --- hardware ---------------------------------------------------------------------------------------------------------
 
     def blockize(self, loop: Var) -> str:
-        """Make a block of a loop and what it holds; returns the new block."""
+        """Make a block of a loop and its body. Returns the name of the new block."""
         return self._returning(primitives.blockize, loop)
 
     def tensorize(self, loop: Var, intrinsic: str) -> None:
-        """Let an intrinsic do what a loop holds."""
+        """Replace a loop and its body by an intrinsic."""
         known = self._intrinsics.get(intrinsic)
         if known is None:
-            raise ScheduleError(f"{intrinsic} is no intrinsic here", remedy=f"there is {', '.join(self._intrinsics) or 'none'}")
+            raise ScheduleError(f"unknown intrinsic {intrinsic}", remedy=f"known: {', '.join(self._intrinsics) or 'none'}")
         self.program = primitives.tensorize(self.program, loop, known)
         self._record("tensorize", (loop, intrinsic))
 
     def software_pipeline(self, loop: Var, stages: tuple[int, ...]) -> None:
-        """Run the statements of a loop in stages, on several iterations at once."""
+        """Software-pipeline a loop: overlap the stages of successive iterations."""
         self._apply(primitives.software_pipeline, loop, stages)
 
     def double_buffer(self, block: str) -> None:
-        """Fill the buffer of a block one iteration ahead of its use."""
+        """Double-buffer a block's output: fill it one iteration ahead of its use."""
         self._apply(primitives.double_buffer, block)
 
     def rolling_buffer(self, block: str) -> None:
-        """Keep what neighbouring iterations share of what a block computes."""
+        """Reuse what neighbouring iterations share of a block's output, in a rolling buffer."""
         self._apply(primitives.rolling_buffer, block)
 
     def prefetch(self, block: str, buffer: str, loop: Var, distance: int) -> str:
-        """Ask for what a block will read some iterations later; returns the new block."""
+        """Prefetch what a block will read `distance` iterations later. Returns the name of the new block."""
         return self._returning(primitives.prefetch, block, buffer, loop, distance)
 
     def stream(self, block: str, buffer: str, loop: Var, inner: Var, each: bool = False, expected: int = 1) -> str:
-        """Ask, bit by bit, for what a block will read in the next iteration of a loop; returns the new block."""
+        """Prefetch what a block reads in the next iteration of a loop, spread over `inner`. Returns the new block's name."""
         return self._returning(primitives.stream, block, buffer, loop, inner, each, expected)
 
     # --- recording --------------------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class Schedule:
             return tuple(map(self._argument, value))
         if isinstance(value, Var):
             return LoopName(self._name(value))
-        assert value is None or isinstance(value, (str, int, float, bool)), f"{value!r} has no place in a trace"
+        assert value is None or isinstance(value, (str, int, float, bool)), f"expected an argument with a text form, got {value!r}"
         return value
 
     def _name(self, loop: Var) -> str:
@@ -336,11 +336,11 @@ _CONSTANTS = {"None": None, "True": True, "False": False}
 _SPREAD = frozenset({"fuse", "reorder"})
 _OTHERS = ("trace", "blocks", "program", "semantics", "copy", "apply")
 PRIMITIVES = frozenset(name for name in vars(Schedule) if not name.startswith("_") and name not in _OTHERS)
-"""What a trace may call."""
+"""The steps that a trace may contain."""
 
 
 def parse_trace(text: str, others: Iterable[str] = ()) -> Trace:
-    """The trace that `str` printed, whose steps are primitives or go by `others` of names. Raises `ParseError`."""
+    """Parse the text of a trace, whose steps are primitives or transforms named in `others`. Raises `ParseError`."""
     known = PRIMITIVES.union(others)
     tokens = Tokens(text)
     steps = []
@@ -353,7 +353,7 @@ def parse_trace(text: str, others: Iterable[str] = ()) -> Trace:
             tokens.fail("expected '='")
         primitive = tokens.expect_kind("name") if results else names[0]
         if primitive not in known:
-            tokens.fail(f"{primitive} is no schedule primitive")
+            tokens.fail(f"expected a schedule primitive, got {primitive}")
         args = _parse_argument(tokens)
         assert isinstance(args, tuple)
         steps.append(Step(primitive, args, results))
@@ -384,9 +384,9 @@ def replay(
     annotation_keys: tuple[AnnotationKey, ...] = (),
     transforms: tuple[Transform, ...] = (),
 ) -> Schedule:
-    """The schedule that a trace makes of a program, where the trace applies transforms with these.
+    """Apply a trace to a program. `transforms` are those that the trace may apply.
 
-    Raises `ParseError` for a text that is no trace and `ScheduleError` where a step does not apply to this program.
+    Raises `ParseError` for an invalid text and `ScheduleError` where a step does not apply to this program.
     """
     named = {transform.name: transform for transform in transforms}
     trace = parse_trace(trace, named) if isinstance(trace, str) else trace
@@ -398,7 +398,7 @@ def replay(
             return tuple(map(value, argument))
         if isinstance(argument, LoopName):
             if argument.name not in loops:
-                raise ScheduleError(f"the trace uses loop {argument.name} before a step returns it")
+                raise ScheduleError(f"the trace uses loop {argument.name}, which no earlier step returns")
             return loops[argument.name]
         return argument
 
@@ -412,16 +412,16 @@ def replay(
                 continue
             _signature(step.primitive).bind(schedule, *args)
         except (TypeError, ValueError, AttributeError, AssertionError, StopIteration) as error:
-            raise ScheduleError(f"step {step} of the trace has other arguments than {step.primitive} takes") from error
+            raise ScheduleError(f"step {step} of the trace has arguments that {step.primitive} does not accept") from error
         result = getattr(schedule, step.primitive)(*args)
         found = (result,) if isinstance(result, Var) else result if isinstance(result, tuple) else ()
         if step.results and len(found) != len(step.results):
-            raise ScheduleError(f"step {step} of the trace gives {len(found)} loops of this program")
+            raise ScheduleError(f"step {step} of the trace expects {len(step.results)} loops, but the program has {len(found)}")
         loops.update(zip(step.results, found, strict=False))
     return schedule
 
 
 @cache
 def _signature(primitive: str) -> Signature:
-    """What a primitive takes, the schedule first."""
+    """The signature of a primitive, including the schedule as first parameter."""
     return signature(getattr(Schedule, primitive))

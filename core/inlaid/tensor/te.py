@@ -1,29 +1,29 @@
-"""Tensor expressions: what to compute, not how.
+"""Tensor expressions: declare what to compute, independent of how.
 
     a = placeholder((n, k), "float32", "a")
     k_ = reduce_axis(k, "k")
     c = compute((n, m), lambda i, j: sum_(a[i, k_] * b[k_, j], k_), "c")
     print(text.show(program([a, b], [c], "matmul")))
 
-A `Tensor` is indexed with integers, index expressions or `checked` values, and yields a value expression. Index expressions are
-made of axes and sizes with `+`, `-`, `*`, `//` and `%`; comparisons of them, with `&`, `|` and `~`, are conditions of `select`.
-`compute` may read tensors anywhere in its body; a reduction stands only at the root of the body.
+Indexing a `Tensor` with integers, index expressions or `checked` values yields a value expression. Index expressions combine axes
+and sizes with `+`, `-`, `*`, `//` and `%`; comparisons of them, combined with `&`, `|` and `~`, are conditions for `select`.
+`compute` may read tensors anywhere in its body; a reduction must be at the root of the body.
 
-| names | what they make |
+| names | what they create |
 |---|---|
 | `placeholder` | an input tensor |
-| `compute` | tensors given element by element |
-| `reduce_axis`, `sum_`, `prod`, `max_`, `min_` | an axis to reduce over, and reductions over it |
-| `comm_reducer`, `Reducer` | a reduction of one's own |
-| `scan` | the states of a recurrence, stacked |
-| `extern` | tensors given by a loop program, for what `compute` cannot say |
-| `const`, `cast`, `bitcast` | a literal; a value in another dtype; its bits as another dtype |
-| `unary`, `math`, `minimum`, `maximum`, `fma`, `select` | functions of values, by name where they are many |
-| `checked` | a value as an index that faults out of range |
-| `Tensor` | what all of these give and read |
-| `program` | the loop program of outputs, for `inlaid.Schedule` |
+| `compute` | tensors defined element by element |
+| `reduce_axis`, `sum_`, `prod`, `max_`, `min_` | a reduction axis, and reductions over it |
+| `comm_reducer`, `Reducer` | a user-defined reduction |
+| `scan` | the stacked states of a recurrence |
+| `extern` | tensors computed by a loop program, where `compute` is not enough |
+| `const`, `cast`, `bitcast` | a literal; a value converted to another dtype; its bits reinterpreted as another dtype |
+| `unary`, `math`, `minimum`, `maximum`, `fma`, `select` | functions of values; `unary` and `math` take the function's name |
+| `checked` | a value as an index, with a run-time range check |
+| `Tensor` | the type of all tensors here |
+| `program` | the loop program for outputs, to pass to `inlaid.Schedule` |
 
-Values also have Python's operators. `x.equal(y)` is a comparison, of values and of index expressions; `x == y` is not.
+Values also support Python's operators. Write `x.equal(y)` to compare values or index expressions; `x == y` compares objects.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor:
-    """A tensor expression: one output of an operation. `buffer` stands for its elements; reading it yields an `ir.Load`, or the
-    value itself where all elements are one constant."""
+    """A tensor expression: output number `index` of `op`. `buffer` holds its elements. Reading it yields an `ir.Load`, or the value
+    itself if all elements are one constant."""
 
     buffer: ir.Buffer
     op: Operation
@@ -92,13 +92,13 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Read(ir.Load):
-    """A load that remembers which tensor it reads."""
+    """A load that records the tensor that it reads."""
 
     tensor: Tensor
 
 
 class Axis(arith.Var):
-    """An axis to reduce over: [0, extent)."""
+    """A reduction axis: [0, extent)."""
 
     __slots__ = ("extent",)
 
@@ -109,7 +109,7 @@ class Axis(arith.Var):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """What produces tensors; `inputs` are the tensors that it reads."""
+    """An operation that produces tensors; `inputs` are the tensors that it reads."""
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -117,13 +117,13 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placeholder(Operation):
-    """An input."""
+    """An input tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute(Operation):
-    """One value expression per output over the iteration variables `axes`, in the order of the output's dimensions; `buffers` are
-    those of the outputs."""
+    """An elementwise or reduced result: one value expression per output over the iteration variables `axes`, in the order of the
+    dimensions. `buffers` hold the outputs."""
 
     axes: tuple[ir.IterVar, ...]
     body: tuple[Expr, ...]
@@ -145,8 +145,8 @@ class Extern(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scan(Operation):
-    """States carried through steps: `results` are tensors over the `states` (placeholders) and the step number `time`; the outputs,
-    `buffers`, hold the states after every step. `inputs` are the initial states, then whatever else the steps read."""
+    """A recurrence. `results` are the next states, as tensors over the `states` (placeholders) and the step number `time`. The
+    outputs, `buffers`, hold the states after every step. `inputs` are the initial states, then what else the steps read."""
 
     time: arith.Var
     length: arith.Expr
@@ -157,9 +157,9 @@ class Scan(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reducer:
-    """A commutative, associative combination of tuples of values.
+    """A commutative, associative reduction of tuples of values.
 
-    `combine(accumulator values, new values)` gives the new accumulator values, `identity(dtypes)` what it starts from.
+    `combine(accumulators, new values)` gives the new accumulators; `identity(dtypes)` gives their initial values.
     """
 
     name: str
@@ -167,11 +167,11 @@ class Reducer:
     identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]]
 
     def __call__(self, values: Operand | tuple[Operand, ...], axes: Axis | Sequence[Axis]) -> Any:
-        """The reduction of a value, or of several together, over reduction axes."""
+        """Reduce a value, or a tuple of values together, over reduction axes."""
         over = (axes,) if isinstance(axes, Axis) else tuple(axes)
         for axis in over:
             if not isinstance(axis, Axis):
-                raise ExpressionError(f"{self.name} reduces over axes of reduce_axis, got {axis!r}")
+                raise ExpressionError(f"{self.name} reduces over axes made by reduce_axis, got {axis!r}")
         several = tuple(map(ir.as_expr, values if isinstance(values, tuple) else (values,)))
         shared = Reduction(self, several, tuple(ir.IterVar(axis, axis.extent, ir.IterKind.REDUCTION) for axis in over))
         items = tuple(Reduce(value.dtype, shared, index) for index, value in enumerate(several))
@@ -180,7 +180,7 @@ class Reducer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """A reducer applied to values over axes; shared by the `Reduce` nodes of its components."""
+    """A reducer applied to values over axes, shared by the `Reduce` nodes of its components."""
 
     reducer: Reducer
     values: tuple[Expr, ...]
@@ -189,34 +189,34 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduce(Expr):
-    """One component of a reduction; only at the root of a compute body."""
+    """One component of a reduction; allowed only at the root of a compute body."""
 
     reduction: Reduction
     component: int = field(default=0)
 
 
 def placeholder(shape: Sequence[Dim], of: str | DType, name: str = "x") -> Tensor:
-    """An input tensor. Raises `ExpressionError` for what is no shape, and what `inlaid.types.dtype` raises."""
+    """Create an input tensor. Raises `ExpressionError` for an invalid shape, and `ParseError` for an unknown dtype."""
     return Tensor(ir.Buffer(name, _shape(shape, name), dtype(of)), Placeholder(name, ()))
 
 
 def reduce_axis(extent: Dim, name: str = "k") -> Axis:
-    """An axis to reduce over: [0, extent). Usable as an index. Raises `ExpressionError` for what is no extent."""
+    """Create a reduction axis over [0, extent), usable as an index. Raises `ExpressionError` for an invalid extent."""
     return Axis(name, *_shape((extent,), name))
 
 
 def _shape(shape: Sequence[Dim], name: str) -> tuple[Dim, ...]:
-    """A shape that a user gives. Raises `ExpressionError`."""
+    """Validate a shape given by a user. Raises `ExpressionError`."""
     if isinstance(shape, Sequence) and all(isinstance(dim, arith.Expr) or (isinstance(dim, int) and dim >= 0) for dim in shape):
         return tuple(shape)
     raise ExpressionError(f"the shape of {name} must be a sequence of integers >= 0 or inlaid.SizeVar, got {shape!r}")
 
 
 def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], name: str = "compute") -> Any:
-    """A tensor (or several of one shape, when the body returns a tuple) given element by element.
+    """Define a tensor, or several of one shape if the body returns a tuple, element by element.
 
-    `body` gets one `arith.Var` per dimension, of the name of the parameter that takes it. Raises `ExpressionError` when a reduction
-    stands below the root of the body, when the outputs are not components of one reduction, or when the body fails.
+    `body` receives one `arith.Var` per dimension, named after the parameter. Raises `ExpressionError` when a reduction is below the
+    root of the body, when the outputs are not components of one reduction, or when the body raises.
     """
     shape = _shape(shape, name)
     axes = tuple(ir.IterVar(arith.Var(of), arith.wrap(extent)) for of, extent in zip(_names(body, len(shape)), shape, strict=True))
@@ -226,7 +226,7 @@ def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], 
     except InlaidError:
         raise
     except Exception as error:
-        raise ExpressionError(f"the body of {name} raised {type(error).__name__}: {error}") from error
+        raise ExpressionError(f"the body of {name} must return a value, but raised {type(error).__name__}: {error}") from error
     _check_reductions(name, values)
     buffers = tuple(
         ir.Buffer(name if len(values) == 1 else f"{name}_{index}", tuple(shape), value.dtype) for index, value in enumerate(values)
@@ -237,7 +237,7 @@ def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], 
 
 
 def _names(body: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """The names of the first parameters of a function, or i0, i1 and so on where it has not so many."""
+    """The names of a function's first `count` parameters, or i0, i1, ... if it has fewer."""
     code = getattr(body, "__code__", None)
     names: tuple[str, ...] = () if code is None else code.co_varnames[: min(code.co_argcount, count)]
     return names if len(names) == count else tuple(f"i{place}" for place in range(count))
@@ -247,12 +247,12 @@ def _check_reductions(name: str, values: tuple[Expr, ...]) -> None:
     roots = [value for value in values if isinstance(value, Reduce)]
     if roots:
         if len(roots) < len(values) or any(root.reduction is not roots[0].reduction for root in roots):
-            raise ExpressionError(f"the outputs of {name} are not components of one reduction: give each its own compute")
+            raise ExpressionError(f"the outputs of {name} must be components of one reduction: use a separate compute for each")
         if len({root.component for root in roots}) < len(roots):
-            raise ExpressionError(f"{name} returns a component of its reduction twice")
+            raise ExpressionError(f"{name} must return each component of its reduction once: drop the repeated one")
     below = roots[0].reduction.values if roots else values
     if any(isinstance(node, Reduce) for node in ir.walk_exprs(*below)):
-        raise ExpressionError(f"a reduction stands below the root of {name}: compute it as a tensor of its own, then read that")
+        raise ExpressionError(f"a reduction must be at the root of {name}, found one below: make it a separate tensor")
 
 
 def _tensors_read(values: tuple[Expr, ...]) -> tuple[Tensor, ...]:
@@ -260,7 +260,7 @@ def _tensors_read(values: tuple[Expr, ...]) -> tuple[Tensor, ...]:
 
 
 def _roots(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The value expressions of a compute's body: below its reduction where it has one."""
+    """The value expressions of a compute body: the operands of its reduction if it has one."""
     first = values[0]
     return first.reduction.values if isinstance(first, Reduce) else values
 
@@ -272,10 +272,10 @@ def extern(
     name: str = "extern",
     defines: Sequence[arith.SizeVar] = (),
 ) -> tuple[Tensor, ...]:
-    """Tensors computed by a loop program, for what `compute` cannot say (sorting, selection).
+    """Define tensors by a loop program, where `compute` is not enough (sorting, selection).
 
-    `body(builder, input_buffers, output_buffers)` emits statements through the `Builder`. For each existential dimension in
-    `defines` there is one more output buffer, 0-d int64, behind the others, where the body stores the actual size.
+    `body(builder, input_buffers, output_buffers)` emits statements through the `Builder`. Each existential dimension in `defines`
+    adds one 0-d int64 output buffer after the others, where the body stores the actual size.
     """
     in_buffers = tuple(tensor.buffer for tensor in inputs)
     out_buffers = tuple(ir.Buffer(f"{name}_{index}", tuple(shape), dtype(of)) for index, (shape, of) in enumerate(outputs))
@@ -292,22 +292,22 @@ def scan(
     step: Callable[[arith.Var, tuple[Tensor, ...]], Sequence[Tensor]],
     name: str = "scan",
 ) -> tuple[Tensor, ...]:
-    """The states after each of `length` steps, stacked along a new first dimension.
+    """Define the states of a recurrence after each of `length` steps, stacked along a new first dimension.
 
-    `step(number, states)` gives the next states as tensors computed from the present ones, from other tensors and from the number
-    of the step; it may take several computes, and reductions:
+    `step(number, states)` gives the next states as tensors over the current states, other tensors, and the step number. It may use
+    several computes and reductions:
 
         (h,) = scan([h0], n, lambda t, s: [compute((m,), lambda i: math("tanh", s[0][i] * 0.5 + x[t, i]))])
 
-    What a step computes from neither states nor its number is computed once. Only computes read the number. Raises
-    `ExpressionError` when the next states do not have the shapes and dtypes of the initial ones.
+    Parts of a step that depend neither on the states nor on the step number are computed once. Only computes may read the number.
+    Raises `ExpressionError` when the next states differ from the initial ones in shape or dtype.
     """
     time = arith.Var("t")
     states = tuple(placeholder(tensor.shape, tensor.dtype, f"{name}_state{index}") for index, tensor in enumerate(init))
     results = tuple(step(time, states))
     wanted, found = ([(tensor.shape, tensor.dtype) for tensor in side] for side in (init, results))
     if wanted != found:
-        raise ExpressionError(f"a step of {name} turns states {wanted} into {found}")
+        raise ExpressionError(f"a step of {name} must keep the shapes and dtypes of its states {wanted}, got {found}")
     buffers = tuple(
         ir.Buffer(f"{name}_{index}", (arith.unwrap(length), *tensor.shape), tensor.dtype) for index, tensor in enumerate(init)
     )
@@ -317,7 +317,7 @@ def scan(
 
 
 def _read_by_steps(time: arith.Var, states: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The tensors, none of which changes from step to step, that steps read."""
+    """The loop-invariant tensors that the steps read."""
     moves: dict[Operation, bool] = {state.op: True for state in states}
     stack = [tensor.op for tensor in reversed(results)]
     while stack:
@@ -334,7 +334,7 @@ def _read_by_steps(time: arith.Var, states: tuple[Tensor, ...], results: tuple[T
 
 
 def _free_in(op: Operation) -> frozenset[arith.Expr]:
-    """The index variables that a compute, or the steps of a scan, read from outside."""
+    """The free index variables of a compute, or of the steps of a scan."""
     if isinstance(op, Scan):
         return frozenset().union(*(_free_in(tensor.op) for tensor in op.results))
     roots = _roots(op.body) if isinstance(op, Compute) else ()
@@ -342,13 +342,13 @@ def _free_in(op: Operation) -> frozenset[arith.Expr]:
 
 
 def program(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str = "main") -> ir.LoopProgram:
-    """The loop program that computes `outputs` from `inputs`, unscheduled: one block per compute, named after it, in loops named
-    after its axes. Raises `ExpressionError` for a placeholder that is not among the inputs, or a name that two parameters share."""
+    """Build the unscheduled loop program that computes `outputs` from `inputs`: one block per compute, named after it, in loops
+    named after its axes. Raises `ExpressionError` for a placeholder missing from `inputs`, or for two parameters with one name."""
     from inlaid.tensor.lower import lower
 
     for tensor in (*inputs, *outputs):
         if not isinstance(tensor, Tensor):
-            raise ExpressionError(f"program {name} is made of sequences of tensors, got {tensor!r}")
+            raise ExpressionError(f"program {name} takes sequences of tensors, got {tensor!r}")
     made = lower(outputs, inputs, name, named=True)
     for stmt in ir.walk_stmts(made.body):
         if isinstance(stmt, ir.Block):
@@ -356,13 +356,13 @@ def program(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str = "ma
     names = [buffer.name for buffer in made.params]
     for taken in names:
         if names.count(taken) > 1:
-            raise ExpressionError(f"parameters of program {name} need names of their own, got {taken} twice")
+            raise ExpressionError(f"parameters of program {name} need distinct names, got {taken} twice")
     return made
 
 
 def _check_reads(name: str, block: ir.Block) -> None:
-    """Raise `ExpressionError` for an index that is linear in the axes of a block and leaves its buffer, unless a select may keep it
-    from being read."""
+    """Raise `ExpressionError` for an index that is linear in the axes of a block and out of bounds, unless a select may guard the
+    read."""
     inside = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in block.iters})
     axes = {item.var for item in block.iters}
     seen: set[Expr] = set()
@@ -379,7 +379,7 @@ def _check_reads(name: str, block: ir.Block) -> None:
                 out = (low is not None and low < 0) or (high is not None and isinstance(dim, int) and high >= dim)
                 if out and axes.issuperset(inside.linear(index).terms):
                     found = f"{node.buffer} is read at {index!r}, from {low} to {high}"
-                    raise ExpressionError(f"{block.name} of program {name}: {found}, but its extent there is {dim}")
+                    raise ExpressionError(f"{block.name} of program {name}: an index must be in [0, {dim}), but {found}")
 
 
 def comm_reducer(
@@ -387,17 +387,17 @@ def comm_reducer(
     identity: Callable[[tuple[DType, ...]], tuple[Expr, ...]],
     name: str = "reducer",
 ) -> Reducer:
-    """A reducer of one's own; argmax, for one, combines (value, index) pairs."""
+    """Create a user-defined reducer, e.g. argmax, which combines (value, index) pairs."""
     return Reducer(name, combine, identity)
 
 
 def lowest(of: DType) -> Expr:
-    """The least value of a dtype: minus infinity for floats."""
+    """The smallest value of a dtype: minus infinity for floats."""
     return const(-float("inf") if of.is_float else of.limits[0], of)
 
 
 def highest(of: DType) -> Expr:
-    """The greatest value of a dtype: plus infinity for floats."""
+    """The largest value of a dtype: plus infinity for floats."""
     return const(float("inf") if of.is_float else of.limits[1], of)
 
 

@@ -1,4 +1,4 @@
-"""The text form of loop programs.
+"""Prints loop programs in their text form.
 
     program matmul(a: float32[n, 4], b: float32[4, 8]) -> (c: float32[n, 8]):
       size n: 1..64
@@ -15,9 +15,9 @@
                 c[vi, vj] = float32(0.0)
               c[vi, vj] = (c[vi, vj] + (a[vi, vk] * b[vk, vj]))
 
-Nesting is by indentation. `alloc` and `let` reach to the end of their block, or hold an indented body if they end in a colon. A
-value that a statement uses several times has a line of its own in front, `%0 = ...`. A plain number beside an operator has the
-dtype of the other operand. Names are made unique; `tensor.parse` reads the text back, equal up to names.
+Nesting is by indentation. The scope of `alloc` and `let` is the rest of their block, or an indented body if they end in a colon. A
+value used several times in a statement is printed first, as `%0 = ...`. A plain number next to an operator has the dtype of the
+other operand. Names are made unique. `tensor.parse` reads the text back, equal up to names.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ ACCESS_WORDS = {access: str(access.name).lower() for access in (ir.Access.HINT, 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _NAME = re.compile(r"\??[A-Za-z_]\w*")
 _DEEP = 12
-"""A value nested deeper than this gets a line of its own."""
+"""Maximum depth of a printed value; a deeper one is split off as `%n = ...`."""
 
 
 def show(program: ir.LoopProgram, mark: ir.Stmt | None = None) -> str:
-    """A program as text. Under the first line of the statement `mark` stands a row of carets (a comment to the parser)."""
+    """Print a program. A row of carets (a comment to the parser) marks the first line of the statement `mark`."""
     return "\n".join(_Printer(program, mark).lines())
 
 
 def show_stmt(stmt: ir.Stmt) -> str:
-    """A statement as text, for reading."""
+    """Print a statement, for reading."""
     return show(ir.LoopProgram("", (), (), stmt)).partition("\n")[2]
 
 
 def show_index(index: arith.Expr) -> str:
-    """The text of an integer expression over dimensions, which `parse_expr` reads."""
+    """Print an integer expression over dimensions; `parse_expr` reads it back."""
     return _Printer(ir.LoopProgram("", (), (), ir.Seq(())), None).index(index)
 
 
 def show_expr(expr: ir.Expr) -> str:
-    """A value expression as text, for reading."""
+    """Print a value expression, for reading."""
     printer = _Printer(ir.LoopProgram("", (), (), ir.Seq(())), None)
     text = printer.value(expr)
     return "\n".join((*printer.before, text))
@@ -76,7 +76,7 @@ class _Printer:
     # -- names --
 
     def name(self, item: ir.Buffer | arith.Var) -> str:
-        """A unique name for a buffer or variable."""
+        """The unique name of a buffer or variable."""
         found = self._names.get(item)
         if found is None:
             base = re.sub(r"\W", "_", item.name)
@@ -120,10 +120,10 @@ class _Printer:
                 return str(value).lower()
             case int() | float():
                 return repr(value)
-        raise AssertionError(f"annotations are numbers, strings, buffers and tuples of these, not {value!r}")
+        raise AssertionError(f"an annotation must be a number, string, buffer or tuple of these, got {value!r}")
 
     def _stmts(self, stmt: ir.Stmt) -> Iterator[str]:
-        """The lines of a statement that is the rest of its block."""
+        """The lines of a statement that extends to the end of its block."""
         flat = list(flattened(stmt))
         for position, item in enumerate(flat):
             last = position == len(flat) - 1
@@ -136,7 +136,7 @@ class _Printer:
             yield from self._headed(stmt, "pass")
 
     def _headed(self, stmt: ir.Stmt, head: str) -> Iterator[str]:
-        """The values that a statement's first line needs, the line, and the mark."""
+        """The first line of a statement, preceded by the values that it needs and followed by the mark."""
         yield from self.before
         yield head
         if stmt is self.mark:
@@ -168,11 +168,11 @@ class _Printer:
             case ir.Intrinsic(name=name, regions=regions, access=access, args=args, over=over):
                 self._share(*args)
                 words = map(ACCESS_WORDS.__getitem__, access)
-                operands = zip_longest(words, map(self._region, regions), fillvalue="?")  # programs that are wrong print too
+                operands = zip_longest(words, map(self._region, regions), fillvalue="?")  # ill-formed programs must print too
                 places = ", ".join(map(" ".join, operands))
                 scalars = f" with {', '.join(map(self.value, args))}" if args else ""
                 return f"intrinsic {quoted(name)}{_axes(over)}{' on ' if places else ''}{places}{scalars}"
-        raise AssertionError(f"{type(stmt).__name__} has no line")
+        raise AssertionError(f"expected a statement with a header line, got {type(stmt).__name__}")
 
     def _stmt(self, stmt: ir.Stmt) -> Iterator[str]:
         match stmt:
@@ -194,7 +194,7 @@ class _Printer:
 
     def _block(self, block: ir.Block) -> Iterator[str]:
         yield from self._headed(block, f"block {quoted_name(block.name)}:")
-        for item, binding in zip(block.iters, block.bindings, strict=False):  # programs that are wrong print too
+        for item, binding in zip(block.iters, block.bindings, strict=False):  # ill-formed programs must print too
             kind = "" if item.kind is ir.IterKind.SPATIAL else f", {item.kind.value}"
             binding_text, extent = self._shared_index(binding), self.index(item.extent)
             yield from _indented(self._headed(_NOTHING, f"iter {self.name(item.var)} = {binding_text} in {extent}{kind}"))
@@ -217,7 +217,7 @@ class _Printer:
     # -- integer expressions --
 
     def index(self, expr: arith.Expr) -> str:
-        """An integer expression."""
+        """Print an integer expression."""
         match expr:
             case arith.Var():
                 return self.name(expr)
@@ -245,7 +245,7 @@ class _Printer:
         return self.value(expr)
 
     def _share(self, *roots: ir.Expr) -> None:
-        """Give the values that stand below the roots several times, or very deep, lines of their own."""
+        """Split off values that are used several times below the roots, or nested very deeply, as `%n = ...`."""
         uses: dict[ir.Expr, int] = {}
         order: list[ir.Expr] = []
         depth: dict[ir.Expr, int] = {}
@@ -270,7 +270,7 @@ class _Printer:
                 depth[node] = 0
 
     def value(self, expr: ir.Expr) -> str:
-        """A value expression; recursive, but only as deep as `_share` leaves it."""
+        """Print a value expression. Recursive, but only to the depth that `_share` leaves."""
         done = self._temporaries.get(expr)
         if done is not None:
             return done
@@ -303,14 +303,14 @@ class _Printer:
                 return f"{name}({', '.join(args)})"
             case ir.CallIntrinsic(name=name):
                 return f"call({expr.dtype}, {', '.join((quoted(name), *args))})"
-        raise AssertionError(f"{type(expr).__name__} has no text form")
+        raise AssertionError(f"expected an expression with a text form, got {type(expr).__name__}")
 
 
 _NOTHING = ir.Seq(())
 
 
 def flattened(stmt: ir.Stmt) -> Iterator[ir.Stmt]:
-    """The statements that a nest of sequences holds, in order."""
+    """The statements of nested sequences, in order."""
     stack = [stmt]
     while stack:
         node = stack.pop()
@@ -321,7 +321,7 @@ def flattened(stmt: ir.Stmt) -> Iterator[ir.Stmt]:
 
 
 def plain(item: ir.Const) -> bool:
-    """Whether a constant beside an operator may stand without its dtype."""
+    """Whether a constant next to an operator may be printed without its dtype."""
     value = item.value
     if isinstance(value, bool):
         return False
@@ -329,18 +329,18 @@ def plain(item: ir.Const) -> bool:
 
 
 def _axes(over: Iterable[str]) -> str:
-    """The axes of threads that meet."""
+    """The thread axes of a barrier or collective intrinsic."""
     names = ", ".join(map(quoted, over))
     return f" over {names}" if names else ""
 
 
 def quoted_name(name: str) -> str:
-    """A name, in quotes unless it is a plain one."""
+    """A name, quoted unless it is an identifier."""
     return name if _NAME.fullmatch(name) else quoted(name)
 
 
 def size_name(size: arith.SizeVar) -> str:
-    """The name of a dimension, in backticks unless it is a plain one."""
+    """The name of a dimension, in backticks unless it is an identifier."""
     return size.name if _NAME.fullmatch(size.name) else f"`{size.name}`"
 
 
@@ -349,7 +349,7 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
-    """Every dimension that a program mentions: what shapes give, then arguments and definitions in their order."""
+    """All dimensions that a program mentions: those in shapes first, then arguments and definitions in their order."""
     found: dict[arith.SizeVar, None] = {}
     pending: list[arith.Expr] = [arith.wrap(dim) for buffer in program.params for dim in buffer.shape]
     pending += [*program.sizes, *(size for size, _ in program.defines)]

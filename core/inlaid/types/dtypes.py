@@ -1,6 +1,6 @@
-"""Element types, sub-byte and float8 included.
+"""Element types, including sub-byte and float8 types.
 
-A sub-byte element occupies one byte of storage, as in `ml_dtypes`: packing several into a byte is a matter of file formats.
+A sub-byte element occupies one byte of storage, as in `ml_dtypes`. Packing several elements into a byte is left to file formats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Kind = Literal["float", "int", "uint", "bool", "string"]
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """One element type: `name`, `kind`, value width in `bits`, and width in memory in `bytes`. One object exists per name."""
+    """An element type: `name`, `kind`, value width in `bits`, and storage size in `bytes`. Each name has exactly one object."""
 
     name: str
     kind: Kind
@@ -37,12 +37,12 @@ class DType:
 
     @property
     def is_int(self) -> bool:
-        """Signed or unsigned, bool not included."""
+        """Whether the type is a signed or unsigned integer; bool is not one."""
         return self.kind in ("int", "uint")
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype that holds it (from `ml_dtypes` where numpy has none; `object` for strings)."""
+        """The numpy dtype with the same values: from `ml_dtypes` where numpy lacks the type, `object` for strings."""
         if self.kind == "string":
             return np.dtype(object)
         if self.name in _ML_DTYPES:
@@ -54,7 +54,7 @@ class DType:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and greatest value of an integer type (bool: 0 and 1)."""
+        """The smallest and largest value of an integer type; (0, 1) for bool."""
         if self.kind == "int":
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         assert self.kind in ("uint", "bool"), f"{self.name} has no integer limits"
@@ -96,12 +96,12 @@ DTYPES: dict[str, DType] = {
 
 
 def dtype(name: str | DType) -> DType:
-    """The element type of that name. Raises `ParseError` for a name that is none."""
+    """Look up an element type by name. Raises `ParseError` for an unknown name."""
     if isinstance(name, DType):
         return name
     found = DTYPES.get(name)
     if found is None:
-        raise ParseError(f"{name!r} is not an element type", remedy=f"the element types are {', '.join(DTYPES)}")
+        raise ParseError(f"expected an element type, got {name!r}", remedy=f"use one of {', '.join(DTYPES)}")
     return found
 
 
@@ -109,7 +109,7 @@ _FROM_NUMPY: dict[str, str] = {ml_name: name for name, ml_name in _ML_DTYPES.ite
 
 
 def from_numpy(numpy_dtype: np.dtype[Any]) -> DType:
-    """The element type that a numpy dtype holds. Raises `ParseError` for one that has no counterpart (complex, dates)."""
+    """Convert a numpy dtype to an element type. Raises `ParseError` for one without a counterpart (complex, dates)."""
     if numpy_dtype.kind in "OUST":
         return DTYPES["string"]
     name = numpy_dtype.name

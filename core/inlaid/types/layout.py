@@ -1,4 +1,4 @@
-"""How the elements of a tensor lie in a buffer."""
+"""Layouts: the order of a tensor's elements in its buffer."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from inlaid.arith import Dim
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocked row-major order: each pair (axis, factor) of `blocks` cuts an axis into blocks of `factor` elements.
+    """Blocked row-major order: each pair (axis, factor) of `blocks` splits an axis into blocks of `factor` elements.
 
-    The buffer has one dimension per axis, then one per block, in the order of `blocks`: with blocks ((1, 16),) a tensor N C H W
-    lies as N C/16 H W 16. An axis that comes again has its last block cut, into parts of a factor that divides it: with blocks
-    ((0, 64), (1, 16), (0, 4)) a matrix K N lies as K/64 N/16 16 16 4. An axis whose extent is no multiple of its first factor is
-    padded: with zeros by `pack` and by copies, with anything by kernels, none of which lets it reach an element. No blocks:
-    row-major order.
+    The buffer has one dimension per axis, then one per block, in the order of `blocks`. With blocks ((1, 16),), a tensor N C H W is
+    stored as N C/16 H W 16. A repeated axis splits its previous block again; the factor must divide that block. With blocks ((0,
+    64), (1, 16), (0, 4)), a matrix K N is stored as K/64 N/16 16 16 4. An axis whose extent is not a multiple of its first factor
+    is padded: with zeros by `pack` and by copies, with arbitrary values by kernels, which never read padding into a result. An
+    empty `blocks` is row-major order.
     """
 
     blocks: tuple[tuple[int, int], ...] = ()
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """The shape of the buffer for a tensor's shape."""
+        """The shape of the buffer for a tensor of shape `shape`."""
         outer = list(shape)
         inner: list[Dim] = []
         last: dict[int, int] = {}
         for axis, factor in self.blocks:
             if axis in last:
                 cut = inner[last[axis]]
-                assert isinstance(cut, int) and cut % factor == 0, f"blocks of {cut} have no parts of {factor}"
+                assert isinstance(cut, int) and cut % factor == 0, f"factor {factor} must divide the previous block {cut}"
                 inner[last[axis]] = cut // factor
             else:
                 outer[axis] = arith.unwrap(arith.ceildiv(outer[axis], factor))
@@ -41,7 +41,7 @@ class Layout:
         return (*outer, *inner)
 
     def indices(self, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
-        """The indices into the buffer for a tensor's."""
+        """Map indices into the tensor to indices into the buffer."""
         found = list(indices)
         last: dict[int, int] = {}
         for axis, factor in self.blocks:
@@ -53,7 +53,7 @@ class Layout:
         return tuple(found)
 
     def pads(self, shape: tuple[Dim, ...]) -> bool:
-        """Whether the buffer holds elements that the tensor does not have, or may."""
+        """Whether the buffer has, or may have, padding elements for a tensor of this shape."""
         seen: set[int] = set()
         for axis, factor in self.blocks:
             extent = shape[axis]
@@ -63,21 +63,21 @@ class Layout:
         return False
 
     def canonical(self, shape: tuple[Dim, ...]) -> Layout:
-        """A layout in which a tensor of a shape lies in the same bytes: row-major order where that is one."""
+        """An equivalent layout: row-major order where it stores the same bytes for this shape, else the layout itself."""
         if not self.blocks or self.pads(shape):
             return self
         order = self.order(shape)
         if order is not None and order == sorted(order):
             return ROW_MAJOR
         outer = list(self.shape(shape))[: len(shape)]
-        # Blocks change nothing where, from the blocked axis on, all that stands between the blocks and their elements is 1.
+        # Blocks change nothing where every dimension between the blocks and their elements is 1, from the blocked axis on.
         if len({axis for axis, _ in self.blocks}) == len(self.blocks) == 1:
             axis = self.blocks[0][0]
             return ROW_MAJOR if all(dim == 1 for dim in outer[axis + 1 :]) else self
         return self
 
     def order(self, shape: tuple[Dim, ...]) -> list[int] | None:
-        """The axes of more than one index, slowest first, of a tensor whose axes are not cut; None where one is, or is symbolic."""
+        """The axes of extent other than 1, slowest first. None where a block splits an axis, or a dimension is symbolic."""
         axes = [axis for axis, _ in self.blocks]
         if len(set(axes)) != len(axes) or any(shape[axis] != factor for axis, factor in self.blocks):
             return None
@@ -86,8 +86,8 @@ class Layout:
         return [axis for axis in (*(a for a in range(len(shape)) if a not in axes), *axes) if shape[axis] != 1]
 
     def part(self, shape: tuple[Dim, ...], axis: int, start: int, extent: int) -> int | None:
-        """Where the part of a tensor that holds indices from `start` on of an axis begins in the buffer, in elements, if that part
-        is one run of memory and lies as a tensor of its own would; otherwise, and where dimensions are symbolic, None."""
+        """The offset, in elements, of the slice `start : start + extent` of an axis. None where the slice is not contiguous in the
+        buffer, is not itself stored in this layout, or a dimension is symbolic."""
         count = self.first_block(shape, axis, start, extent)
         dims = self.shape(shape)
         if count is None or any(dim != 1 for dim in dims[:axis]):
@@ -99,8 +99,8 @@ class Layout:
         return count
 
     def first_block(self, shape: tuple[Dim, ...], axis: int, start: int, extent: int) -> int | None:
-        """The index along a dimension of the buffer from which on the part of a tensor lies that holds indices from `start` on of
-        that axis; None where the part does not fill whole blocks, apart from the last one, or the axis is symbolic."""
+        """The first block of the slice `start : start + extent` of an axis: an index along the buffer's dimension for that axis.
+        None where the slice does not consist of whole blocks (the last one excepted), or the axis is symbolic."""
         factors = [factor for blocked, factor in self.blocks if blocked == axis]
         unit = factors[0] if factors else 1
         size = shape[axis]
@@ -109,7 +109,8 @@ class Layout:
         return start // unit
 
     def pack(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """An array laid out so: a new contiguous array of the buffer's shape (the array itself when there are no blocks)."""
+        """Copy an array into this layout: a contiguous array of the buffer's shape. Without blocks, the array itself if
+        contiguous."""
         rank = array.ndim
         last: dict[int, int] = {}
         for axis, factor in self.blocks:

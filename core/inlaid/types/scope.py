@@ -1,4 +1,4 @@
-"""Memories of a target besides main memory."""
+"""Memory scopes: a target's memories other than main memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class MemoryScope:
-    """A memory besides main memory. Buffers are placed in it by its name: `shared`, `local`, `acme.tile`.
+    """A memory other than main memory, such as `shared`, `local` or `acme.tile`. A buffer is placed in it by naming it.
 
-    owner: each thread, each block of threads, or the device has one of its own. capacity: its bytes. alignment: of the offsets of
-    buffers, in bytes. count: 0 where buffers lie side by side; else the number of registers of `capacity` bytes, each of which
-    holds one buffer: at most `rows` rows, its first dimension, of `row_bytes` bytes, all other dimensions together.
+    owner: who has a private instance: each thread, each block of threads, or the device. capacity: size in bytes. alignment: of
+    buffer offsets, in bytes. count: 0 for a byte-addressed memory; otherwise the number of registers of `capacity` bytes, each
+    holding one buffer of at most `rows` rows (its first dimension) of `row_bytes` bytes (all other dimensions together).
     """
 
     name: str
@@ -24,5 +24,5 @@ class MemoryScope:
 
     @property
     def rows(self) -> int:
-        """Rows of a register."""
+        """Number of rows in a register."""
         return self.capacity // self.row_bytes

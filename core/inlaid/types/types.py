@@ -50,8 +50,8 @@ def _dim(value: object) -> Dim:
         return SizeVar(value)
     if not isinstance(value, Expr):
         return int(value)  # type: ignore[call-overload, no-any-return]
-    # Each operator computes its extents from those of its inputs: in canonical form they stay short along a chain of operators, and
-    # most of those that are equal are equal by structure.
+    # Each operator computes its extents from those of its inputs. The canonical form keeps them short along a chain of operators,
+    # and makes most equal extents structurally equal.
     return unwrap(simplify(value) if value.operands else value)
 
 
@@ -78,7 +78,7 @@ class FunctionType(Type):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SequenceType(Type):
-    """A list whose length only a run knows, all elements of one type (dimensions of the element may differ: existential)."""
+    """A list of run-time length whose elements have one type. Existential dimensions may differ between elements."""
 
     element: Type
 
@@ -88,7 +88,7 @@ class SequenceType(Type):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OptionalType(Type):
-    """A value or nothing."""
+    """A value that may be absent."""
 
     element: Type
 
@@ -111,7 +111,7 @@ def type_vars(type_: Type) -> frozenset[Expr]:
 
 
 def substitute_type(type_: Type, mapping: dict[Expr, Expr]) -> Type:
-    """The type with symbolic dimensions replaced."""
+    """Replace symbolic dimensions in a type."""
     if not mapping:
         return type_
     match type_:

@@ -46,5 +46,5 @@ def test_symbolic_shape() -> None:
 
 
 def test_negative_places_are_refused() -> None:
-    with pytest.raises(ValueError, match="no bounds"):
+    with pytest.raises(ValueError, match="bounded, non-negative"):
         index_map(1, lambda i: (i - 1,)).shape((4,))

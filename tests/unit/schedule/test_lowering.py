@@ -137,7 +137,7 @@ program own(x: int32[2, 8]) -> (y: int32[2, 8]):
 def test_tasks_lie_inside_virtual_threads(matmul_program: ir.LoopProgram) -> None:
     s = Schedule(matmul_program)
     i, j, _ = s.loops("product")
-    with pytest.raises(ScheduleError, match="expected tasks in loop i1, found loop i0 outside of it"):
+    with pytest.raises(ScheduleError, match="expected a tasks loop inside loop i1, got i0 outside it"):
         s.vthread(j, i)
 
 

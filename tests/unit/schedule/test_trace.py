@@ -49,8 +49,8 @@ def test_trace_reads_as_what_was_done(matmul_program: ir.LoopProgram) -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("explode()", "explode is no schedule primitive"),
-        ("_record(1)", "_record is no schedule primitive"),
+        ("explode()", "expected a schedule primitive, got explode"),
+        ("_record(1)", "expected a schedule primitive, got _record"),
         ("a, b", "expected '='"),
         ("split(i, (None, 4)", "expected"),
         ("x = split", "expected a name"),
@@ -65,11 +65,11 @@ def test_text_that_is_no_trace(text: str, match: str, matmul_program: ir.LoopPro
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("unroll(i)", "uses loop i before a step returns it"),
-        ('a, b = loops("product")', "gives 3 loops"),
-        ('a, b, c = loops("product")\nsplit(a)', "has other arguments than split takes"),
-        ('i = loops("nowhere")', "there is no block nowhere"),
-        ('a, b, c = loops("product")\nannotate(a, "limit", 3)', "limit is no annotation key here"),
+        ("unroll(i)", "uses loop i, which no earlier step returns"),
+        ('a, b = loops("product")', "expects 2 loops, but the program has 3"),
+        ('a, b, c = loops("product")\nsplit(a)', "has arguments that split does not accept"),
+        ('i = loops("nowhere")', "unknown block nowhere"),
+        ('a, b, c = loops("product")\nannotate(a, "limit", 3)', "unknown annotation key limit"),
     ],
 )
 def test_trace_that_does_not_fit(text: str, match: str, matmul_program: ir.LoopProgram) -> None:
@@ -80,5 +80,5 @@ def test_trace_that_does_not_fit(text: str, match: str, matmul_program: ir.LoopP
 def test_annotations_are_typed(matmul_program: ir.LoopProgram) -> None:
     s = Schedule(matmul_program, annotation_keys=(LIMIT,))
     i = s.loops("product")[0]
-    with pytest.raises(ScheduleError, match="annotation limit takes int, got 'many'"):
+    with pytest.raises(ScheduleError, match="annotation limit must be of type int, got 'many'"):
         s.annotate(i, "limit", "many")

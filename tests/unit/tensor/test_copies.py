@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from inlaid import arith
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.verify import verify
-from inlaid.tensor.transform.copies import between, copy_program
+from inlaid.tensor.transform.copies import copy_dimensions, copy_program
 from inlaid.tensor.transform.layouts import relayout
 from inlaid.types import ROW_MAJOR, Layout, dtype
 
@@ -23,7 +23,7 @@ def test_transposes(data, name, threads):
     shape = data.draw(st.lists(SIZES, min_size=1, max_size=4).filter(lambda dims: np.prod(dims) <= 8000))
     perm = data.draw(st.permutations(range(len(shape))))
     of = dtype(name)
-    dims = between(shape, ROW_MAJOR, ROW_MAJOR, perm)
+    dims = copy_dimensions(shape, ROW_MAJOR, ROW_MAJOR, perm)
     assert dims is not None
     program = copy_program("copy", of, dims, threads)
     verify(program)
@@ -59,7 +59,7 @@ def test_transposes_of_symbolic_shape(data, name, threads):
     perm = data.draw(st.permutations(range(len(shape))))
     unknown, sizes = symbolic(shape, data.draw(st.sets(st.sampled_from(range(len(shape))))))
     of = dtype(name)
-    program = copy_program("copy", of, between(unknown, ROW_MAJOR, ROW_MAJOR, perm), threads)
+    program = copy_program("copy", of, copy_dimensions(unknown, ROW_MAJOR, ROW_MAJOR, perm), threads)
     verify(program)
     x = np.random.default_rng(0).integers(0, 120, shape).astype(of.numpy)
     (found,) = interp.run(program, [x.reshape(-1)], sizes)
@@ -83,15 +83,15 @@ def test_changes_of_layout_of_symbolic_shape(batch, channels, height, width, sou
 
 
 def test_blocks_that_do_not_divide_one_another():
-    assert between((1, 48, 2), Layout(((1, 6),)), Layout(((1, 4),))) is None
-    assert between((1, 48, 2), Layout(((1, 12),)), Layout(((1, 4),))) is not None
+    assert copy_dimensions((1, 48, 2), Layout(((1, 6),)), Layout(((1, 4),))) is None
+    assert copy_dimensions((1, 48, 2), Layout(((1, 12),)), Layout(((1, 4),))) is not None
 
 
 def test_threads_share_the_longest_loop():
     """Rows of an image, not blocks of channels: what a thread copies is what it wrote in the kernel before."""
     x = np.arange(24 * 196, dtype=np.float32).reshape(1, 24, 14, 14)
     blocked = Layout(((1, 8),))
-    dims = between(x.shape, blocked, ROW_MAJOR)
+    dims = copy_dimensions(x.shape, blocked, ROW_MAJOR)
     assert dims is not None
     program = copy_program("copy", dtype("float32"), dims, 2)
     verify(program)

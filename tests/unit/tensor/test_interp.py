@@ -365,5 +365,5 @@ def test_sizes_that_no_input_gives() -> None:
     with b.loop(n) as i:
         b.store(out, i, ir.as_expr(i))
     assert run(program([], [out], b), [], {n: 3})[0].tolist() == [0, 1, 2]
-    with pytest.raises(InputError, match="not known"):
+    with pytest.raises(InputError, match="which is unknown"):
         run(program([], [out], b), [])

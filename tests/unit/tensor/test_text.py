@@ -176,16 +176,16 @@ def test_the_key_sees_what_matters() -> None:
     ("text", "problem"),
     [
         ("", "one line"),
-        ("program f() -> ():\n  x[] = float32(1.0)", "line 2: there is no buffer x"),
+        ("program f() -> ():\n  x[] = float32(1.0)", "line 2: unknown buffer x"),
         ("program f() -> (x: float33[]):\n  pass", "float33"),
-        ("program f() -> (x: float32[]):\n  x[] = 1.0", "needs a dtype"),
-        ("program f() -> (x: float32[]):\n  x[] = int32(1)", "store of int32"),
-        ("program f() -> (x: float32[]):\n  x[0] = float32(1.0)", "0 dimensions"),
-        ("program f() -> (x: float32[n]):\n  pass", "there is no variable n"),
+        ("program f() -> (x: float32[]):\n  x[] = 1.0", "write it with a dtype"),
+        ("program f() -> (x: float32[]):\n  x[] = int32(1)", "needs a float32, got int32"),
+        ("program f() -> (x: float32[]):\n  x[0] = float32(1.0)", "needs 0 indices"),
+        ("program f() -> (x: float32[n]):\n  pass", "unknown variable n"),
         ("program f() -> (x: float32[]):\n    x[] = float32(1.0)\n  x[] = float32(1.0)", "indentation"),
         ("program f() -> (x: float32[]):\n  x[] = frobnicate(x[])", "frobnicate"),
         ("program f() -> (x: float32[]):\n  for i in 3, sideways:\n    pass", "sideways"),
-        ("program f() -> (x: float32[]):\n  size n: 0..n\n  pass", "mentions itself"),
+        ("program f() -> (x: float32[]):\n  size n: 0..n\n  pass", "must not depend on itself"),
         ("program f() -> (x: float32[]):\n  x[] = %7", "%7"),
         ("program f() -> (x: float32[]):\n  x[] = (x[] + int32(1))", "cast one of them"),
         ("program f() -> (x: float32[]):\n  x[] = x[] x[]", "end of the line"),
@@ -219,5 +219,5 @@ def test_what_lies_over_an_input() -> None:
     (found,) = run(program, [held, np.zeros(1, np.int64), np.array(9, np.float32)])
     np.testing.assert_array_equal(found, [0, 1, 9, 3])
     np.testing.assert_array_equal(held, [0, 1, 2, 3])
-    with pytest.raises(VerifyError, match="lies over at"):
+    with pytest.raises(VerifyError, match="out updates at"):
         verify(replace(program, updates=((0, 1),)))

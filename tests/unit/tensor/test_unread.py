@@ -11,7 +11,7 @@ from inlaid.errors import KernelFault
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.ranges import narrow
 from inlaid.tensor.build import Builder
-from inlaid.tensor.transform.unread import without_unread
+from inlaid.tensor.transform.unread import remove_unread_buffers
 from inlaid.types import dtype
 
 
@@ -43,7 +43,7 @@ def test_sums_that_ranges_make_idle_go_with_their_loops() -> None:
 
 def test_what_is_read_stays_the_same_object() -> None:
     program = summing()
-    assert without_unread(program) is program
+    assert remove_unread_buffers(program) is program
 
 
 def test_buffers_that_only_such_buffers_read_go_as_well() -> None:
@@ -54,7 +54,7 @@ def test_buffers_that_only_such_buffers_read_go_as_well() -> None:
         b.store(first, (0,), x[i])
         b.store(second, (0,), first[0] + 1)
         b.store(y, (i,), x[i])
-    left = without_unread(ir.LoopProgram("chain", (x,), (y,), b.finish()))
+    left = remove_unread_buffers(ir.LoopProgram("chain", (x,), (y,), b.finish()))
     assert [type(stmt) for stmt in ir.walk_stmts(left.body)] == [ir.For, ir.Store]
 
 

@@ -42,45 +42,48 @@ GOOD: list[Callable[[], ir.Stmt]] = [
     lambda: ir.For(J, arith.Const(4), ir.Store(Y, (J,), X[J]), ir.ForKind.VECTORIZED),
 ]
 BAD: list[tuple[str, Callable[[], ir.Stmt]]] = [
-    ("never written", lambda: ir.Seq(())),
-    ("not in scope", lambda: ir.Store(Y, (P,), one())),
-    ("not in scope", lambda: loop(X[J])),
-    ("not in scope", lambda: loop(ir.Index(dtype("int64"), J).astype("float32"))),
-    ("not in scope", lambda: ir.For(J, arith.SizeVar("m"), loop(X[0]))),
-    ("inside its own scope", lambda: ir.For(P, arith.Const(1), loop(X[P]))),
-    ("not declared", lambda: loop(ir.Buffer("z", (4,), F32)[P])),
-    ("not declared", lambda: ir.Seq((ir.Alloc(Z, ir.Store(Z, (arith.ZERO,), one())), loop(Z[P])))),
-    ("got 2 indices", lambda: ir.Store(Y, (arith.ZERO, arith.ZERO), one())),
-    ("got 0 indices", lambda: loop(ir.Load(F32, X, ()))),
-    ("input x is written", lambda: loop(one(), X)),
-    ("stored into", lambda: loop(one("int32"))),
-    ("extent is constant", lambda: ir.Alloc(Z, ir.For(P, arith.add(N, 1), ir.Store(Y, (P,), one()), ir.ForKind.VECTORIZED))),
+    ("must be written", lambda: ir.Seq(())),
+    ("must be bound before use", lambda: ir.Store(Y, (P,), one())),
+    ("must be bound before use", lambda: loop(X[J])),
+    ("must be bound before use", lambda: loop(ir.Index(dtype("int64"), J).astype("float32"))),
+    ("must be bound before use", lambda: ir.For(J, arith.SizeVar("m"), loop(X[0]))),
+    ("must be bound once", lambda: ir.For(P, arith.Const(1), loop(X[P]))),
+    ("must be declared before use", lambda: loop(ir.Buffer("z", (4,), F32)[P])),
+    ("must be declared before use", lambda: ir.Seq((ir.Alloc(Z, ir.Store(Z, (arith.ZERO,), one())), loop(Z[P])))),
+    ("needs 1 indices, got 2", lambda: ir.Store(Y, (arith.ZERO, arith.ZERO), one())),
+    ("needs 1 indices, got 0", lambda: loop(ir.Load(F32, X, ()))),
+    ("input x must not be written", lambda: loop(one(), X)),
+    ("stored into y must be float32", lambda: loop(one("int32"))),
+    (
+        "extent of vectorized loop i must be constant",
+        lambda: ir.Alloc(Z, ir.For(P, arith.add(N, 1), ir.Store(Y, (P,), one()), ir.ForKind.VECTORIZED)),
+    ),
     ("inside vectorised loop", lambda: ir.For(J, arith.Const(4), replace(_for(loop(X[P])), kind=VECTOR), VECTOR)),
     ("inside vectorised loop", lambda: ir.For(J, arith.Const(4), replace(_for(loop(X[P])), extent=J), VECTOR)),
     ("thread axis", lambda: ir.For(P, arith.Const(4), ir.Store(Y, (P,), one()), ir.ForKind.THREAD)),
     ("thread axis", lambda: ir.For(P, arith.Const(4), ir.Store(Y, (P,), one()), thread="threadIdx.x")),
-    ("a condition is a bool", lambda: ir.If(one(), loop(X[P]))),
-    ("a condition is a bool", lambda: loop(ir.Select(F32, one("int32"), one(), one()))),
-    ("a select of", lambda: loop(ir.Select(F32, ir.const(True, BOOL), one(), one("int32")))),
-    ("add of", lambda: loop(ir.Binary(F32, "add", one(), one("int32")))),
-    ("add of bool", lambda: loop(ir.cast(ir.Binary(BOOL, "add", ir.const(True, BOOL), ir.const(True, BOOL)), F32))),
-    ("and of float32", lambda: loop(ir.Binary(F32, "and", one(), one()))),
-    ("lt of", lambda: loop(ir.Binary(F32, "lt", one(), one()))),
-    ("no operation", lambda: loop(ir.Binary(F32, "plus", one(), one()))),
-    ("floor of int32", lambda: loop(ir.cast(ir.Unary(I32, "floor", one("int32")), F32))),
-    ("popcount of float32", lambda: loop(ir.Unary(F32, "popcount", one()))),
-    ("not of float32", lambda: loop(ir.Unary(F32, "not", one()))),
-    ("fma of", lambda: loop(ir.Fma(F32, one(), one(), one("int32")))),
-    ("no mathematical function", lambda: loop(ir.CallMath(F32, "expo", (one(),)))),
-    ("exp of int32", lambda: loop(ir.CallMath(F32, "exp", (one("int32"),)))),
-    ("widths differ", lambda: loop(ir.Bitcast(F32, one("int64")))),
-    ("a load of", lambda: loop(ir.Load(I32, X, (P,)))),
-    ("is no float32", lambda: loop(ir.Const(F32, 1))),
-    ("is no bool", lambda: loop(ir.Cast(F32, ir.Const(BOOL, 1)))),
-    ("is no int32", lambda: loop(ir.Cast(F32, ir.Const(I32, 1 << 31)))),
-    ("index is an integer or bool", lambda: loop(ir.Index(F32, P))),
-    ("checked index is an integer", lambda: loop(one(), index=arith.Opaque(one(), 0, 3))),
-    ("value is an integer", lambda: ir.Let(J, one(), loop(X[P]))),
+    ("a condition must be a bool", lambda: ir.If(one(), loop(X[P]))),
+    ("a condition must be a bool", lambda: loop(ir.Select(F32, one("int32"), one(), one()))),
+    ("select needs float32 operands", lambda: loop(ir.Select(F32, ir.const(True, BOOL), one(), one("int32")))),
+    ("add does not accept float32 and int32", lambda: loop(ir.Binary(F32, "add", one(), one("int32")))),
+    ("add does not accept bool", lambda: loop(ir.cast(ir.Binary(BOOL, "add", ir.const(True, BOOL), ir.const(True, BOOL)), F32))),
+    ("and does not accept float32", lambda: loop(ir.Binary(F32, "and", one(), one()))),
+    ("lt does not accept", lambda: loop(ir.Binary(F32, "lt", one(), one()))),
+    ("unknown binary operation", lambda: loop(ir.Binary(F32, "plus", one(), one()))),
+    ("floor does not accept int32", lambda: loop(ir.cast(ir.Unary(I32, "floor", one("int32")), F32))),
+    ("popcount does not accept float32", lambda: loop(ir.Unary(F32, "popcount", one()))),
+    ("not does not accept float32", lambda: loop(ir.Unary(F32, "not", one()))),
+    ("fma needs one numeric dtype", lambda: loop(ir.Fma(F32, one(), one(), one("int32")))),
+    ("unknown mathematical function", lambda: loop(ir.CallMath(F32, "expo", (one(),)))),
+    ("exp needs float32 operands, got int32", lambda: loop(ir.CallMath(F32, "exp", (one("int32"),)))),
+    ("dtypes of one width", lambda: loop(ir.Bitcast(F32, one("int64")))),
+    ("a load from x must be float32", lambda: loop(ir.Load(I32, X, (P,)))),
+    ("a float32 constant", lambda: loop(ir.Const(F32, 1))),
+    ("a bool constant", lambda: loop(ir.Cast(F32, ir.Const(BOOL, 1)))),
+    ("an? int32 constant", lambda: loop(ir.Cast(F32, ir.Const(I32, 1 << 31)))),
+    ("index must be an integer or bool", lambda: loop(ir.Index(F32, P))),
+    ("checked index must be an integer", lambda: loop(one(), index=arith.Opaque(one(), 0, 3))),
+    ("value of index j must be an integer", lambda: ir.Let(J, one(), loop(X[P]))),
 ]
 
 
@@ -108,13 +111,13 @@ def test_blocks() -> None:
     block = "  block {}:\n    iter j = 0 in 2\n    where (j < 2)\n    y[] = float32(1.0)\n"
     head = "program f() -> (y: float32[]):\n"
     verify(parse(head + block.format("a")))
-    with pytest.raises(VerifyError, match="two blocks"):
+    with pytest.raises(VerifyError, match="block names must be unique"):
         verify(parse(head + block.format("a") + block.format("a").replace("j", "k")))
     good = parse(head + block.format("a"))
     assert isinstance(good.body, ir.Block)
-    with pytest.raises(VerifyError, match="1 iteration variables and 0 bindings"):
+    with pytest.raises(VerifyError, match="needs 1 bindings, one per variable, got 0"):
         verify(replace(good, body=replace(good.body, bindings=())))
-    with pytest.raises(VerifyError, match="j is not in scope"):
+    with pytest.raises(VerifyError, match="variable j must be bound before use"):
         verify(replace(good, body=replace(good.body, iters=(), bindings=())))
 
 

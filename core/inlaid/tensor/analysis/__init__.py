@@ -1,1 +1,1 @@
-"""What is asked of loop programs: accesses, footprints, ranges, keys, and the invariants that hold of all of them."""
+"""Analyses of loop programs: accesses, footprints, ranges, structural keys, and verification of invariants."""

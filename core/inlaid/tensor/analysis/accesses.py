@@ -1,4 +1,4 @@
-"""Where statements read and write a buffer: which bytes, in terms of the loops around."""
+"""The bytes of a buffer that statements read and write, in terms of the enclosing loops."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ from inlaid.tensor.analysis.footprint import values_of
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A statement on the way to another, and which of its parts leads there; `count` is the greatest number of its iterations."""
+class PathStep:
+    """An element of a path to a statement: an enclosing statement, the part on the path, and its maximum number of iterations."""
 
     stmt: ir.Stmt
     part: int = 0
     count: int = 1
 
 
-Place = tuple[Turn, ...]
+StmtPath = tuple[PathStep, ...]
 
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes of a buffer that a statement reads or writes: from `low` to `high`, the latter not included, plus a multiple of each
-    loop variable."""
+    """Bytes of a buffer that a statement reads or writes: [low, high), plus `steps`, a multiple of each loop variable."""
 
     steps: tuple[tuple[arith.Expr, int], ...]
     low: int
     high: int
 
-    def step(self, turn: Turn) -> int:
-        """The multiple of a loop's variable; 0 of what is no loop."""
-        return dict(self.steps).get(turn.stmt.var, 0) if isinstance(turn.stmt, ir.For) else 0
+    def step(self, entry: PathStep) -> int:
+        """Byte stride along a loop; 0 for any other statement."""
+        return dict(self.steps).get(entry.stmt.var, 0) if isinstance(entry.stmt, ir.For) else 0
 
 
 class UnknownAccessError(Exception):
-    """An access that cannot be bounded."""
+    """The bytes of an access cannot be bounded."""
 
 
-def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[Place, Access]]:
-    """Where a buffer is read, or written, and by which statements. Raises `UnknownAccessError`."""
-    stack: list[tuple[ir.Stmt, Place, dict[arith.Expr, tuple[int, int]]]] = [(body, (), {})]
+def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[StmtPath, Access]]:
+    """The reads, or writes, of a buffer, each with the path to its statement. Raises `UnknownAccessError`."""
+    stack: list[tuple[ir.Stmt, StmtPath, dict[arith.Expr, tuple[int, int]]]] = [(body, (), {})]
     while stack:
         stmt, place, ranges = stack.pop()
         if isinstance(stmt, (ir.While, ir.Block)):
             raise UnknownAccessError
         analyzer = arith.Analyzer(ranges)
-        here = (*place, Turn(stmt))
+        here = (*place, PathStep(stmt))
         access = ir.Access.READ if reads else ir.Access.WRITE
         regions = stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ()
         boxes = [region.ranges for region in regions if region.buffer is buffer]
@@ -66,7 +65,7 @@ def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[Pl
                 raise UnknownAccessError
             count, within = most, {**ranges, stmt.var: (0, max(most, 1) - 1)}
         for part, inner in enumerate(ir.substatements(stmt)):
-            stack.append((inner, (*place, Turn(stmt, part, count)), within))
+            stack.append((inner, (*place, PathStep(stmt, part, count)), within))
 
 
 def _access(
@@ -75,7 +74,7 @@ def _access(
     ranges: Mapping[arith.Expr, tuple[int, int]],
     analyzer: arith.Analyzer,
 ) -> Access:
-    """The bytes of a box of a buffer."""
+    """Convert a box of a buffer to bytes."""
     first: arith.Expr = arith.ZERO
     last: arith.Expr = arith.ZERO
     for (index, extent), size in zip(box, buffer.shape, strict=True):

@@ -1,4 +1,4 @@
-"""Numbers in mixed radix: which variables an index tells apart."""
+"""Mixed-radix analysis: which variables the values of index expressions determine."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from inlaid import arith
 
 
 def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
-    """Whether the indices together tell which of its values a variable in [0, extent) has, given the ranges of all variables.
+    """Whether the values of the indices determine the value of a variable in [0, extent), given the ranges of all variables.
 
-    A number in mixed radix, whose weights may be symbolic, tells its digits; digits `e // a % b` that cover all of an expression
-    tell the expression, which may be such a number again, and digits that cover a part of it tell a remainder. A digit is one of
-    each expression that differs by multiples of its reach.
+    A mixed-radix number, whose weights may be symbolic, determines its digits. Digits `e // a % b` that cover an expression
+    determine the expression, which may be a mixed-radix number again; digits that cover a part of it determine a remainder. A digit
+    of an expression is also a digit of every expression that differs from it by multiples of the digit's range.
     """
     return all_determined({var: extent}, indices, ranges)
 
 
 def all_determined(extents: Mapping[arith.Var, arith.Expr], indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
-    """The same for several variables, by their extents."""
+    """Like `determined` for several variables, given by their extents."""
     analyzer = arith.Analyzer(ranges)
     wanted = {var for var, extent in extents.items() if not analyzer.prove(arith.compare("<=", extent, 1))}
     if not wanted:
         return True
-    told = _Told(analyzer, ranges)
+    facts = _Facts(analyzer, ranges)
     known = [analyzer.simplify(index) for index in indices]
-    for index in (*known, *known):  # what one tells may be what another lacks
-        told.learn(index)
-    return wanted <= told.variables
+    for index in (*known, *known):  # one may determine what another one needs
+        facts.learn(index)
+    return wanted <= facts.variables
 
 
 @dataclass
-class _Told:
-    """What the values of some expressions tell: the values of variables, and digits of expressions, each by its divisor and its
-    size (None for all above)."""
+class _Facts:
+    """What the values of some expressions determine: variables, and digits of expressions, each given by its divisor and size
+    (None: all higher digits)."""
 
     analyzer: arith.Analyzer
     ranges: arith.Bounds
     variables: set[arith.Expr] = field(default_factory=set)
     values: set[arith.Expr] = field(default_factory=set)
     digits: dict[arith.Expr, list[tuple[arith.Expr, arith.Expr | None]]] = field(default_factory=dict)
-    told: set[arith.Expr] = field(default_factory=set)
+    complete: set[arith.Expr] = field(default_factory=set)
     remainders: set[tuple[arith.Expr, int]] = field(default_factory=set)
 
     def learn(self, number: arith.Expr) -> None:
-        """Add what the value of an expression tells."""
+        """Add what the value of an expression determines."""
         self.values.add(number)
         weights: dict[arith.Expr, arith.Expr] = {}
         for atom, count in self.analyzer.linear(number).terms.items():
@@ -67,7 +67,7 @@ class _Told:
         return self.analyzer.prove(arith.compare(op, a, b))
 
     def _most(self, digit: arith.Expr) -> arith.Expr:
-        """The greatest value of a digit, or the digit itself where that is not known."""
+        """The largest value of a digit, or the digit itself if its maximum is unknown."""
         if isinstance(digit, arith.FloorMod):
             return digit.operands[1] - 1
         most = self.ranges.get(digit, (None, None))[1]
@@ -91,25 +91,25 @@ class _Told:
         while (undivided := self._undivided(base)) is not None:
             base, divisor = undivided[0], self.analyzer.simplify(divisor * undivided[1])
         self.digits.setdefault(base, []).append((divisor, size))
-        for number in [number for number in self.digits if number not in self.told]:
-            if number in self.told:
+        for number in [number for number in self.digits if number not in self.complete]:
+            if number in self.complete:
                 continue
             reach = self._reach(number, self._digits_of(number))
             if reach is None or self._is_all(number, reach):
-                self.told.add(number)
+                self.complete.add(number)
                 self.learn(number)
             elif isinstance(reach, arith.Const):
                 self._learn_remainder(number, reach.value)
 
     def _is_all(self, number: arith.Expr, reach: arith.Expr) -> bool:
-        """Whether the remainder by `reach` is all that is open of an expression: the rest may be told in lower terms, as (32 * a +
-        2 * b + c) // 20 is by (16 * a + b) // 10."""
+        """Whether the remainder by `reach` determines the expression, because the quotient is known: possibly in lower terms, such
+        as (16 * a + b) // 10 for (32 * a + 2 * b + c) // 20."""
         if self.analyzer.simplify(number // reach) in self.values:
             return True
         return self._proves("<=", 0, number) and self._proves("<", number, reach)
 
     def _learn_remainder(self, number: arith.Expr, modulus: int) -> None:
-        """Add what an expression tells whose remainder is known: of `n * 16 + i` by 80 that is `i`, below 16."""
+        """Add what the known remainder of an expression determines: `n * 16 + i` modulo 80 determines `i` in [0, 16)."""
         form = self.analyzer.linear(number)
         for weight in sorted({abs(count) for count in form.terms.values()}):
             below = {atom: count for atom, count in form.terms.items() if count % weight}
@@ -123,7 +123,7 @@ class _Told:
     def _outside(
         self, base: arith.Expr, divisor: arith.Expr, size: arith.Expr | None
     ) -> tuple[arith.Expr, arith.Expr, arith.Expr | None] | None:
-        """A digit of a quotient or a remainder as one of what is divided: `n % 6 // 3` is `n // 3 % 2`."""
+        """Rewrite a digit of a quotient or remainder as a digit of its dividend: `n % 6 // 3` is `n // 3 % 2`."""
         match base:
             case arith.FloorDiv(operands=(number, factor)):
                 return number, self.analyzer.simplify(divisor * factor), size
@@ -136,7 +136,7 @@ class _Told:
         return None
 
     def _undivided(self, number: arith.Expr) -> tuple[arith.Expr, int] | None:
-        """`n * 16 + i // 2` as what is divided, `n * 32 + i`, and by what; None for what is not such a sum."""
+        """Write a sum with a quotient as one quotient: `n * 16 + i // 2` as (`n * 32 + i`, 2). None for other expressions."""
         form = self.analyzer.linear(number)
         for atom, count in form.terms.items():
             match atom:
@@ -146,8 +146,8 @@ class _Told:
         return None
 
     def _digits_of(self, number: arith.Expr) -> list[tuple[arith.Expr, arith.Expr | None]]:
-        """The digits that are known of an expression: its own, those of others that differ by multiples of their reach, and those
-        of its quotients: of `n` for `n * 32 + i`."""
+        """The known digits of an expression: its own, those of expressions that differ by multiples of the digit's range, and those
+        of its quotients, e.g. of `n` for `n * 32 + i`."""
         found = list(self.digits[number])
         form = self.analyzer.linear(number)
         for other, digits in self.digits.items():
@@ -164,7 +164,7 @@ class _Told:
         return found
 
     def _times(self, form: arith.Linear, number: arith.Expr, quotient: arith.Expr) -> int | None:
-        """By what to divide a number for a quotient; None where that is no quotient of it."""
+        """The divisor by which an expression yields a quotient; None if it does not."""
         atom, count = next(iter(self.analyzer.linear(quotient).terms.items()), (None, 0))
         times = form.terms.get(atom, 0) // count if atom is not None else 0
         if times < 2:
@@ -173,12 +173,12 @@ class _Told:
         return times if self._proves("<=", 0, rest) and self._proves("<", rest, times) else None
 
     def _reach(self, number: arith.Expr, digits: list[tuple[arith.Expr, arith.Expr | None]]) -> arith.Expr | None:
-        """By what the remainder of an expression is known that has such digits; None where they are all of it."""
+        """The modulus by which the remainder of an expression is known, given its digits; None if they determine all of it."""
         reach: arith.Expr = arith.ONE
         while digits:
             following = next((digit for digit in digits if self._continues(digit[0], reach)), None)
             if following is None and reach == arith.ONE:
-                # The lowest digits of 8 * a + b are those of b.
+                # The lowest digits of 8 * a + b are the lowest digits of b.
                 lowest = min((divisor.value for divisor, _ in digits if isinstance(divisor, arith.Const)), default=0)
                 if lowest and self.analyzer.simplify(number % lowest) in self.values:
                     reach = arith.Const(lowest)
@@ -190,7 +190,7 @@ class _Told:
                 return None
             digits.remove(following)
             end = self.analyzer.simplify(divisor * size)
-            # A divisor below what is reached is constant, and its digit may end there too.
+            # A divisor below `reach` is constant, and its digit may end below it too.
             reach = arith.maximum(reach, end) if isinstance(end, arith.Const) and isinstance(reach, arith.Const) else end
         return reach
 
@@ -201,7 +201,7 @@ class _Told:
 
 
 def _weighted(atom: arith.Expr, count: int) -> tuple[arith.Expr, arith.Expr]:
-    """A term of a sum as a weight, which no loop changes, and the rest."""
+    """Split a term into a loop-invariant weight and the remaining factors."""
     weight: arith.Expr = arith.Const(count)
     digit: arith.Expr = arith.ONE
     stack = [atom]

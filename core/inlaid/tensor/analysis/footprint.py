@@ -1,4 +1,4 @@
-"""Which boxes of which buffers a statement reads and writes, in terms of the index variables that are free in it."""
+"""Footprints: the boxes of buffers that a statement reads and writes, in terms of its free index variables."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from inlaid.tensor import ir
 
 Ranges = dict[arith.Expr, arith.Span]
 Box = tuple[tuple[arith.Expr, arith.Expr], ...]
-"""First index and extent per dimension."""
+"""The first index and the extent of each dimension."""
 _Key = tuple[ir.Buffer, Box]
 
 
 def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
-    """The boxes that a statement reads, those of buffers that it writes left out. A box that is read under a condition may reach
-    outside its buffer."""
+    """The boxes that a statement reads, except of buffers that it also writes. A box that is read conditionally may extend outside
+    its buffer."""
     written = {region.buffer for region in writes(stmt)}
     private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     found: dict[_Key, None] = {}
@@ -37,7 +37,7 @@ def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
 
 
 def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
-    """The boxes that a statement writes; buffers that it allocates itself are left out."""
+    """The boxes that a statement writes, except of buffers that it allocates."""
     private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     found: dict[_Key, None] = {}
     for node, ranges in _leaves(stmt, {}):
@@ -52,12 +52,12 @@ def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
 
 
 def with_footprint(block: ir.Block) -> ir.Block:
-    """The block with its reads and writes worked out anew. Blocks inside it are right already."""
+    """Recompute the reads and writes of a block from its body. Those of nested blocks must be correct."""
     return replace(block, reads=reads(block.body), writes=writes(block.body))
 
 
 def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
-    """The boxes of one buffer that a statement without blocks reads, and those that it writes."""
+    """The boxes of one buffer that a statement reads, and those that it writes. The statement must have no blocks."""
     read: dict[Box, None] = {}
     written: dict[Box, None] = {}
     around: Ranges = {}
@@ -77,7 +77,7 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
 
 
 def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether a statement without blocks reads or writes a buffer."""
+    """Whether a statement reads or writes a buffer. The statement must have no blocks."""
     for node in ir.walk_stmts(stmt):
         if isinstance(node, ir.Store) and node.buffer is buffer:
             return True
@@ -89,7 +89,7 @@ def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
 
 
 def accesses_of(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
-    """What a statement reads and writes itself, or hints at, in the order of the text."""
+    """The accesses that a statement itself makes, including hints, in program order."""
     for node in ir.walk_exprs(*values_of(stmt)):
         if isinstance(node, ir.Load):
             yield ir.Region(node.buffer, tuple((index, arith.ONE) for index in node.indices)), ir.Access.READ
@@ -100,13 +100,13 @@ def accesses_of(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
 
 
 def buffers_of(stmt: ir.Stmt) -> set[ir.Buffer]:
-    """The buffers that a statement reads or writes itself, or hints at."""
+    """The buffers that a statement itself accesses, including hints."""
     return {region.buffer for region, _ in accesses_of(stmt)}
 
 
 def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
-    """What an intrinsic does with each of its operands, in the order of the parameters of its semantics. An output that is stored
-    under a condition is updated: the rest keeps its values. An input that holds a size is read."""
+    """The access of an intrinsic to each operand, in the order of the parameters of its semantics. An output that is stored
+    conditionally counts as updated, since its other elements keep their values. An input that holds a size counts as read."""
     found = dict.fromkeys(semantics.params, ir.Access.HINT)
     found |= {buffer: ir.Access.READ for _, buffer in semantics.defines if buffer in semantics.inputs}
     stack = [(semantics.body, False)]
@@ -127,12 +127,12 @@ def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
 
 
 def whole(buffer: ir.Buffer) -> ir.Region:
-    """All of a buffer."""
+    """The region that covers a whole buffer."""
     return ir.Region(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
 
 
 def outside(block: ir.Block, regions: tuple[ir.Region, ...], ranges: Ranges) -> Iterator[ir.Region]:
-    """Regions of a block in terms of the loops around it, over those of the loops that range."""
+    """Regions of a block in terms of the enclosing loops, widened over those in `ranges`."""
     bound = dict(zip((item.var for item in block.iters), block.bindings, strict=True))
     for region in regions:
         box = tuple((substitute(first, bound), substitute(extent, bound)) for first, extent in region.ranges)
@@ -144,7 +144,7 @@ def outside(block: ir.Block, regions: tuple[ir.Region, ...], ranges: Ranges) -> 
 def inside(
     first: arith.Expr, extent: arith.Expr, ranges: Mapping[arith.Expr, arith.Span], analyzer: arith.Analyzer
 ) -> arith.Span | None:
-    """First and last index of a range, over the variables that range; None where no bound is known."""
+    """The first and last index of a range, over the variables in `ranges`; None where no bound is known."""
     low = arith.span(first, ranges, analyzer)
     high = low if extent == arith.ONE else arith.span(first + extent - 1, ranges, analyzer)
     return None if low is None or high is None else (low[0], high[1])
@@ -156,7 +156,7 @@ def substitute(expr: arith.Expr, mapping: Mapping[arith.Var, arith.Expr]) -> ari
 
 
 def values_of(stmt: ir.Stmt) -> Iterator[ir.Expr]:
-    """The value expressions that a statement evaluates itself, those inside checked indices included."""
+    """The value expressions that a statement itself evaluates, including payloads of checked indices."""
     indices: tuple[arith.Expr, ...] = ()
     match stmt:
         case ir.Store(value=value):
@@ -177,7 +177,7 @@ def values_of(stmt: ir.Stmt) -> Iterator[ir.Expr]:
 
 
 def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
-    """Every statement with the ranges of the loops around it; a block counts as one."""
+    """Iterate over statements with the ranges of the loops around them; blocks are not entered."""
     yield stmt, ranges
     match stmt:
         case ir.Block():
@@ -193,7 +193,7 @@ def _leaves(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[ir.Stmt, Ranges]]:
 def _of_intrinsic(
     stmt: ir.Stmt, access: ir.Access, ranges: Ranges, analyzer: arith.Analyzer | None = None, of: ir.Buffer | None = None
 ) -> Iterator[ir.Region]:
-    """The boxes that a statement, if it is an intrinsic, reads or writes; `of` keeps those of one buffer."""
+    """The boxes that a statement accesses if it is an intrinsic, only those of buffer `of` if given."""
     for region in stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ():
         if of is not None and region.buffer is not of:
             continue
@@ -206,7 +206,7 @@ def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges, ana
 
 
 def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None) -> tuple[arith.Expr, arith.Expr]:
-    """First index and extent of what an index may touch."""
+    """The first index and the extent of the elements that an index may access."""
     if isinstance(index, arith.Opaque):
         return widened(index.lower, index.upper - index.lower + 1, dim, ranges, analyzer)
     if arith.reads_data(index):
@@ -217,7 +217,7 @@ def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.An
 def widened(
     first: arith.Expr, extent: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None = None
 ) -> tuple[arith.Expr, arith.Expr]:
-    """A range over all values of the variables that range. `analyzer` knows their bounds."""
+    """Widen a range over all values of the variables in `ranges`. `analyzer` knows their bounds."""
     if not ranges:
         return first, extent
     low = arith.span(first, ranges, analyzer)

@@ -1,9 +1,8 @@
-"""How far a kernel may write over what it has read.
+"""How far a kernel's output may overlap an input that the kernel reads.
 
-A kernel that goes through an image reads its input and writes its output at about the same pace. So the output may lie over the
-input, some bytes ahead of it: as long as no element is written where an element lies that is still to be read. The distance is
-worked out from the loops: the greatest difference, over all pairs of a store and a load that comes after it, between where the one
-ends and the other begins.
+An image kernel reads its input and writes its output at about the same pace. The two buffers can then overlap, with the output
+beginning some bytes before the input, as long as no element is overwritten before its last read. The minimum distance follows from
+the loops: it is the largest difference between the end of a store and the beginning of a later load.
 
     for y: for x: out[y, x] = f(in[y - 1 .. y + 1, x - 1 .. x + 1])        out must begin a row and two elements before in
 
@@ -17,16 +16,15 @@ from collections.abc import Iterator
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.accesses import Access, Place, Turn, UnknownAccessError, accesses
+from inlaid.tensor.analysis.accesses import Access, PathStep, StmtPath, UnknownAccessError, accesses
 
 _IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
 
 
 def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None:
-    """By how many bytes at least output number `output` must begin before input number `operand` that the two may share memory,
-    apart from what the kernel's other parameters need. Negative where it may begin behind it. None where the program does not tell,
-    or holds what is not plain loops over static sizes. A kernel whose loops run in an order that is not given needs all iterations
-    to be independent."""
+    """The minimum number of bytes by which output number `output` must begin before input number `operand` so that the two may
+    overlap, ignoring the kernel's other parameters; negative if it may begin after it. None where the program is not plain loops
+    over static sizes, or no bound is known. A kernel whose loops run in unspecified order must have independent iterations."""
     written, read = program.outputs[output], program.inputs[operand]
     try:
         stores = _grouped(accesses(program.body, written, reads=False), greatest=True)
@@ -43,56 +41,56 @@ def _size(buffer: ir.Buffer) -> int:
     return size * buffer.dtype.bytes if isinstance(size, int) else 0
 
 
-def _grouped(accesses: Iterator[tuple[Place, Access]], greatest: bool) -> list[tuple[Place, Access]]:
-    """Accesses of one statement that move alike as one, of which the extreme counts."""
-    found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[Place, Access]] = {}
+def _grouped(accesses: Iterator[tuple[StmtPath, Access]], greatest: bool) -> list[tuple[StmtPath, Access]]:
+    """Merge accesses of one statement with equal strides; only the extreme one matters."""
+    found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[StmtPath, Access]] = {}
     for place, access in accesses:
-        key = tuple(part for turn in place for part in (id(turn.stmt), turn.part)), frozenset(access.steps)
+        key = tuple(part for entry in place for part in (id(entry.stmt), entry.part)), frozenset(access.steps)
         known = found.get(key)
         if known is None or (access.high > known[1].high if greatest else access.low < known[1].low):
             found[key] = place, access
     return list(found.values())
 
 
-def _distance(write_place: Place, write: Access, read_place: Place, read: Access) -> int | None:
-    """The greatest difference between where a store ends and where a load that comes after it begins; None where none does."""
+def _distance(write_place: StmtPath, write: Access, read_place: StmtPath, read: Access) -> int | None:
+    """The largest difference between the end of a store and the beginning of a later load; None where no load is later."""
     shared = 0
     for mine, other in zip(write_place, read_place, strict=False):
         if mine.stmt is not other.stmt or mine.part != other.part:
             break
         shared += 1
-    both = [turn for turn in write_place[:shared] if isinstance(turn.stmt, ir.For)]
+    both = [entry for entry in write_place[:shared] if isinstance(entry.stmt, ir.For)]
     apart = write.high - read.low
-    apart += sum(_most(write.step(turn), turn) for turn in write_place[shared:])
-    apart += sum(_most(-read.step(turn), turn) for turn in read_place[shared:])
+    apart += sum(_most(write.step(entry), entry) for entry in write_place[shared:])
+    apart += sum(_most(-read.step(entry), entry) for entry in read_place[shared:])
     found = []
-    for number, turn in enumerate(both):
-        # All loops around are at one iteration, this one goes on between store and load, those inside are anywhere.
+    for number, entry in enumerate(both):
+        # Outer loops are at the same iteration, this loop advances between store and load, and inner loops are arbitrary.
         outer = sum(_most(write.step(item) - read.step(item), item) for item in both[:number])
         inner = sum(_most(write.step(item), item) + _most(-read.step(item), item) for item in both[number + 1 :])
-        found += [apart + outer + inner + between for between in _between(turn, write.step(turn), read.step(turn))]
+        found += [apart + outer + inner + between for between in _between(entry, write.step(entry), read.step(entry))]
     if _before(write_place, read_place, shared):
         found.append(apart + sum(_most(write.step(item) - read.step(item), item) for item in both))
     return max(found, default=None)
 
 
-def _before(write_place: Place, read_place: Place, shared: int) -> bool:
-    """Whether a store comes before a load in one iteration of all loops around both."""
+def _before(write_place: StmtPath, read_place: StmtPath, shared: int) -> bool:
+    """Whether a store precedes a load in the same iteration of all loops around both."""
     if shared == len(write_place):
-        return isinstance(write_place[-1].stmt, ir.Intrinsic)  # which reads and writes in an order of its own
+        return isinstance(write_place[-1].stmt, ir.Intrinsic)  # whose order of reads and writes is unknown
     if shared == len(read_place):
-        return False  # what leads to the store is read before it
+        return False  # the operands of a store are read before it
     write, read = write_place[shared], read_place[shared]
     return isinstance(write.stmt, ir.Seq) and write.part < read.part
 
 
-def _most(step: int, loop: Turn) -> int:
-    """The greatest multiple of a step that an iteration can add."""
+def _most(step: int, loop: PathStep) -> int:
+    """The largest multiple of a step over the iterations of a loop."""
     return max(0, step * (loop.count - 1))
 
 
-def _between(loop: Turn, write: int, read: int) -> list[int]:
-    """What the iteration of a store and a later one of a load can add to the difference at the extremes."""
+def _between(loop: PathStep, write: int, read: int) -> list[int]:
+    """The contributions to the difference, at the extremes, of a store in one iteration and a load in a later one."""
     last = loop.count - 1
     if last < 1:
         return []

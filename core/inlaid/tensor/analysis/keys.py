@@ -1,4 +1,4 @@
-"""Keys that equal loop programs share."""
+"""Structural keys of loop programs: hashes that are equal for structurally equal programs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from inlaid.tensor.text import flattened
 
 @functools.lru_cache(maxsize=256)  # the semantics of intrinsics are compared again and again
 def structural_key(program: ir.LoopProgram) -> str:
-    """A hash in hexadecimal that two programs share when they are equal up to the names of the program, its blocks, buffers and
-    loop variables.
+    """Hash a program, in hexadecimal, up to the names of the program, its blocks, buffers and loop variables.
 
-    Dimensions count by name and bounds. Sharing does not count: a value used twice is as good as two equal ones. Nor does how
-    sequences nest. Linear in the size of the program.
+    Dimensions are hashed by name and bounds. Sharing of values and nesting of sequences do not affect the hash. Linear in the size
+    of the program.
     """
     return _Walk().program(program)
 
 
 def structurally_equal(a: ir.LoopProgram, b: ir.LoopProgram) -> bool:
-    """Whether two programs have one structural key. Of programs whose parameters differ none is worked out."""
+    """Whether two programs have equal structural keys. The keys are computed only if the parameters match."""
     return _parameters(a) == _parameters(b) and structural_key(a) == structural_key(b)
 
 
 def _parameters(program: ir.LoopProgram) -> tuple[tuple[Any, ...], ...]:
-    """The types of inputs and of outputs, sizes as far as they are known."""
+    """The types of inputs and outputs, with static sizes."""
     return tuple(
         tuple(
             (buffer.dtype.name, *(dim if isinstance(dim := arith.unwrap(of), int) else None for of in buffer.shape))
@@ -39,8 +38,8 @@ def _parameters(program: ir.LoopProgram) -> tuple[tuple[Any, ...], ...]:
 
 
 class _Walk:
-    """One walk. Every node becomes a short tuple over the numbers of its parts; equal tuples have one number. The tuples in the
-    order of their numbers say everything there is to say."""
+    """Computes one key. Every node becomes a tuple of the numbers of its parts, and equal tuples have equal numbers. The tuples in
+    the order of their numbers determine the program."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -167,7 +166,7 @@ class _Walk:
                 )
             case ir.Barrier(over=over):
                 return self._number("barrier", over)
-        raise AssertionError(f"{type(stmt).__name__} is no statement")
+        raise AssertionError(f"expected a statement, got {type(stmt).__name__}")
 
     def _block(self, block: ir.Block) -> int:
         iters = tuple((self._variable(item.var), self._index(item.extent), item.kind.value) for item in block.iters)

@@ -1,4 +1,4 @@
-"""Places for buffers in the memory scopes of a target, and the check that programs keep to these scopes."""
+"""Places buffers in the memory scopes of a target, and checks that programs use these scopes correctly."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from inlaid.tensor.analysis.footprint import buffers_of
 from inlaid.types import MemoryScope
 
 SUBGROUP = "subgroup"
-"""The scope of registers that the threads of a subgroup read of one another: each thread writes elements of its own, and reads
-those of threads that differ from it along x alone. Where there are no subgroups, `to_spmd` refuses it."""
+"""The scope of registers shared within a subgroup: each thread writes its own elements, and reads those of threads that differ from
+it only along x. Without subgroups, `to_spmd` rejects it."""
 LANES = "threadIdx.x"
 """The axis along which the threads of a subgroup differ."""
 BUILT_IN = ("", "register", SUBGROUP)
-"""Scopes of every target: main memory, and registers without numbers."""
+"""Scopes of every target: main memory, unnumbered registers, and subgroup registers."""
 _OWNERS = {"device": 0, "block": 1, "thread": 2}
-"""Owners of memory, the few first. Lanes of a vector, which own none, are 3."""
+"""Owners of memory, from coarse to fine. Vector lanes, which own no memory, are 3."""
 
 _Loops = tuple[ir.For, ...]
 
 
 def check_scopes(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> None:
-    """Check that the buffers that a program without blocks allocates lie in scopes that the target declares, and fit there. Raises
-    `ScheduleError`, which names buffer, scope and loop."""
+    """Check that all buffers allocated in a program are in scopes that the target declares, and fit. The program must have no
+    blocks. Raises `ScheduleError`, which names the buffer, the scope and the loop."""
     declared = {scope.name: scope for scope in scopes}
     used: dict[str, None] = {}
     for buffer, loops in _allocations(program.body, ()):
@@ -43,8 +43,8 @@ def check_scopes(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> None
 
 
 def _used_together(program: ir.LoopProgram, scope: str) -> bool:
-    """Whether collective intrinsics use a buffer of a scope that is allocated around loops over threads: `split_launches` finds
-    what a thread has of it, and checks that it fits."""
+    """Whether collective intrinsics use a buffer of a scope that is allocated around thread loops. `split_launches` then determines
+    each thread's part and checks that it fits."""
     for alloc in ir.walk_stmts(program.body):
         if isinstance(alloc, ir.Alloc) and alloc.buffer.scope == scope:
             inside = list(ir.walk_stmts(alloc.body))
@@ -56,13 +56,13 @@ def _used_together(program: ir.LoopProgram, scope: str) -> bool:
 
 
 def places(program: ir.LoopProgram, scope: MemoryScope) -> dict[ir.Buffer, int]:
-    """Where the buffers of a scope lie in the memory of one owner: offsets in bytes, or numbers of registers. The program has no
+    """Place the buffers of a scope in the memory of one owner. Returns byte offsets, or register numbers. The program must have no
     blocks. Raises `ScheduleError` where they do not fit.
 
-    Buffers share bytes where one is used last before another is used first, in the order of the program. A loop counts as a whole,
-    so that buffers of different phases of threads share bytes, and those of one phase do not: the barrier between such phases is
-    needed, also from the last to the first of a serial loop around. Buffers share a register where they have one shape and are
-    allocated one after the other.
+    Two buffers share bytes if the last use of one precedes the first use of the other in program order. A loop counts as a single
+    use. Buffers of different thread phases may thus share bytes, and those of one phase may not; the barriers between such phases
+    are then required, also from the last phase to the first in a serial loop around. Buffers share a register if their shapes are
+    equal and their allocations do not overlap.
     """
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == scope.name for stmt in ir.walk_stmts(program.body)):
         return {}
@@ -73,7 +73,7 @@ def places(program: ir.LoopProgram, scope: MemoryScope) -> dict[ir.Buffer, int]:
 
 @dataclass
 class _Use:
-    """A buffer, the loops around its allocation, the steps at which it is allocated and freed, and is used first and last."""
+    """A buffer, the loops around its allocation, and the steps of its allocation, deallocation, first use and last use."""
 
     buffer: ir.Buffer
     loops: _Loops
@@ -84,7 +84,7 @@ class _Use:
 
 
 class _Uses:
-    """Collects the uses of a scope's buffers. Each statement is a step; a loop uses what it holds from its start to its end."""
+    """Collects the uses of a scope's buffers. Each statement is a step; the uses inside a loop extend over the whole loop."""
 
     def __init__(self, program: ir.LoopProgram, scope: MemoryScope) -> None:
         self.found: dict[ir.Buffer, _Use] = {}
@@ -93,7 +93,7 @@ class _Uses:
         self._step = 0
 
     def collect(self, stmt: ir.Stmt, loops: _Loops) -> set[ir.Buffer]:
-        """Collect the uses in a statement; returns the buffers that it uses and does not allocate."""
+        """Collect the uses in a statement. Returns the buffers that it uses without allocating them."""
         start = self._step = self._step + 1
         if isinstance(stmt, ir.Alloc) and stmt.buffer.scope == self._scope.name:
             self._allocate(stmt.buffer, loops)
@@ -115,7 +115,7 @@ class _Uses:
             if _rank(loop, 0) > _OWNERS[self._scope.owner]:
                 wanted = f"expected one for each {self._scope.owner}, found one for each iteration of loop {loop.var}"
                 raise _error(self._program, buffer, loops, wanted, f"allocate it outside of loop {loop.var}")
-        # Code that was copied allocates a buffer at several places.
+        # Copied code may allocate a buffer at several places.
         self.found.setdefault(buffer, _Use(buffer, loops, self._step)).loops = loops
 
     def _check_shared(self, use: _Use, loops: _Loops) -> None:
@@ -126,7 +126,7 @@ class _Uses:
 
 
 def _rank(loop: ir.For, serial: int) -> int:
-    """Whose iterations those of a loop are, by the numbers of `_OWNERS`; `serial` where they run one after the other."""
+    """The owner rank (see `_OWNERS`) to which the iterations of a loop belong; `serial` for a serial loop."""
     match loop.kind:
         case ir.ForKind.THREAD:
             return _OWNERS["block" if loop.thread.startswith("block") else "thread"]
@@ -174,7 +174,7 @@ def _registers(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) ->
 
 
 def _extents(program: ir.LoopProgram, use: _Use) -> list[int]:
-    """The greatest extents of a buffer."""
+    """The maximum extents of a buffer."""
     found = []
     for dim in use.buffer.shape:
         most = arith.bounds(dim)[1]

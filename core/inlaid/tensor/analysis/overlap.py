@@ -1,4 +1,4 @@
-"""Whether two threads can touch one element: what is uniform in indices is compared symbolically, the rest is enumerated."""
+"""Decides whether two threads can access the same element: compares uniform parts of indices symbolically, enumerates the rest."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Values = Mapping[arith.Expr, arith.Expr]
 _Array = np.ndarray[Any, Any]
 _Counts = dict[arith.Expr, int]
 _Parts = tuple[arith.Linear, arith.Expr, arith.Linear]
-"""An index as what threads share, what is enumerated, and the rest."""
+"""An index split into the part uniform across threads, the enumerated part, and the rest."""
 _Column = tuple[arith.Expr, arith.Expr, int, int]
-"""An index of two accesses by their own variables, by how much the first is ahead, and modulo what they agree (0: exactly)."""
+"""An index of two accesses by their own variables, the offset of the first, and the modulus of the comparison (0: exact)."""
 _MOST_ELEMENTS = 1 << 10
-"""Elements that one thread touches by one access: more are not enumerated."""
+"""Maximum number of elements per thread and access that are enumerated."""
 _MOST_CASES = 64
 _MOST_POINTS = 1 << 14
 _MOST_TABLES = 256
-"""Points of a table that is kept, and tables that are."""
+"""Maximum number of points of a cached table, and of cached tables."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """What a statement does with one element of a buffer, or with each of several, where `guards` hold. `free` are the variables,
-    besides those of threads, whose values threads do not share, by their extents (None: any value); `over` are the axes of threads
-    that do it together; `rounds` tell iterations of the loops around apart; `met` are the axes along which threads have met
+    """An access to one element of a buffer, or to several, that a statement makes where `guards` hold. `free` are the non-uniform
+    variables other than thread variables, with their extents (None: any value). `over` are the thread axes that make the access
+    collectively. `rounds` identify the iterations of enclosing loops. `met` are the axes along which threads have synchronised
     since."""
 
     stmt: ir.Stmt
@@ -47,7 +47,7 @@ class Access:
     met: tuple[str, ...] = ()
 
     def at(self, values: Values) -> Access:
-        """The access with values put in for variables that threads share."""
+        """Substitute values for uniform variables."""
         point, guards = (tuple(arith.substitute(index, values) for index in side) for side in (self.point, self.guards))
         free = {var: extent and arith.substitute(extent, values) for var, extent in self.free.items()}
         return replace(self, point=point, guards=guards, free=free)
@@ -55,15 +55,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two threads that touch one element, and why that is not certain ("" where it is)."""
+    """Two threads that access the same element, and the reason if this is uncertain ("" if certain)."""
 
     threads: str
     doubt: str
 
 
 class Overlaps:
-    """Answers for the threads of one nest at a time, whose loops are `axes`. `bounds` are those of variables, which `analyzer`
-    knows too; `offsets` are the places of buffers."""
+    """Answers queries about the threads of one nest at a time, given by its loops `axes`. `bounds` are the bounds of variables,
+    also known to `analyzer`; `offsets` are the byte offsets of buffers."""
 
     def __init__(self, analyzer: arith.Analyzer, bounds: arith.Bounds, offsets: Mapping[ir.Buffer, int]) -> None:
         self.axes: Mapping[str, ir.For] = {}
@@ -75,8 +75,8 @@ class Overlaps:
         self._tables: dict[object, _Table] = {}
 
     def find(self, first: Access, second: Access) -> Overlap | None:
-        """Two different threads that have not met since `first`, the one with it and the other with `second`; None where there are
-        none."""
+        """Find two different threads, not synchronised since `first`, of which one makes access `first` and the other `second`.
+        None if there are none."""
         if first.buffer is not second.buffer:
             first, second = self._in_bytes(first, second)
             return self._compared(first, second, _MOST_CASES)
@@ -88,7 +88,7 @@ class Overlaps:
         return self._compared(first, second, _MOST_CASES)
 
     def _in_bytes(self, *accesses: Access) -> Iterator[Access]:
-        """Accesses of buffers that share bytes, in terms of the greatest unit that both are multiples of."""
+        """Rewrite accesses to buffers that share bytes in terms of the largest unit that divides both."""
         buffers = [access.buffer for access in accesses]
         unit = math.gcd(*(size for buffer in buffers for size in (buffer.dtype.bytes, self._offsets[buffer])))
         for access, buffer in zip(accesses, buffers, strict=True):
@@ -100,7 +100,7 @@ class Overlaps:
             yield replace(access, point=(flat,), free={**access.free, part: parts})
 
     def _tells_thread(self, access: Access) -> bool:
-        """Whether the indices alone say which thread has them."""
+        """Whether the indices alone determine the thread."""
         if access not in self._telling:
             self._telling[access] = self._tells_thread_anew(access)
         return self._telling[access]
@@ -113,7 +113,7 @@ class Overlaps:
         return all_determined({loop.var: loop.extent for loop in self.axes.values()}, access.point, bounds)
 
     def _compared(self, first: Access, second: Access, most: int) -> Overlap | None:
-        """Where there is doubt, variables that threads share are taken case by case, `most` cases in all."""
+        """Compare two accesses; resolve doubt by distinguishing the values of uniform variables, up to `most` cases."""
         found = self._enumerated(first, second)
         if found is None or not found.doubt:
             return found
@@ -126,8 +126,8 @@ class Overlaps:
         return found
 
     def _cases(self, first: Access, second: Access, most: int) -> list[tuple[arith.Expr, list[arith.Expr]]]:
-        """A variable that threads share, with its few values, and one with its remainders by a constant that indices are taken
-        modulo; the fewest cases first, whose answer is final where they find nothing."""
+        """Uniform variables to distinguish, fewest cases first: one with few values, and one by its remainders modulo a constant
+        used in an index. If no case has an overlap, that answer is final."""
         own = {loop.var for loop in self.axes.values()} | first.free.keys() | second.free.keys()
         nodes = [node for access in (first, second) for index in access.point + access.guards for node in arith.walk(index)]
         found = (self._values(first, second, nodes, own, most), self._remainders(nodes, own, most))
@@ -139,7 +139,7 @@ class Overlaps:
         for var in dict.fromkeys(node for node in nodes if isinstance(node, arith.Var) and node not in own):
             low, high = self._analyzer.bounds(var)
             if low is not None and high is not None and high - low < most:
-                # The last iteration is followed by none.
+                # The last iteration has no successor.
                 last = high - ((var, 2) in first.rounds + second.rounds)
                 return var, [arith.Const(value) for value in range(low, last + 1)]
         return None
@@ -189,7 +189,7 @@ class Overlaps:
         return _Form(counts, tuple(self._parts(index, access, counts) for index in access.point))
 
     def _counts(self, access: Access) -> _Counts:
-        """The variables to enumerate, and how many values each has; the largest are left out where there are too many points."""
+        """The variables to enumerate, with their numbers of values. The largest are omitted where there are too many points."""
         counts = {}
         for index in access.point + access.guards:
             for var in arith.free_vars(index):
@@ -202,7 +202,7 @@ class Overlaps:
         return counts
 
     def _parts(self, index: arith.Expr, access: Access, counts: _Counts) -> _Parts:
-        """An index as what threads share, what is enumerated, and the rest."""
+        """Split an index into the uniform part, the enumerated part, and the rest."""
         form = self._analyzer.linear(index)
         threads = {loop.var for loop in self.axes.values()}
         shared: _Counts = {}
@@ -219,7 +219,7 @@ class Overlaps:
         return arith.Linear(shared, form.constant), arith.Linear(own, 0).expr(), arith.Linear(others, 0)
 
     def _table(self, access: Access, counts: _Counts, threads: tuple[int, ...], met: tuple[str, ...]) -> _Table:
-        """The points of an access, which accesses with the same variables and guards share."""
+        """The points of an access, cached for accesses with equal variables and guards."""
         axes = tuple((axis, loop.var) for axis, loop in self.axes.items())
         own = tuple((var, count, access.free[var]) for var, count in counts.items())
         key = (axes, threads, own, access.guards, access.over, met)
@@ -232,7 +232,7 @@ class Overlaps:
         numbers = [1 if axis in access.over else count for axis, count in zip(self.axes, threads, strict=True)]
         grid = np.indices((*numbers, *counts.values()), sparse=True)
         values = dict(zip((*(loop.var for loop in self.axes.values()), *counts), grid, strict=True))
-        # Threads that act together are as one more thread.
+        # Threads that act collectively count as one additional thread.
         ids: _Array = np.full((*numbers, *counts.values()), math.prod(threads) if access.over else 0)
         for axis, (name, index) in enumerate(zip(self.axes, grid, strict=False)):
             if name not in met:
@@ -253,7 +253,7 @@ class Overlaps:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The variables of an access to enumerate, by how many values they have, and its indices."""
+    """The variables of an access to enumerate, with their numbers of values, and its split indices."""
 
     counts: _Counts
     parts: tuple[_Parts, ...]
@@ -261,7 +261,7 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The points of an access: values of variables, where its guards hold, the numbers of threads there, and what is not known."""
+    """The points of an access: values of variables, where its guards hold, the thread numbers there, and any reason for doubt."""
 
     values: Mapping[arith.Expr, _Array]
     chosen: _Array
@@ -290,7 +290,7 @@ def _pair(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[in
 
 
 def _two(first: tuple[_Array, _Array], second: tuple[_Array, _Array]) -> tuple[int, int] | None:
-    """Two different threads with one key, given keys and threads of two accesses; None where there are none."""
+    """Find two different threads with equal keys, given the keys and threads of two accesses; None if there are none."""
     (keys, least, most), (others, low, high) = _extremes(*first), _extremes(*second)
     _, here, there = np.intersect1d(keys, others, return_indices=True)
     for a, b in ((least[here], high[there]), (most[here], low[there])):
@@ -301,7 +301,7 @@ def _two(first: tuple[_Array, _Array], second: tuple[_Array, _Array]) -> tuple[i
 
 
 def _extremes(keys: _Array, ids: _Array) -> tuple[_Array, _Array, _Array]:
-    """The different keys, and the least and the greatest thread with each."""
+    """The distinct keys, with the smallest and largest thread of each."""
     order = np.lexsort((ids, keys))
     keys, ids = keys[order], ids[order]
     starts = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1))
@@ -318,7 +318,7 @@ _COMPARE = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operat
 
 
 def _evaluated(expr: arith.Expr, values: Mapping[arith.Expr, _Array]) -> _Array:
-    """The values of an expression without data; nothing of use where a divisor is 0."""
+    """Evaluate an expression without data at all points; the result is undefined where a divisor is 0."""
     if isinstance(expr, arith.Const):
         return np.asarray(expr.value)
     if expr in values:

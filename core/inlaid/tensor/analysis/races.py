@@ -1,6 +1,6 @@
-"""Races between the threads of a block, and barriers that some of its threads never reach.
+"""Detects data races between the threads of a block, and barriers that not all of its threads reach.
 
-The walk carries the accesses that threads have made since the last barrier: each of them may meet what another thread does next.
+The walk carries the accesses made since the last barrier, each of which may conflict with another thread's next access.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from inlaid.tensor.text import show, show_stmt
 from inlaid.types import dtype
 
 Offsets = Mapping[ir.Buffer, int]
-"""Where buffers lie in the memory of their scope, in bytes, as `memory_scopes.places` gives it."""
+"""Byte offsets of buffers in the memory of their scope, as returned by `memory_scopes.places`."""
 _NO_OFFSETS: Offsets = MappingProxyType({})
 _DATA = arith.Var("data of its own")
 _WHILE = arith.Var("while")
@@ -29,10 +29,10 @@ _INT64 = dtype("int64")
 
 
 def check_races(program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
-    """Check that no two threads of a block touch one element between two barriers, one of them writing, and that all threads reach
-    each barrier and each collective intrinsic. In scope `SUBGROUP`, threads of different subgroups never meet; elsewhere, a barrier
-    over some axes does not count. Loops bound to threads are perfect nests, at whose start and end all threads are
-    together. Buffers of a scope whose bytes overlap by `offsets` count as one. Expects no blocks.
+    """Check that no two threads of a block access one element between two barriers, one of them writing, and that all threads reach
+    each barrier and each collective intrinsic. In scope `SUBGROUP`, threads of different subgroups never conflict; elsewhere, a
+    barrier over some axes does not count. Thread loops must be perfect nests; all threads synchronise at their start and end.
+    Buffers of a scope whose bytes overlap by `offsets` count as one. The program must have no blocks.
 
     Raises `ScheduleError`, which names the buffer, both accesses, the loop that carries the race and two threads, and shows the
     program with the second access marked. Where indices are not affine, or too many to enumerate, it says "cannot prove".
@@ -43,22 +43,22 @@ def check_races(program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """What is wrong with a program, and where: a race, or (`diverges`) a place that only some threads reach. `text` says it in
-    words, which takes printing statements."""
+    """A problem of a program: a race, or (`diverges`) a statement that only some threads reach. `at` is the statement; `text` gives
+    the message, computed lazily since it prints statements."""
 
     at: ir.Stmt
     text: Callable[[], str]
     diverges: bool = False
 
 
-class _New(Exception):
-    """A problem that is not known."""
+class _UnknownProblem(Exception):
+    """A problem that is not among the known ones was found."""
 
 
 @dataclass(frozen=True)
-class _Where:
-    """What holds where a statement runs. `values` are of variables that all threads share, `free` as in `Access`; `differing` are
-    variables whose values depend on the thread, `varying` those on which it depends whether a thread comes here."""
+class _Context:
+    """The context of a statement. `values` are of uniform variables; `free` as in `Access`. The values of `differing` variables
+    depend on the thread; `varying` variables determine whether a thread reaches the statement."""
 
     values: Values = field(default_factory=dict)
     free: Mapping[arith.Expr, arith.Expr | None] = field(default_factory=dict)
@@ -69,26 +69,26 @@ class _Where:
 
     @cached_property
     def key(self) -> object:
-        """Equal where accesses are."""
+        """A key that is equal for contexts with equal accesses."""
         return frozenset(self.values.items()), frozenset(self.free.items()), self.guards, self.rounds
 
-    def shared(self, var: arith.Expr, value: arith.Expr, number: int | None = None) -> _Where:
-        """With a variable that all threads share, in a round of its loop."""
+    def shared(self, var: arith.Expr, value: arith.Expr, number: int | None = None) -> _Context:
+        """Add a uniform variable, in a given round of its loop."""
         rounds = self.rounds if number is None else (*self.rounds, (var, number))
         return replace(self, values={**self.values, var: value}, rounds=rounds)
 
-    def owned(self, var: arith.Expr, extent: arith.Expr | None, differs: bool) -> _Where:
-        """With a variable that each thread has for itself."""
+    def owned(self, var: arith.Expr, extent: arith.Expr | None, differs: bool) -> _Context:
+        """Add a variable that is private to each thread."""
         differing = self.differing | {var} if differs else self.differing
         return replace(self, free={**self.free, var: extent}, differing=differing)
 
 
-_Open = dict[Access, None]
+_OpenAccesses = dict[Access, None]
 """Accesses since the last barrier."""
 
 
 class Races:
-    """The problems of a program, also without some of its barriers. What is found of two accesses is found once."""
+    """Finds the problems of a program, optionally without some of its barriers. Results for pairs of accesses are memoised."""
 
     def __init__(self, program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
         self._program = program
@@ -117,26 +117,26 @@ class Races:
         self._found: dict[Problem, None] = {}
 
     def problems(self, without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> list[Problem]:
-        """What is wrong with the program without some of its barriers, and with others `within` subgroups, over `LANES`. A problem
-        that stays is the same object."""
+        """The problems of the program `without` some of its barriers, and with those in `within` narrowed to subgroups (over
+        `LANES`). A problem that persists is the same object."""
         self._without, self._within, self._known = frozenset(without), frozenset(within), None
         self._found = {}
-        self._nests(self._program.body, _Where())
+        self._nests(self._program.body, _Context())
         return list(self._found)
 
     def adds(self, known: Collection[Problem], without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> bool:
-        """Whether `problems` gives one that is not among the known ones. Stops at the first."""
+        """Whether `problems` would return any problem that is not known. Stops at the first."""
         self._without, self._within, self._known = frozenset(without), frozenset(within), known
         try:
-            self._nests(self._program.body, _Where())
-        except _New:
+            self._nests(self._program.body, _Context())
+        except _UnknownProblem:
             return True
         return False
 
     # -- walking --
 
     def _survey(self, stmt: ir.Stmt) -> None:
-        """Note the barriers in a statement, and whether anything in it can be part of a problem."""
+        """Record the barriers in a statement, and whether any part of it is relevant for problems."""
         parts = ir.substatements(stmt)
         for part in parts:
             self._survey(part)
@@ -147,11 +147,11 @@ class Races:
         if acts or not self._relevant.isdisjoint(parts):
             self._relevant.add(stmt)
 
-    def _nests(self, stmt: ir.Stmt, where: _Where) -> None:
-        """Walk the nests of loops over threads in a statement."""
+    def _nests(self, stmt: ir.Stmt, context: _Context) -> None:
+        """Walk the nests of thread loops in a statement."""
         if not isinstance(stmt, ir.For) or not stmt.over_threads:
             for part in ir.substatements(stmt):
-                self._nests(part, where)
+                self._nests(part, context)
             return
         body: ir.Stmt = stmt
         self._axes = {}
@@ -160,78 +160,78 @@ class Races:
             body = body.body
         self._private = {node.buffer for node in ir.walk_stmts(body) if isinstance(node, ir.Alloc)}
         self._overlaps.axes = self._axes
-        self._walk(body, replace(where, differing=frozenset(loop.var for loop in self._axes.values())), {})
+        self._walk(body, replace(context, differing=frozenset(loop.var for loop in self._axes.values())), {})
 
-    def _walk(self, stmt: ir.Stmt, where: _Where, before: _Open) -> _Open:
-        """The accesses that are open behind a statement, given those before it."""
+    def _walk(self, stmt: ir.Stmt, context: _Context, before: _OpenAccesses) -> _OpenAccesses:
+        """The accesses open after a statement, given those open before it."""
         if stmt not in self._relevant:
             return before
         if isinstance(stmt, ir.Barrier):
             if stmt in self._without:
                 return before
-            self._reached(stmt, where, where.varying, "a barrier")
+            self._reached(stmt, context, context.varying, "a barrier")
             over = (LANES,) if stmt in self._within else stmt.over
             return {left: None for access in before if (left := self._after(access, over)) is not None}
         if isinstance(stmt, ir.Seq):
             for item in stmt.stmts:
-                before = self._walk(item, where, before)
+                before = self._walk(item, context, before)
             return before
         if isinstance(stmt, ir.Intrinsic) and not self._axes.keys().isdisjoint(stmt.over):
             others = {loop.var for axis, loop in self._axes.items() if axis not in stmt.over}
-            self._reached(stmt, where, where.varying - others, f"collective intrinsic {stmt.name}")
-        now = self._meet(before, self._of(stmt, where))
+            self._reached(stmt, context, context.varying - others, f"collective intrinsic {stmt.name}")
+        now = self._meet(before, self._of(stmt, context))
         match stmt:
             case ir.Alloc(body=body):
-                return self._walk(body, where, now)
+                return self._walk(body, context, now)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
                 index = condition.index if isinstance(condition, ir.Index) else arith.Opaque(condition, 0, 1)
-                index = self._value(index, where)
-                inside = replace(where, varying=where.varying | self._depends(where, condition))
-                first = self._walk(then, replace(inside, guards=(*where.guards, index)), now)
-                negated = replace(inside, guards=(*where.guards, arith.logical_not(index)))
+                index = self._value(index, context)
+                inside = replace(context, varying=context.varying | self._depends(context, condition))
+                first = self._walk(then, replace(inside, guards=(*context.guards, index)), now)
+                negated = replace(inside, guards=(*context.guards, arith.logical_not(index)))
                 return first | (now if otherwise is None else self._walk(otherwise, negated, now))
             case ir.Let(var=var, value=value, body=body):
-                return self._walk(body, self._let(var, value, where), now)
+                return self._walk(body, self._let(var, value, context), now)
             case ir.While(condition=condition, body=body):
-                inside = replace(where, varying=where.varying | self._depends(where, condition))
+                inside = replace(context, varying=context.varying | self._depends(context, condition))
                 for number in (1, 2):
-                    after = self._walk(body, replace(inside, rounds=(*where.rounds, (_WHILE, number))), now)
-                    now = now | self._meet(after, self._of(stmt, where))
+                    after = self._walk(body, replace(inside, rounds=(*context.rounds, (_WHILE, number))), now)
+                    now = now | self._meet(after, self._of(stmt, context))
                 return now
             case ir.For() if self._stops(stmt):
-                return self._rounds(stmt, where, now)
+                return self._rounds(stmt, context, now)
             case ir.For(var=var, extent=extent, body=body):
                 if stmt.over_threads:
                     self._report(stmt, f"expected one perfect nest of loops over threads, found loop {var} inside (see to_spmd)")
-                depends = self._depends(where, ir.Index(_INT64, extent))
-                inside = where.owned(var, self._value(extent, where), bool(depends | where.varying))
-                return self._walk(body, replace(inside, varying=where.varying | depends), now)
+                depends = self._depends(context, ir.Index(_INT64, extent))
+                inside = context.owned(var, self._value(extent, context), bool(depends | context.varying))
+                return self._walk(body, replace(inside, varying=context.varying | depends), now)
         return now
 
-    def _rounds(self, loop: ir.For, where: _Where, before: _Open) -> _Open:
-        """A loop that holds barriers. Where each iteration stops at one, it meets the next iteration and no other."""
-        extent, var, body = self._value(loop.extent, where), loop.var, loop.body
-        where = replace(where, varying=where.varying | self._depends(where, ir.Index(_INT64, loop.extent)))
+    def _rounds(self, loop: ir.For, context: _Context, before: _OpenAccesses) -> _OpenAccesses:
+        """Walk a loop with barriers. If every iteration has a barrier, it can conflict only with the next iteration."""
+        extent, var, body = self._value(loop.extent, context), loop.var, loop.body
+        context = replace(context, varying=context.varying | self._depends(context, ir.Index(_INT64, loop.extent)))
         never = {} if self._analyzer.prove(arith.compare("<", 0, extent)) else before
         if not self._surely_stops(body):
             for number in (1, 2):
-                symbol = self._symbol(var, (where.rounds, number))
-                before = before | self._walk(body, where.shared(var, symbol, number), before)
+                symbol = self._symbol(var, (context.rounds, number))
+                before = before | self._walk(body, context.shared(var, symbol, number), before)
             return before
-        first = self._walk(body, where.shared(var, arith.ZERO, 0), before)
+        first = self._walk(body, context.shared(var, arith.ZERO, 0), before)
         if self._analyzer.prove(arith.compare("<=", extent, 1)):
             return never | first
-        once = self._walk(body, where.shared(var, var, 1), {})
-        self._walk(body, where.shared(var, var + 1, 2), once)
+        once = self._walk(body, context.shared(var, var, 1), {})
+        self._walk(body, context.shared(var, var + 1, 2), once)
         return never | {self._with(access, {var: extent - 1}): None for access in once}
 
-    def _let(self, var: arith.Var, value: ir.Expr, where: _Where) -> _Where:
+    def _let(self, var: arith.Var, value: ir.Expr, context: _Context) -> _Context:
         if isinstance(value, ir.Index) and not arith.reads_data(value.index):
-            return where.shared(var, self._value(value.index, where))
-        differs = bool(self._depends(where, value) | where.varying)
-        if differs or where.free:
-            return where.owned(var, None, differs)
-        return where.shared(var, self._symbol(var, where.rounds))
+            return context.shared(var, self._value(value.index, context))
+        differs = bool(self._depends(context, value) | context.varying)
+        if differs or context.free:
+            return context.owned(var, None, differs)
+        return context.shared(var, self._symbol(var, context.rounds))
 
     def _symbol(self, *key: object) -> arith.Var:
         return self._symbols.setdefault(key, arith.Var(f"{key[0]}"))
@@ -240,7 +240,7 @@ class Races:
         return any(barrier not in self._without for barrier in self._stops_at[stmt])
 
     def _surely_stops(self, stmt: ir.Stmt) -> bool:
-        """Whether no way through a statement avoids all barriers."""
+        """Whether every path through a statement contains a full barrier."""
         match stmt:
             case ir.Barrier(over=over):
                 return not over and stmt not in self._without and stmt not in self._within
@@ -254,13 +254,13 @@ class Races:
                 return False
         return any(map(self._surely_stops, ir.substatements(stmt)))
 
-    def _depends(self, where: _Where, value: ir.Expr) -> frozenset[arith.Expr]:
-        """The variables, different for each thread, that a value depends on."""
-        value = value.substitute(where.values)
+    def _depends(self, context: _Context, value: ir.Expr) -> frozenset[arith.Expr]:
+        """The thread-dependent variables that a value depends on."""
+        value = value.substitute(context.values)
         data = any(isinstance(node, ir.Load) and node.buffer in self._private for node in ir.walk_exprs(value))
-        return (value.free_vars() & where.differing) | ({_DATA} if data else set())
+        return (value.free_vars() & context.differing) | ({_DATA} if data else set())
 
-    def _reached(self, stmt: ir.Stmt, where: _Where, varying: frozenset[arith.Expr], what: str) -> None:
+    def _reached(self, stmt: ir.Stmt, context: _Context, varying: frozenset[arith.Expr], what: str) -> None:
         if varying:
             names = ", ".join(sorted(f"{var}" for var in varying))
             self._report(
@@ -274,15 +274,15 @@ class Races:
 
     def _note(self, problem: Problem) -> None:
         if self._known is not None and problem not in self._known:
-            raise _New
+            raise _UnknownProblem
         self._found[problem] = None
 
-    def _value(self, index: arith.Expr, where: _Where) -> arith.Expr:
-        return arith.substitute(index, where.values)
+    def _value(self, index: arith.Expr, context: _Context) -> arith.Expr:
+        return arith.substitute(index, context.values)
 
     # -- accesses --
 
-    def _meet(self, before: _Open, new: tuple[Access, ...]) -> _Open:
+    def _meet(self, before: _OpenAccesses, new: tuple[Access, ...]) -> _OpenAccesses:
         if not new:
             return before
         after = before | dict.fromkeys(new)
@@ -302,33 +302,33 @@ class Races:
             self._sharing[a, b] = share_bytes(a, b, self._offsets)
         return self._sharing[a, b]
 
-    def _of(self, stmt: ir.Stmt, where: _Where) -> tuple[Access, ...]:
-        """What a statement itself reads and writes of memory that threads share."""
+    def _of(self, stmt: ir.Stmt, context: _Context) -> tuple[Access, ...]:
+        """The accesses that a statement itself makes to memory shared by threads."""
         if not self._accessed[stmt]:
             return ()
-        key = (stmt, where.key)
+        key = (stmt, context.key)
         if key not in self._made:
-            self._made[key] = tuple(self._accesses(stmt, where))
+            self._made[key] = tuple(self._accesses(stmt, context))
         return self._made[key]
 
-    def _accesses(self, stmt: ir.Stmt, where: _Where) -> Iterator[Access]:
+    def _accesses(self, stmt: ir.Stmt, context: _Context) -> Iterator[Access]:
         over = tuple(axis for axis in self._axes if axis in stmt.over) if isinstance(stmt, ir.Intrinsic) else ()
         for region, access in self._accessed[stmt]:
             if region.buffer not in self._private:
-                free = dict(where.free)
+                free = dict(context.free)
                 point = []
                 for first, extent in region.ranges:
-                    point.append(self._value(first, where))
+                    point.append(self._value(first, context))
                     if extent != arith.ONE:
                         element = arith.Var("element")
                         point[-1] += element
-                        free[element] = self._value(extent, where)
+                        free[element] = self._value(extent, context)
                 for kind in access:
                     writes = kind is ir.Access.WRITE
-                    yield Access(stmt, region.buffer, tuple(point), writes, where.guards, free, where.rounds, over)
+                    yield Access(stmt, region.buffer, tuple(point), writes, context.guards, free, context.rounds, over)
 
     def _after(self, access: Access, over: tuple[str, ...]) -> Access | None:
-        """What is left of an open access behind a barrier."""
+        """The part of an open access that remains open after a barrier."""
         if access.buffer.scope != SUBGROUP:
             return access if over else None
         met = tuple(axis for axis in self._axes if axis in (*access.met, LANES))
@@ -346,7 +346,7 @@ class Races:
         return self._moved[key]
 
     def _clash(self, first: Access, second: Access) -> Problem | None:
-        """The race of two accesses by two threads; None where there is none."""
+        """The race between two accesses by two threads; None if there is none."""
         found = self._overlaps.find(first, second)
         if found is None:
             return None
@@ -358,7 +358,7 @@ class Races:
 
 
 def _race(first: Access, second: Access, found: Overlap, loop: str) -> str:
-    """What to say of a race of two accesses."""
+    """The message for a race between two accesses."""
     names = f"{first.buffer}" if first.buffer is second.buffer else f"{first.buffer} and {second.buffer}, which share bytes"
     remedy = "put a barrier between them, or change an index"
     if first.stmt is second.stmt and first.rounds == second.rounds:
@@ -370,7 +370,7 @@ def _race(first: Access, second: Access, found: Overlap, loop: str) -> str:
 
 
 def share_bytes(a: ir.Buffer, b: ir.Buffer, offsets: Offsets) -> bool:
-    """Whether two buffers are one, or lie over one another in the memory of their scope."""
+    """Whether two buffers are the same, or overlap in the memory of their scope."""
     if a is b:
         return True
     if a.scope != b.scope or a not in offsets or b not in offsets:
@@ -381,12 +381,12 @@ def share_bytes(a: ir.Buffer, b: ir.Buffer, offsets: Offsets) -> bool:
 
 
 def _line(stmt: ir.Stmt) -> str:
-    """The first line of a statement."""
+    """The first line of a statement's text."""
     return next(line for line in map(str.strip, show_stmt(stmt).splitlines()) if not line.startswith("%"))
 
 
 def variable_bounds(body: ir.Stmt) -> dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]:
-    """The bounds of the variables of a program. Copies of a loop, as unrolling makes them, may have one variable."""
+    """The bounds of a program's variables. Copies of a loop (made by unrolling) may share a variable."""
     found: dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]] = {}
     for stmt in ir.walk_stmts(body):
         if isinstance(stmt, ir.For):

@@ -1,7 +1,7 @@
-"""What values integers of a loop program can have, and the program without what that makes idle.
+"""Value ranges of the integers in a loop program, and the simplifications that they allow.
 
-Quantised kernels are written for every multiplier, shift and zero point. Where those are known to lie in some range, shifts by
-nothing, clips that never clip and sums that need no 64 bits go.
+Quantised kernels are written for arbitrary multipliers, shifts and zero points. Where their ranges are known, shifts by 0, clips
+without effect and unnecessary 64-bit arithmetic are removed.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.tensor.transform.unread import without_unread
+from inlaid.tensor.transform.unread import remove_unread_buffers
 from inlaid.types import DType, dtype
 
 Range = tuple[int, int]
-"""The least and the greatest value, inclusive."""
+"""The smallest and largest value, inclusive."""
 INT32 = dtype("int32")
 _BOOL = (0, 1)
 _WIDEST = 64
 
 
 class Ranges:
-    """The ranges of the integer values of a program. `known` are those of elements of buffers that it reads and never writes."""
+    """The ranges of a program's integer values. `known` gives the element ranges of buffers that it reads and never writes."""
 
     def __init__(self, program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> None:
         self._buffers: dict[ir.Buffer, Range] = dict(known or {})
@@ -31,7 +31,7 @@ class Ranges:
         for stmt in ir.walk_stmts(program.body):
             if isinstance(stmt, ir.For):
                 last = arith.unwrap(stmt.extent - 1)
-                # Copies of a loop that unrolling makes have one variable.
+                # Copies of a loop (made by unrolling) share a variable.
                 if stmt.var not in spans or spans[stmt.var] == (0, last):
                     spans[stmt.var] = (0, last)
                 else:
@@ -42,7 +42,7 @@ class Ranges:
         self._buffers.update(self._sums(program))
 
     def of(self, expr: ir.Expr) -> Range | None:
-        """The range of a value; None for one that is no integer or bool."""
+        """The range of a value; None if it is not an integer or bool."""
         if expr not in self._memo:
             stack = [expr]
             while stack:
@@ -55,7 +55,7 @@ class Ranges:
         return self._memo[expr]
 
     def exact(self, expr: ir.Binary) -> bool:
-        """Whether a sum, difference or product of integers never wraps."""
+        """Whether an integer sum, difference or product never wraps."""
         found = _ends(expr.op, self.of(expr.a), self.of(expr.b))
         return found is not None and _within(found, expr.dtype)
 
@@ -69,7 +69,7 @@ class Ranges:
         return found if found is not None and _within(found, of) else _limits(of)
 
     def _narrower(self, expr: ir.Expr) -> Range | None:
-        """The range as far as the node says; not within the element type where the value may wrap."""
+        """The range implied by the node itself; it may exceed the element type if the value may wrap."""
         match expr:
             case ir.Const(value=value):
                 return int(value), int(value)
@@ -92,8 +92,8 @@ class Ranges:
         return None
 
     def _sums(self, program: ir.LoopProgram) -> dict[ir.Buffer, Range]:
-        """The ranges of local buffers that kernels sum in: everything that is stored there is known, or is the element itself plus
-        something known, as often as the loops around may come back to one element."""
+        """The ranges of local buffers used as accumulators: each stored value is known, or is the element itself plus a known
+        value, added at most as often as the enclosing loops revisit the element."""
         found: dict[ir.Buffer, list[Range]] = {}
         open_: set[ir.Buffer] = set()
         if any(isinstance(stmt, ir.While) for stmt in ir.walk_stmts(program.body)):
@@ -110,7 +110,7 @@ class Ranges:
                 assert isinstance(added, ir.Binary)
                 added = added.b
                 for loop in loops:
-                    # A loop whose variable is an index is at an element once, in each round of the loops around it.
+                    # A loop whose variable is an index visits an element only once per iteration of the outer loops.
                     if loop.var not in stmt.indices:
                         extent = self.indices.bounds(loop.extent)[1]
                         times = 0 if extent is None else times * max(extent, 1)
@@ -131,7 +131,7 @@ class Ranges:
 
 
 def _stores(root: ir.Stmt) -> list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, ...]]]:
-    """Every store and intrinsic, with the loops around it that stand in the allocation of what it writes."""
+    """Every store and intrinsic, with the loops between it and the allocation of the buffer it writes."""
     found: list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, ...]]] = []
     stack: list[tuple[ir.Stmt, tuple[ir.For | ir.Alloc, ...]]] = [(root, ())]
     while stack:
@@ -173,7 +173,7 @@ def _union(a: Range | None, b: Range | None) -> Range | None:
 
 
 def _ends(op: str, a: Range | None, b: Range | None) -> Range | None:
-    """The range of a binary operation before it wraps; None where it is not worked out."""
+    """The range of a binary operation before wrapping; None if unknown."""
     if a is None or b is None:
         return None
     match op:
@@ -208,10 +208,9 @@ def _corners(of: Callable[[int, int], int], a: Range, b: Range) -> Range:
 
 
 def narrow(program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> ir.LoopProgram:
-    """The program without what the ranges of its values make idle: minima and maxima, choices and shifts that are decided,
-    arithmetic in 64 bits on what 32 bits hold, and local buffers that nothing reads any more. `known`: as for `Ranges`. Expects no
-    blocks."""
-    return without_unread(_Narrower(Ranges(program, known)).program(program))
+    """Simplify a program by the ranges of its values: fold minima, maxima, selects and shifts, narrow 64-bit arithmetic to 32 bits,
+    and remove local buffers that are no longer read. `known` is as for `Ranges`. The program must have no blocks."""
+    return remove_unread_buffers(_Narrower(Ranges(program, known)).program(program))
 
 
 class _Narrower(Rewriter):
@@ -238,7 +237,7 @@ class _Narrower(Rewriter):
         return None
 
     def _direct(self, node: ir.Cast) -> ir.Expr | None:
-        """A conversion of a conversion that loses nothing, in one."""
+        """Merge a cast of a lossless cast into one cast."""
         if isinstance(node.a, ir.Cast) and node.a.dtype.is_int and node.a.a.dtype.is_int:
             found = self._ranges.of(node.a.a)
             if found is not None and _within(found, node.a.dtype):
@@ -271,7 +270,7 @@ class _Narrower(Rewriter):
         return None
 
     def _in_int32(self, expr: ir.Expr) -> ir.Expr | None:
-        """A value of 64 bits worked out in int32; None where int32 does not hold it."""
+        """Compute a 64-bit value in int32; None if its range does not fit."""
         found = self._ranges.of(expr)
         if found is None or not _within(found, INT32):
             return None
@@ -296,7 +295,7 @@ class _Narrower(Rewriter):
         return ir.Cast(INT32, expr)
 
     def _compared(self, condition: ir.Expr) -> ir.Expr:
-        """A comparison of 64 bits in int32, where that holds both sides."""
+        """Compare 64-bit values in int32 if both fit."""
         if isinstance(condition, ir.Binary) and condition.op in ir.COMPARISONS and condition.a.dtype.bits > INT32.bits:
             left, right = self._in_int32(condition.a), self._in_int32(condition.b)
             if left is not None and right is not None:

@@ -1,8 +1,8 @@
-"""Loop programs for decoupled access-execute hardware: which of its stages runs which statement.
+"""Decoupled access-execute hardware: assigns the statements of a loop program to hardware stages.
 
-Such hardware has a few stages, such as units that load, compute and store. Each runs its own statements in order, and waits for
-another only where a dependence token says so. A *task* is a statement of one stage, as large as it can be; loops and conditions
-around tasks of several stages are *control*, which whoever issues the tasks runs through.
+Such hardware has a few stages, e.g. units that load, compute and store. Each stage runs its statements in order, and waits for
+another one only for a dependence token. A *task* is a maximal statement that one stage runs. Loops and conditions around tasks of
+several stages are *control*, executed by whatever issues the tasks.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from inlaid.tensor.text import show
 from inlaid.types import MemoryScope
 
 Queue = tuple[int, int]
-"""The numbers of the stages that push and that pop its tokens."""
+"""A token queue: the numbers of the stage that pushes and of the stage that pops."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A unit of hardware that runs its statements in order: all that write buffers of some memory scopes, of which "" is main
-    memory. Stages that a target declares one after the other are neighbours, with a queue of tokens in each direction."""
+    """A hardware unit that runs its statements in order: all statements that write buffers of the memory scopes `writes` ("" is
+    main memory). Stages declared consecutively by a target are neighbours, with a token queue in each direction."""
 
     name: str
     writes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Touch:
-    """A box of a buffer that a task of a stage reads or writes, in terms of the loops around the task."""
+class BoxAccess:
+    """A box of a buffer that a task accesses, in terms of the loops around the task."""
 
     stage: int
     buffer: ir.Buffer
@@ -44,7 +44,7 @@ class Touch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A task, or a token where `queue` is given, and the values of the loop variables around it."""
+    """A task, or a token if `queue` is given, with the values of the enclosing loop variables."""
 
     stage: int
     stmt: ir.Stmt
@@ -54,11 +54,11 @@ class Task:
 
 
 class Staged:
-    """A program without blocks, virtual threads lowered, and the stages that run it. Raises `VerifyError` for statements that no
+    """A program and the stages that run it. It must have no blocks or virtual threads. Raises `VerifyError` for a statement that no
     stage runs."""
 
     def __init__(self, program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> None:
-        """`scopes` whose buffers may share bytes: see `memory_scopes.places`."""
+        """`scopes`: those whose buffers may share bytes, see `memory_scopes.places`."""
         self.program = program
         self.names = [stage.name for stage in stages]
         self.queues: list[Queue] = [queue for one, other in pairwise(range(len(stages))) for queue in ((one, other), (other, one))]
@@ -66,15 +66,15 @@ class Staged:
         self._stage_of = {scope: number for number, stage in enumerate(stages) for scope in stage.writes}
         self._of: dict[ir.Stmt, frozenset[int]] = {}
         self._tasks: dict[ir.Stmt, bool] = {}
-        self._touches: dict[ir.Stmt, tuple[Touch, ...]] = {}
+        self._touches: dict[ir.Stmt, tuple[BoxAccess, ...]] = {}
         self._shared = _shared(program, scopes)
 
     def token(self, queue: Queue, push: bool) -> ir.Intrinsic:
-        """The statement that pushes, or pops, a token."""
+        """The statement that pushes or pops a token."""
         return ir.Intrinsic(f"{'push' if push else 'pop'}.{self.names[queue[0]]}.{self.names[queue[1]]}", ())
 
     def queue_of(self, stmt: ir.Stmt) -> tuple[Queue, bool] | None:
-        """The queue of a token, and whether it is pushed; None for what is no token."""
+        """The queue of a token statement, and whether it pushes; None for other statements."""
         return self._tokens.get(stmt.name) if isinstance(stmt, ir.Intrinsic) else None
 
     def of(self, stmt: ir.Stmt) -> frozenset[int]:
@@ -104,20 +104,20 @@ class Staged:
         return found
 
     def is_task(self, stmt: ir.Stmt) -> bool:
-        """Whether one stage runs all of a statement, which holds no token."""
+        """Whether a single stage runs all of a statement, and it contains no token."""
         if stmt not in self._tasks:
             self._tasks[stmt] = len(self.of(stmt)) < 2 and not any(map(self.queue_of, ir.walk_stmts(stmt)))
         return self._tasks[stmt]
 
-    def touches(self, task: ir.Stmt) -> tuple[Touch, ...]:
-        """What a task reads and writes of buffers that others can see."""
+    def touches(self, task: ir.Stmt) -> tuple[BoxAccess, ...]:
+        """The accesses of a task to buffers visible to other tasks."""
         if task not in self._touches:
             statements = list(ir.walk_stmts(task))
             own = {stmt.buffer for stmt in statements if isinstance(stmt, ir.Alloc)}
             used = set[ir.Buffer]().union(*map(buffers_of, statements)) - own
             stage = next(iter(self.of(task)), 0)
             self._touches[task] = tuple(
-                Touch(stage, buffer, box, bool(written))
+                BoxAccess(stage, buffer, box, bool(written))
                 for buffer in sorted(used, key=str)
                 for written, boxes in enumerate(touched(task, buffer))
                 for box in boxes
@@ -125,7 +125,7 @@ class Staged:
         return self._touches[task]
 
     def sharing(self, buffer: ir.Buffer) -> frozenset[ir.Buffer]:
-        """The buffers that have bytes in common with one, itself included."""
+        """The buffers that share bytes with a buffer, including itself."""
         return self._shared.get(buffer, frozenset((buffer,)))
 
     def allocations(self) -> Iterator[ir.Buffer]:
@@ -139,8 +139,8 @@ class Staged:
                     yield stmt.buffer
 
     def expand(self, decide: Callable[[ir.Stmt, arith.Expr | None], int]) -> Iterator[Task]:
-        """The tasks and tokens of a run, in the order of the program. `decide` gives the iterations of a control loop, or whether a
-        control condition holds, from its value in terms of sizes; None where data decides."""
+        """Iterate over the tasks and tokens of a run, in program order. `decide` gives the iterations of a control loop, or the
+        outcome of a control condition, given its value in terms of sizes (None if it depends on data)."""
         yield from self._expand(self.program.body, {}, decide)
 
     def _expand(
@@ -180,7 +180,7 @@ class Staged:
 
 
 def _shared(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> dict[ir.Buffer, frozenset[ir.Buffer]]:
-    """The buffers that share bytes, or a register, with each."""
+    """For each buffer, the buffers that share bytes or a register with it."""
     found: dict[ir.Buffer, frozenset[ir.Buffer]] = {}
     for scope in scopes:
         spans = {
@@ -193,5 +193,5 @@ def _shared(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> dict[ir.B
 
 def _bytes(buffer: ir.Buffer) -> int:
     most = arith.bounds(arith.product(buffer.shape))[1]
-    assert most is not None, f"{buffer} has a place, so its size is bounded"
+    assert most is not None, f"placed buffer {buffer} must have a bounded size"
     return most * buffer.dtype.bytes

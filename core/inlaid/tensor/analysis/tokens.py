@@ -1,4 +1,4 @@
-"""The check that dependence tokens order what stages do: none is left over or waited for in vain, and no dependence is without."""
+"""Checks dependence tokens: no token is left over, no pop waits for ever, and all dependences between stages are ordered."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from itertools import product
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box
-from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Touch
+from inlaid.tensor.analysis.stages import BoxAccess, Queue, Stage, Staged
 from inlaid.types import MemoryScope
 
 LONGEST = 8
-"""Rings of at most so many copies of a buffer are told apart where extents are symbolic."""
+"""Maximum number of copies in a ring buffer that are distinguished where extents are symbolic."""
 TRIPS = (0, 1, 2, LONGEST + 1)
-"""The numbers of iterations that stand for all of a loop of symbolic extent: as tokens balance in each iteration, the order of
-iterations and those that meet them next in a ring repeats."""
+"""Iteration counts tried for a loop of symbolic extent. They suffice: tokens balance in each iteration, so the order of accesses
+repeats with the period of the ring."""
 MOST_CHOICES = 1024
-"""Loops of symbolic extent and open conditions are tried together, in no more than so many ways."""
+"""Maximum number of combinations of symbolic extents and undecided conditions that are tried."""
 
 
 def check_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> None:
     """Check the dependence tokens of a program without blocks.
 
     Every queue is empty at the end, on each path: an iteration of a loop pushes as many tokens as it pops, or the extent is
-    constant, and both sides of a condition do alike. No pop waits for ever: in the order of the program it finds a token. Of any
-    two tasks of different stages that touch the same elements, or bytes of `scopes`, of which one writes, the later waits for the
-    earlier. Stages run in order, so the n-th pop of a queue takes the n-th token, and this is decided exactly where control is
-    constant; symbolic extents are tried with `TRIPS`, and an open condition with one outcome for all iterations.
+    constant; and both sides of a condition balance equally. No pop waits for ever: in program order it finds a token. If two tasks
+    of different stages access the same elements, or bytes of `scopes`, and one writes, then the later waits for the earlier. Stages
+    run in order, so the n-th pop of a queue takes the n-th token, which makes the check exact where control is constant. Symbolic
+    extents are tried with `TRIPS`, and an undecided condition with one outcome for all iterations.
 
-    Raises `VerifyError`, which shows the program with the statement at fault marked.
+    Raises `VerifyError`, which shows the program and marks the offending statement.
     """
     staged = Staged(program, stages, scopes)
     for queue in staged.queues:
@@ -49,7 +49,7 @@ def _between(staged: Staged, queue: Queue) -> str:
 
 
 def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, given: int) -> int:
-    """The tokens that a statement adds to a queue, which holds `given` at its start, or more."""
+    """The number of tokens that a statement adds to a queue that holds at least `given` at its start."""
     found = staged.queue_of(stmt)
     if found is not None:
         if found == (queue, False) and not given:
@@ -87,7 +87,7 @@ def _added_by_loop(staged: Staged, queue: Queue, loop: ir.For, given: int) -> in
 
 
 def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
-    """Iterations of loops of one extent, and outcomes of conditions, that control may meet."""
+    """Combinations of iteration counts, one per distinct extent, and outcomes of conditions."""
     ways: dict[object, tuple[int, ...]] = {}
     stack = [staged.program.body]
     while stack:
@@ -109,7 +109,7 @@ def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
 
 
 def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
-    """Check that dependences are ordered, by vector clocks: for each stage, how many tasks of each it knows to be done."""
+    """Check that dependences are ordered, using vector clocks: for each stage, how many tasks of each stage it knows to be done."""
 
     def decide(stmt: ir.Stmt, value: arith.Expr | None) -> int:
         if isinstance(value, arith.Const):
@@ -120,7 +120,7 @@ def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
     stages = range(len(staged.names))
     clocks = [[0] * len(stages) for _ in stages]
     tokens: dict[Queue, deque[tuple[int, ...]]] = defaultdict(deque)
-    seen: dict[ir.Buffer, list[tuple[int, Touch, Box]]] = defaultdict(list)
+    seen: dict[ir.Buffer, list[tuple[int, BoxAccess, Box]]] = defaultdict(list)
     for task in staged.expand(decide):
         clock = clocks[task.stage]
         if task.queue is not None and task.push:
@@ -152,7 +152,7 @@ def _box(box: Box, values: Mapping[arith.Expr, arith.Expr]) -> Box:
 
 
 def apart(a: Box, b: Box, analyzer: arith.Analyzer) -> bool:
-    """Whether two boxes are proved to have no element in common."""
+    """Whether two boxes are provably disjoint."""
     return any(
         analyzer.prove(arith.compare("<=", first + extent, other)) or analyzer.prove(arith.compare("<=", other + size, first))
         for (first, extent), (other, size) in zip(a, b, strict=True)

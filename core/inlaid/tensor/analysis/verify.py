@@ -1,4 +1,4 @@
-"""The invariants of loop programs."""
+"""Verifies the invariants of loop programs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ _NO_BOOL = ("add", "sub", "mul", "div", "mod", "shl", "shr")
 
 
 def verify(program: ir.LoopProgram, intrinsics: Mapping[str, object] = NONE) -> None:
-    """Check a loop program: buffers are declared where they are used, indices are as many as dimensions, variables are in scope,
-    dtypes agree, vectorised and unrolled loops have constant extents, every output is written and no input is, intrinsics access
-    their regions as the semantics say, where `intrinsics` has these, and collective ones stand outside of the loops that they are
-    collective over.
+    """Check a loop program: buffers are declared before use, the number of indices matches the rank, variables are in scope, dtypes
+    agree, vectorised and unrolled loops have constant extents, every output and no input is written, intrinsics access their
+    regions as their semantics (if in `intrinsics`) say, and collective intrinsics are outside the loops over their axes.
 
-    Raises `VerifyError`, which shows the program with the statement at fault marked.
+    Raises `VerifyError`, which shows the program and marks the offending statement.
     """
     _Verifier(program, intrinsics).run()
 
@@ -46,21 +45,21 @@ class _Verifier:
         self._scope = {size for size, _ in program.defines} | set(program.sizes)
         for buffer in program.params:
             if buffer in self._buffers:
-                self._fail(f"{buffer} is a parameter twice")
+                self._fail(f"parameters must be distinct, found {buffer} twice")
             self._buffers.add(buffer)
             for dim in buffer.shape:
                 self._scope |= {node for node in arith.walk(arith.wrap(dim)) if isinstance(node, arith.SizeVar)}
         for _, buffer in program.defines:
             if buffer not in program.params or buffer.shape or buffer.dtype.name != "int64":
-                self._fail(f"{buffer} defines a size, so it is a 0-d int64 parameter")
+                self._fail(f"{buffer} defines a size and must be a 0-d int64 parameter")
         for output, given in program.updates:
             written, read = program.outputs[output], program.inputs[given]
             if written.dtype is not read.dtype or arith.product(written.shape) != arith.product(read.shape):
-                self._fail(f"{written} lies over {read}, so both have one element type and one number of elements")
+                self._fail(f"{written} updates {read}, so both must have the same dtype and number of elements")
         self._stmt(program.body)
         for buffer in program.outputs:
             if buffer not in self._written and not any(arith.bounds(dim)[1] == 0 for dim in buffer.shape):
-                self._fail(f"output {buffer} is never written")
+                self._fail(f"output {buffer} must be written, found no store to it")
 
     def _fail(self, problem: str) -> None:
         raise VerifyError(f"{self._program.name}: {problem}\n{show(self._program, mark=self._at)}")
@@ -69,7 +68,7 @@ class _Verifier:
         added = list(variables)
         for var in added:
             if var in self._scope:
-                self._fail(f"{var} is bound inside its own scope")
+                self._fail(f"{var} must be bound once, found a binding inside its scope")
             self._scope.add(var)
         return added
 
@@ -91,7 +90,7 @@ class _Verifier:
                 self._indices(*indices)
                 self._values(value)
                 if value.dtype is not buffer.dtype:
-                    self._fail(f"{value.dtype} is stored into {buffer}, which holds {buffer.dtype}")
+                    self._fail(f"a value stored into {buffer} must be {buffer.dtype}, got {value.dtype}")
                 self._write(buffer)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
                 self._condition(condition)
@@ -102,11 +101,11 @@ class _Verifier:
                 self._values(value)
                 self._indices(*(bounds or ()))
                 if not value.dtype.is_int:
-                    self._fail(f"{var} is an index, so its value is an integer, not {value.dtype}")
+                    self._fail(f"the value of index {var} must be an integer, got {value.dtype}")
                 self._inside([var], body)
             case ir.Alloc(buffer=buffer, body=body):
                 if buffer in self._buffers:
-                    self._fail(f"{buffer} is declared twice")
+                    self._fail(f"{buffer} must be declared once, found a declaration in its scope")
                 self._indices(*(arith.wrap(dim) for dim in buffer.shape))
                 self._buffers.add(buffer)
                 self._stmt(body)
@@ -147,7 +146,7 @@ class _Verifier:
             self._write(region.buffer)
 
     def _meeting(self, what: str) -> None:
-        """Check the loops around a place where threads meet."""
+        """Check the loops around a barrier or collective intrinsic."""
         threads = [place for place, stmt in enumerate(self._around) if isinstance(stmt, ir.For) and stmt.over_threads]
         if not threads or threads[-1] - threads[0] != len(threads) - 1:
             self._fail(f"{what}: expected one perfect nest of loops bound to threads around it")
@@ -162,20 +161,20 @@ class _Verifier:
 
     def _loop(self, loop: ir.For) -> None:
         if loop.kind in (ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED) and not isinstance(loop.extent, arith.Const):
-            self._fail(f"loop {loop.var} is {loop.kind.value}, so its extent is constant, not {loop.extent}")
+            self._fail(f"the extent of {loop.kind.value} loop {loop.var} must be constant, got {loop.extent}")
         if bool(loop.thread) != (loop.kind is ir.ForKind.THREAD):
-            self._fail(f"loop {loop.var} names a thread axis just when it is bound to one")
+            self._fail(f"loop {loop.var} must name a thread axis if and only if its kind is thread")
         if loop.kind is ir.ForKind.VECTORIZED:
             for inner in ir.walk_stmts(loop.body):
                 if isinstance(inner, ir.For) and (inner.kind is loop.kind or loop.var in arith.free_vars(inner.extent)):
-                    self._fail(f"loop {inner.var} is vectorised, or varies in extent, inside vectorised loop {loop.var}")
+                    self._fail(f"loop {inner.var} inside vectorised loop {loop.var} must not be vectorised or depend on it")
 
     def _block(self, block: ir.Block) -> None:
         if block.name in self._blocks:
-            self._fail(f"two blocks are called {block.name}")
+            self._fail(f"block names must be unique, found two blocks named {block.name}")
         self._blocks.add(block.name)
         if len(block.iters) != len(block.bindings):
-            self._fail(f"block {block.name} has {len(block.iters)} iteration variables and {len(block.bindings)} bindings")
+            self._fail(f"block {block.name} needs {len(block.iters)} bindings, one per variable, got {len(block.bindings)}")
         self._indices(*block.bindings, *(item.extent for item in block.iters))
         variables = self._bind(item.var for item in block.iters)
         self._indices(block.predicate)
@@ -186,9 +185,9 @@ class _Verifier:
 
     def _place(self, buffer: ir.Buffer, count: int) -> None:
         if buffer not in self._buffers:
-            self._fail(f"{buffer} is not declared here")
+            self._fail(f"{buffer} must be declared before use")
         if count != len(buffer.shape):
-            self._fail(f"{buffer} has {len(buffer.shape)} dimensions, got {count} indices")
+            self._fail(f"{buffer} needs {len(buffer.shape)} indices, got {count}")
 
     def _regions(self, regions: tuple[ir.Region, ...]) -> None:
         for region in regions:
@@ -197,13 +196,13 @@ class _Verifier:
 
     def _write(self, buffer: ir.Buffer) -> None:
         if buffer in self._program.inputs:
-            self._fail(f"input {buffer} is written")
+            self._fail(f"input {buffer} must not be written")
         self._written.add(buffer)
 
     def _condition(self, condition: ir.Expr) -> None:
         self._values(condition)
         if condition.dtype.kind != "bool":
-            self._fail(f"a condition is a bool, not {condition.dtype}")
+            self._fail(f"a condition must be a bool, got {condition.dtype}")
 
     def _indices(self, *indices: arith.Expr) -> None:
         pending = list(indices)
@@ -211,11 +210,11 @@ class _Verifier:
             node = pending.pop()
             pending += node.operands
             if isinstance(node, (arith.Var, arith.SizeVar)) and node not in self._scope:
-                self._fail(f"{node} is not in scope")
+                self._fail(f"variable {node} must be bound before use")
             if isinstance(node, arith.Opaque):
                 assert isinstance(node.payload, ir.Expr)
                 if not node.payload.dtype.is_int:
-                    self._fail(f"a checked index is an integer, not {node.payload.dtype}")
+                    self._fail(f"a checked index must be an integer, got {node.payload.dtype}")
                 pending += (node.lower, node.upper)
                 self._values(node.payload)
 
@@ -239,73 +238,73 @@ class _Verifier:
                 self._well_typed.add(node)
 
     def _plain(self, index: arith.Expr) -> None:
-        """An index within a value: the values that it checks are among the parts of that value."""
+        """Check an index within a value. Payloads of its checked indices are checked as parts of that value."""
         for var in arith.free_vars(index):
             if var not in self._scope:
-                self._fail(f"{var} is not in scope")
+                self._fail(f"variable {var} must be bound before use")
 
 
 def _type_error(node: ir.Expr) -> str:
-    """What is wrong with the dtypes of one node, or nothing."""
+    """Describe a type error of one node; "" if there is none."""
     of = node.dtype
     match node:
         case ir.Const(value=value):
             return _const_error(node, value)
         case ir.Index():
-            return "" if of.is_int or of.kind == "bool" else f"an index is an integer or bool, not {of}"
+            return "" if of.is_int or of.kind == "bool" else f"an index must be an integer or bool, got {of}"
         case ir.Load(buffer=buffer):
-            return "" if of is buffer.dtype else f"a load of {of} from {buffer}, which holds {buffer.dtype}"
+            return "" if of is buffer.dtype else f"a load from {buffer} must be {buffer.dtype}, got {of}"
         case ir.Unary(op=op, a=a):
             return _unary_error(op, a, node)
         case ir.Binary(op=op, a=a, b=b):
             return _binary_error(op, a, b, node)
         case ir.Fma(a=a, b=b, c=c):
             same = of.kind != "bool" and a.dtype is b.dtype is c.dtype is of
-            return "" if same else f"fma of {a.dtype}, {b.dtype} and {c.dtype}"
+            return "" if same else f"fma needs one numeric dtype, got {a.dtype}, {b.dtype} and {c.dtype}"
         case ir.Select(condition=condition, then=then, otherwise=otherwise):
             if condition.dtype.kind != "bool":
-                return f"a condition is a bool, not {condition.dtype}"
-            return "" if then.dtype is otherwise.dtype is of else f"a select of {of} between {then.dtype} and {otherwise.dtype}"
+                return f"a condition must be a bool, got {condition.dtype}"
+            return "" if then.dtype is otherwise.dtype is of else f"select needs {of} operands, got {then.dtype}, {otherwise.dtype}"
         case ir.Bitcast(a=a):
-            return "" if a.dtype.bytes == of.bytes else f"a bitcast of {a.dtype} to {of}: the widths differ"
+            return "" if a.dtype.bytes == of.bytes else f"bitcast needs dtypes of one width, got {a.dtype} to {of}"
         case ir.CallMath(name=name, args=args):
             if name not in ir.MATH:
-                return f"there is no mathematical function {name}"
+                return f"unknown mathematical function {name}"
             same = of.is_float and all(arg.dtype is of for arg in args)
-            return "" if same else f"{name} of {', '.join(str(arg.dtype) for arg in args)} as {of}"
+            return "" if same else f"{name} needs {of} operands, got {', '.join(str(arg.dtype) for arg in args)}"
     return ""
 
 
 def _const_error(node: ir.Const, value: float | int | bool) -> str:
     of = node.dtype
     if of.is_float:
-        return "" if isinstance(value, float) else f"{value!r} is no {of}"
+        return "" if isinstance(value, float) else f"a {of} constant needs a float, got {value!r}"
     if of.kind == "bool":
-        return "" if isinstance(value, bool) else f"{value!r} is no bool"
+        return "" if isinstance(value, bool) else f"a bool constant needs True or False, got {value!r}"
     low, high = of.limits
     fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-    return "" if fits else f"{value!r} is no {of}"
+    return "" if fits else f"a {of} constant needs an integer in range, got {value!r}"
 
 
 def _unary_error(op: str, a: ir.Expr, node: ir.Unary) -> str:
     if op not in ir.UNARY:
-        return f"there is no operation {op}"
+        return f"unknown unary operation {op}"
     wanted = "bool" if op in ("isnan", "isinf") else a.dtype.name
     fits = a.dtype.is_float if op in _FLOAT_ONLY else a.dtype.is_int if op in _INTEGER_ONLY else True
     if op == "not":
         fits = not a.dtype.is_float
     if op in ("neg", "abs"):
         fits = a.dtype.kind != "bool"
-    return "" if fits and node.dtype.name == wanted else f"{op} of {a.dtype} as {node.dtype}"
+    return "" if fits and node.dtype.name == wanted else f"{op} does not accept {a.dtype} with result {node.dtype}"
 
 
 def _binary_error(op: str, a: ir.Expr, b: ir.Expr, node: ir.Binary) -> str:
     if op not in ir.BINARY:
-        return f"there is no operation {op}"
+        return f"unknown binary operation {op}"
     wanted = "bool" if op in ir.COMPARISONS else a.dtype.name
     fits = a.dtype is b.dtype and node.dtype.name == wanted
     if op in _BITWISE or op in ("shl", "shr"):
         fits = fits and not a.dtype.is_float
     if op in _NO_BOOL:
         fits = fits and a.dtype.kind != "bool"
-    return "" if fits else f"{op} of {a.dtype} and {b.dtype} as {node.dtype}"
+    return "" if fits else f"{op} does not accept {a.dtype} and {b.dtype} with result {node.dtype}"

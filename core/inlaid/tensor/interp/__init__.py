@@ -1,10 +1,10 @@
-"""The interpreter of loop programs: the oracle that every schedule and every code generator is held to.
+"""The interpreter of loop programs: the oracle for all schedules and code generators.
 
-A program is translated to Python source over numpy scalars and run. It checks what compiled code takes for granted: indices, block
-bindings, and memory that is read before it is written (poisoned: NaN, or the byte 0xA5). Loops marked parallel or vectorised run
-backwards, and the iterations of loops bound to threads or blocks in a random order, so that a dependence between them shows. Each
-loop over threads is a phase, which ends before the next begins. Nests of which it is plain that iterations are independent (one
-store per element, as tensor expressions lower to) run on whole arrays instead, with the same results.
+It translates a program to Python source over numpy scalars and runs it. It checks what compiled code assumes: indices, block
+bindings, and reads of uninitialised memory (poisoned: NaN, or the byte 0xA5). To expose dependences, it runs loops marked parallel
+or vectorised backwards, and loops bound to threads or blocks in random order. Each thread loop is a phase, which ends before the
+next one begins. Nests with obviously independent iterations (one store per element, as tensor expressions lower to) run on whole
+arrays instead, with the same results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.stages import Stage
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import values
-from inlaid.tensor.interp.stages import in_some_order
+from inlaid.tensor.interp.stages import random_stage_order
 from inlaid.tensor.interp.to_python import Emitter, Semantics, capacity, known_shape, translate
 
 __all__ = ["Semantics", "bind_sizes", "evaluate_vector", "run"]
@@ -38,15 +38,15 @@ def run(
     seed: int = 0,
     stages: Sequence[Stage] = (),
 ) -> list[Array]:
-    """The outputs of a program, in the order of `program.outputs`. The order of threads follows from `seed`, and that of the tasks
-    of `stages`, which the tokens of the program allow.
+    """Run a program, and return its outputs in the order of `program.outputs`. `seed` determines the order of threads and, if
+    `stages` are given, the order of their tasks within what the tokens allow.
 
-    `inputs` have the shapes and dtypes of `program.inputs`; a dimension that is a bare size variable is read from them, further
-    ones are given in `sizes`. Outputs whose shape holds a size that the program works out come back at that size.
+    `inputs` have the shapes and dtypes of `program.inputs`. A dimension that is a bare size variable is taken from their shapes;
+    other dimensions must be given in `sizes`. Outputs with a dimension that the program computes are returned at their actual size.
 
-    Raises `VerifyError` for a malformed program, `InputError` when an input does not fit, `KernelFault` when a checked index or a
-    bounded `Let` is out of range. AssertionError means that the program is wrong: an index outside its buffer, a binding outside
-    its iteration variable.
+    Raises `VerifyError` for a malformed program, `InputError` for an input of wrong dtype or shape, and `KernelFault` when a
+    checked index or a bounded `Let` is out of range. AssertionError means that the program is wrong: an index outside its buffer,
+    or a binding outside the range of its iteration variable.
     """
     verify(program, intrinsics)
     known = bind_sizes(program, inputs, sizes or {})
@@ -57,7 +57,7 @@ def run(
     for output, given in program.updates:
         arrays[program.outputs[output]] = np.array(inputs[given])
     with np.errstate(all="ignore"):
-        ordered = in_some_order(program, stages, known, seed) if stages else program
+        ordered = random_stage_order(program, stages, known, seed) if stages else program
         translate(ordered, known, intrinsics, seed)(*(arrays[buffer] for buffer in program.params))
     for size, buffer in program.defines:
         known[size] = int(arrays[buffer][()])
@@ -65,7 +65,7 @@ def run(
 
 
 def bind_sizes(program: ir.LoopProgram, inputs: Sequence[Array], sizes: Mapping[SizeVar, int]) -> dict[SizeVar, int]:
-    """The values of a program's size variables, with those that bare dimensions of inputs give. Raises `InputError`."""
+    """The values of a program's size variables, including those given by bare dimensions of inputs. Raises `InputError`."""
     if len(inputs) != len(program.inputs):
         raise InputError(f"{program.name} takes {len(program.inputs)} inputs, got {len(inputs)}")
     known = dict(sizes)
@@ -84,12 +84,12 @@ def bind_sizes(program: ir.LoopProgram, inputs: Sequence[Array], sizes: Mapping[
 
 
 def evaluate_vector(expr: ir.Expr, arrays: Mapping[ir.Buffer, Array], intrinsics: Mapping[str, Semantics] = NONE) -> Array:
-    """A value expression over 0-d buffers at many points at once: each buffer is given an array of values, one per lane, all of
-    one shape. Returns the array of results, in the numpy dtype of the expression."""
+    """Evaluate an expression over 0-d buffers at many points at once. Each buffer is given an array of values, one per lane, all of
+    one shape. Returns an array of that shape in the numpy dtype of the expression."""
     shape = next(iter(arrays.values())).shape
     code = Emitter({}, intrinsics, frozenset())
     for buffer, array in arrays.items():
-        assert not buffer.shape, f"{buffer} has dimensions: give every lane a buffer without any"
+        assert not buffer.shape, f"buffers must be 0-d, {buffer} has {len(buffer.shape)} dimensions"
         code.privates[buffer] = code.bind(values.load(array, buffer.dtype))
     code.lanes = True
     result, bad = code.value(expr)

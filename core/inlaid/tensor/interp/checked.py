@@ -1,4 +1,4 @@
-"""Arrays at checked indices: what loop programs as Python source call while they run."""
+"""Array accesses with checked indices, called at run time by the generated Python source."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from inlaid.types import DType
 
 Array = np.ndarray[Any, Any]
 OUT_OF_BOUNDS, FAULT = 1, 2
-"""Flags of an access that did not happen: outside of a buffer, a mistake of the program; data that is no index, one of the data."""
+"""Flags of a suppressed access: outside its buffer (an error in the program), or by an out-of-range index (an error in the
+data)."""
 
 
 def fail(flag: int, what: str) -> None:
-    """Raise for a flag: `KernelFault` where data is at fault, AssertionError where the program is."""
+    """Raise the error of a flag: `KernelFault` for an error in the data, AssertionError for one in the program."""
     if flag == FAULT:
         raise KernelFault(f"an index out of range in {what}")
     raise AssertionError(f"an index outside its buffer, or a division by zero, in {what}")
 
 
 def gather(array: Array, indices: tuple[Any, ...], of: DType) -> tuple[Any, Any]:
-    """Elements and 0 at arrays of indices, or anything and a flag where these lie outside."""
+    """Load elements at arrays of indices, with flag 0; for indices out of bounds, an arbitrary value and a flag."""
     bad: Any = 0
     inside = []
     for index, extent in zip(indices, array.shape, strict=True):
@@ -39,7 +40,7 @@ def gather(array: Array, indices: tuple[Any, ...], of: DType) -> tuple[Any, Any]
 
 
 def scatter(array: Array, indices: tuple[Any, ...], value: Any, what: str) -> None:
-    """Write elements at arrays of indices."""
+    """Store elements at arrays of indices."""
     for index, extent in zip(indices, array.shape, strict=True):
         if np.any((index < 0) | (index >= extent)):
             fail(OUT_OF_BOUNDS, what)
@@ -47,14 +48,14 @@ def scatter(array: Array, indices: tuple[Any, ...], value: Any, what: str) -> No
 
 
 def strided(base: Array, shape: tuple[int, ...]) -> Array:
-    """The elements of a buffer at the size that its kernel has worked out: row-major from the start of its memory."""
+    """View a buffer at the size that its kernel computed: row-major, from the start of its memory."""
     count = int(np.prod(shape))
     assert all(extent >= 0 for extent in shape) and count <= base.size, f"a size outside its bound: {shape}"
     return base.reshape(-1)[:count].reshape(shape)
 
 
 def check_index(value: Any, lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Data used as an index and 0, or one in range and a flag."""
+    """Check data used as an index. Returns it with flag 0, or an index in range and a flag."""
     outside = (value < lower) | (value > upper)
     if np.ndim(outside) == 0:
         return (lower, FAULT) if outside else (value, 0)
@@ -62,7 +63,7 @@ def check_index(value: Any, lower: Any, upper: Any) -> tuple[Any, Any]:
 
 
 def region(array: Array, ranges: tuple[tuple[int, int], ...], what: str) -> Array:
-    """A view of a part: the first index and the extent of each axis."""
+    """View a box of an array, given the first index and the extent of each axis."""
     for (first, extent), size in zip(ranges, array.shape, strict=True):
         if first < 0 or extent < 0 or first + extent > size:
             fail(OUT_OF_BOUNDS, what)
@@ -71,7 +72,7 @@ def region(array: Array, ranges: tuple[tuple[int, int], ...], what: str) -> Arra
 
 
 def as_int(value: Any) -> Any:
-    """A value as integers that Python or numpy can index by."""
+    """Convert a value to integers that Python or numpy can index with."""
     return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)
 
 
@@ -79,4 +80,4 @@ SUPPORT: Mapping[str, Any] = {
     "np": np, "values": values, "fail": fail, "gather": gather, "scatter": scatter,
     "strided": strided, "check_index": check_index, "region": region, "as_int": as_int,
 }  # fmt: skip
-"""The names that such source knows."""
+"""The names available to the generated source."""

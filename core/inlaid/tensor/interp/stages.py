@@ -1,4 +1,4 @@
-"""The orders in which the stages of decoupled access-execute hardware may run a program."""
+"""Random execution orders of the stages of decoupled access-execute hardware."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Task
 from inlaid.tensor.transform.rewrite import Rewriter
 
 
-def in_some_order(
+def random_stage_order(
     program: ir.LoopProgram, stages: Sequence[Stage], sizes: Mapping[arith.SizeVar, int], seed: int
 ) -> ir.LoopProgram:
-    """The tasks of a program, one after the other, in an order in which its stages may run them: each stage in the order of the
-    program, and a pop when there is a token. Which stage goes on is random, and follows from `seed`. Buffers that several stages
-    use are allocated once. Raises `VerifyError` where all stages wait."""
+    """Serialise the tasks of a program in a random order that its stages allow: each stage runs in program order, and a pop waits
+    for a token. `seed` determines the order. Buffers that several stages use are allocated once. Raises `VerifyError` on deadlock,
+    when all stages wait."""
     staged = Staged(program, stages)
     known: dict[arith.Expr, int] = dict(sizes.items())
 

@@ -8,28 +8,28 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 _Stop = tuple[object, tuple[int, ...], int]
-"""Where a thread waits: the statement, the group of threads that meet there, and how many these are."""
+"""The point where a thread waits: the statement, the group of threads that must arrive, and their number."""
 _START: _Stop = (None, (), 0)
 
 
 class ThreadOrder:
-    """Permutations of threads, a new one for each phase, the same ones for each seed.
+    """Random permutations of threads, a new one per phase, determined by the seed.
 
-    No permutation of three threads or more is ascending or descending: among neighbours, some thread runs before the one below it
-    and some other after it, so that a race shows in whichever direction it goes.
+    A permutation of three or more threads is never ascending or descending. Some thread thus runs before its lower neighbour and
+    some thread after it, which exposes races in either direction.
     """
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
 
     def next(self, count: int) -> list[int]:
-        """The order for a phase of some number of threads."""
+        """The order of `count` threads for the next phase."""
         order: list[int] = self._random.permutation(count).tolist()
         monotone = order in (list(range(count)), list(range(count))[::-1])
         return [*order[1:], order[0]] if count > 2 and monotone else order
 
     def run(self, thread: Callable[..., Iterator[_Stop]], counts: tuple[int, ...]) -> None:
-        """Run the threads of a block, each to where it waits for others, until all end. Fails where some wait for ever."""
+        """Run the threads of a block, each up to its next barrier, until all end. Fails on deadlock."""
         running = [thread(*index) for index in np.ndindex(*counts)]
         stops: list[_Stop | None] = [_START] * len(running)
         ready = {_START}

@@ -1,4 +1,4 @@
-"""Loop programs as Python source over numpy: how the interpreter runs them."""
+"""Translates loop programs to Python source over numpy, which the interpreter runs."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from inlaid.types import DType
 
 Array = np.ndarray[Any, Any]
 Semantics = ir.LoopProgram | Callable[..., Any]
-"""What an intrinsic means. Of an `ir.Intrinsic`: a loop program; its inputs are the first regions, then the scalar arguments as 0-d
-buffers, its outputs the remaining regions. Of an `ir.CallIntrinsic`: a function of numpy values (carriers, see
-`tensor.interp.values`)."""
+"""The semantics of an intrinsic. For an `ir.Intrinsic`: a loop program, whose inputs are the first regions and then the scalar
+arguments as 0-d buffers, and whose outputs are the remaining regions. For an `ir.CallIntrinsic`: a function of numpy values (in
+carrier dtypes, see `tensor.interp.values`)."""
 
 _MAX_LANES = 1 << 16
 _MIN_LANES = 16
 _MAX_NESTING = 10
-"""Python allows twenty nested loops in a function; deeper ones go to functions of their own."""
+"""Maximum loop nesting in one function, since Python allows only twenty; deeper loops become separate functions."""
 
 
 def translate(
     program: ir.LoopProgram, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], seed: int = 0
 ) -> Callable[..., Any]:
-    """A function that runs a program at given sizes, in place, on arrays for its parameters, in order. The order of threads follows
-    from `seed`."""
+    """Compile a program at given sizes to a function that runs it in place on arrays for its parameters, in order. `seed`
+    determines the order of threads."""
     code = Emitter(sizes, intrinsics, frozenset(size for size, _ in program.defines), seed)
     code.buffers = {buffer: f"a{number}" for number, buffer in enumerate(program.params)}
     code.defined = {size: f"int({code.buffers[buffer]}[()])" for size, buffer in program.defines}
@@ -43,18 +43,18 @@ def translate(
 
 
 def known_shape(buffer: ir.Buffer, sizes: Mapping[SizeVar, int]) -> tuple[int, ...]:
-    """The shape of a buffer at given sizes."""
+    """Evaluate the shape of a buffer at given sizes."""
     return tuple(arith.evaluate(dim, _by_expr(sizes)) for dim in buffer.shape)
 
 
 def capacity(buffer: ir.Buffer, sizes: Mapping[SizeVar, int], defined: frozenset[SizeVar]) -> tuple[int, ...]:
-    """The shape to allocate: a size that the kernel itself defines counts with its upper bound."""
+    """The shape to allocate for a buffer: a size that the kernel defines counts as its upper bound."""
     bounds = _by_expr(sizes)
     for dim in buffer.shape:
         for node in arith.walk(arith.wrap(dim)):
             if isinstance(node, SizeVar) and node not in bounds:
                 if node.upper is None or node not in defined:
-                    raise InputError(f"size {node} of {buffer} is not known", remedy="give it in sizes")
+                    raise InputError(f"{buffer} needs size {node}, which is unknown", remedy="pass it in sizes")
                 bounds[node] = arith.evaluate(node.upper, bounds)
     return tuple(arith.evaluate(dim, bounds) for dim in buffer.shape)
 
@@ -69,11 +69,11 @@ _INLINE = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "=="
 
 
 class Emitter:
-    """Translates statements and expressions to lines of Python.
+    """Translates statements and expressions to lines of Python source.
 
-    Every value is a pair: the text of its value, and the text of a flag that is nonzero where an index on the way is out of
-    range, or None where none can be. `Select` drops the flag of the side not chosen; what a statement uses must have flag 0.
-    While `lanes` is set, index variables may be arrays, one element per lane.
+    The translation of a value is a pair: the text of its value, and the text of a flag that is nonzero if evaluating it used an
+    index out of range, or None if it cannot. `Select` drops the flag of the operand not selected. Values used by a statement must
+    have flag 0. While `lanes` is set, index variables may be arrays with one element per lane.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Emitter:
     # -- text --
 
     def bind(self, value: Any) -> str:
-        """A name for an object in the generated code."""
+        """Bind an object to a name in the generated code."""
         name = f"k{next(self._names)}"
         self._objects[name] = value
         return name
@@ -116,7 +116,7 @@ class Emitter:
         return name
 
     def compile(self, parameters: Sequence[str] = ()) -> Callable[..., Any]:
-        """The function that the lines make."""
+        """Compile the lines to a function."""
         source = "\n".join([f"def generated({', '.join(parameters)}):", *self._lines, "    return None"])
         space: dict[str, Any] = {}
         exec(compile(source, "<loop program>", "exec"), {**SUPPORT, **self._objects}, space)
@@ -124,12 +124,12 @@ class Emitter:
         return function
 
     def require(self, flag: str | None, what: str) -> None:
-        """Fail where a flag is set."""
+        """Emit a check that a flag is 0."""
         if flag is not None:
             self.line(f"if {f'(worst := int(np.max({flag})))' if self.lanes else f'(worst := {flag})'}: fail(worst, {what!r})")
 
     def _forget(self) -> None:
-        """Memory may have changed: values computed before hold no longer."""
+        """Drop values computed earlier: memory may have changed."""
         self._values.clear()
         self._indices.clear()
 
@@ -152,14 +152,14 @@ class Emitter:
     # -- integer expressions --
 
     def index(self, expr: arith.Expr) -> tuple[str, str | None]:
-        """The text of an integer expression and its flag."""
+        """Translate an integer expression to its text and flag."""
         done = self._indices.get(expr)
         if done is None:
             done = self._indices[expr] = self._index(expr)
         return done
 
     def integer(self, expr: arith.Expr, what: str) -> str:
-        """The text of an integer expression that must be defined."""
+        """Translate an integer expression, and emit a check that its flag is 0."""
         text, flag = self.index(expr)
         self.require(flag, what)
         return text
@@ -216,12 +216,12 @@ class Emitter:
                 return f"((({texts[0]}) != 0) | (({texts[1]}) != 0)) * 1"
             case arith.Not():
                 return f"((({texts[0]}) == 0) * 1)"
-        raise AssertionError(f"{type(expr).__name__} is no integer expression")
+        raise AssertionError(f"expected an integer expression, got {type(expr).__name__}")
 
     # -- value expressions --
 
     def value(self, expr: ir.Expr) -> tuple[str, str | None]:
-        """The text of a value expression and its flag. Iterative: fused expressions may be thousands of nodes deep."""
+        """Translate a value expression to its text and flag. Iterative: fused expressions may be thousands of nodes deep."""
         stack = [expr]
         while stack:
             node = stack[-1]
@@ -278,7 +278,7 @@ class Emitter:
                 return f"values.math({name!r}, {self.bind(of)}, {args})"
             case ir.CallIntrinsic(name=name):
                 return f"{self.bind(self.intrinsics[name])}({args})"
-        raise AssertionError(f"{type(node).__name__} is no value expression")
+        raise AssertionError(f"expected a value expression, got {type(node).__name__}")
 
     def _load(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[str, str | None]:
         if buffer in self.privates:
@@ -300,7 +300,7 @@ class Emitter:
         return value, self._any(flag, *(flag for _, flag in parts))
 
     def _place(self, buffer: ir.Buffer, array: str, indices: Sequence[str]) -> tuple[str, str]:
-        """Names of the indices of an element, as a subscript, and the condition that they lie inside."""
+        """The subscript of an element, with indices bound to names, and the condition that it is in bounds."""
         names = [text if text.isidentifier() or text.isdecimal() else self.temporary(text) for text in indices]
         extents = [f"{array}.shape[{axis}]" for axis in range(len(names))]
         if array == self.buffers[buffer]:
@@ -309,7 +309,7 @@ class Emitter:
         return "".join(f"{name}, " for name in names) or "()", inside or "True"
 
     def _array(self, buffer: ir.Buffer) -> str:
-        """The array of a buffer; one whose shape the kernel works out is viewed at its present size."""
+        """The array of a buffer, viewed at its current size if the kernel computes its shape."""
         name = self.buffers[buffer]
         if not any(isinstance(dim, arith.Expr) and arith.free_vars(dim) & self._moving for dim in buffer.shape):
             return name
@@ -319,7 +319,7 @@ class Emitter:
     # -- statements --
 
     def stmt(self, stmt: ir.Stmt) -> None:
-        """The lines of a statement."""
+        """Translate a statement."""
         self._forget()
         if isinstance(stmt, ir.For) and stmt.over_threads and ir.threads_meet(stmt, (stmt.thread,)):
             self._coroutines(stmt)
@@ -371,7 +371,7 @@ class Emitter:
             case ir.Barrier(over=over):
                 self._meet(stmt, over or tuple(self._axes))
             case _:
-                raise AssertionError(f"{type(stmt).__name__} is no statement")
+                raise AssertionError(f"expected a statement, got {type(stmt).__name__}")
 
     def _open(self, head: str) -> None:
         self.line(head)
@@ -406,7 +406,7 @@ class Emitter:
         self._nesting -= 1
 
     def _coroutines(self, loop: ir.For) -> None:
-        """A nest of loops over threads that meet in it: each thread is a generator, which stops where it waits for others."""
+        """Translate a nest of thread loops with barriers: each thread is a generator that yields where it waits for others."""
         body: ir.Stmt = loop
         variables = []
         while isinstance(body, ir.For) and body.over_threads:
@@ -422,14 +422,14 @@ class Emitter:
         self._nesting, self._axes = around, {}
 
     def _collective(self, stmt: ir.Intrinsic) -> None:
-        """Threads wait for those of their group, one of which runs the intrinsic."""
+        """Translate a collective intrinsic: the threads of a group wait for each other, and one of them runs it."""
         self._meet(stmt, stmt.over)
         first = " and ".join(f"{self._axes[axis][0]} == 0" for axis in stmt.over)
         self._inside(f"if {first}:", lambda: self._intrinsic(stmt))
         self._meet(stmt, stmt.over)
 
     def _meet(self, stmt: ir.Stmt, over: Collection[str]) -> None:
-        """Each thread waits for those that differ from it along some axes alone."""
+        """Make each thread wait for those that differ from it only along the given axes."""
         group = "".join(f"{variable}, " for axis, (variable, _) in self._axes.items() if axis not in over)
         self.line(f"yield {self.bind(stmt)}, ({group}), {self._count(over)}")
 
@@ -483,7 +483,7 @@ class Emitter:
 
     def _intrinsic(self, stmt: ir.Intrinsic) -> None:
         program = self.intrinsics[stmt.name]
-        assert isinstance(program, ir.LoopProgram), f"{stmt.name} is a function of values"
+        assert isinstance(program, ir.LoopProgram), f"the semantics of {stmt.name} must be a loop program"
         what = f"a region of {stmt.name}"
         operands = []
         for region in stmt.regions:
@@ -500,7 +500,7 @@ class Emitter:
         self.line(f"{self.bind(call)}({arrays})")
 
     def _lanes(self, nest: Nest, depth: int = 0) -> None:
-        """A nest of independent iterations: serial loops outside, all others at once as array axes."""
+        """Translate a nest of independent iterations: serial loops outside, all other loops as array axes."""
         if depth < len(nest.serial):
             self._loop(nest.serial[depth], lambda: self._lanes(nest, depth + 1))
             return
@@ -514,8 +514,8 @@ class Emitter:
 
 
 class _Call:
-    """A tensor intrinsic called on views of arrays. It is translated once for each set of sizes; those that no operand has are the
-    caller's."""
+    """A call of a tensor intrinsic on array views. It is translated once per set of sizes. Sizes that no operand determines are
+    those of the caller."""
 
     def __init__(
         self, name: str, program: ir.LoopProgram, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], seed: int
@@ -532,7 +532,7 @@ class _Call:
         assert len(arrays) == len(params), f"{self._name} takes {len(params)} operands, got {len(arrays)}"
         sizes: dict[SizeVar, int] = {}
         for buffer, array in zip(params, arrays, strict=True):
-            # A region of unit extents in front stands for a buffer of lower rank.
+            # A region with leading unit extents may be passed for a buffer of lower rank.
             for dim, actual in zip(reversed(buffer.shape), reversed(array.shape), strict=False):
                 if isinstance(dim, SizeVar):
                     sizes.setdefault(dim, actual)

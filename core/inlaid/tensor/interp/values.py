@@ -1,9 +1,9 @@
-"""The value semantics of the loop IR on numpy arrays and scalars: what the interpreter computes with.
+"""Value semantics of the loop IR on numpy arrays and scalars, used by the interpreter.
 
-A value of a dtype is held in its *carrier*: the numpy dtype itself where numpy has its arithmetic, float32 for narrower floats
-(rounded after every operation; 24 bits are more than twice the precision of any of them plus two, so rounding twice is rounding
-once), int8 and uint8 for narrower integers. Functions take arrays and numpy scalars alike. Callers silence floating-point
-warnings (`numpy.errstate(all="ignore")`).
+A value is held in the *carrier* of its dtype: the numpy dtype itself if numpy supports its arithmetic, float32 for narrower floats
+(rounded after each operation; double rounding is harmless, since 24 bits exceed twice their precision plus two), int8 and uint8
+for narrower integers. Functions accept arrays and numpy scalars. Callers must silence floating-point warnings
+(`numpy.errstate(all="ignore")`).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def carrier(of: DType) -> np.dtype[Any]:
 
 
 def load(value: Value, of: DType) -> Value:
-    """Stored elements as values."""
+    """Convert stored elements to the carrier."""
     return value.astype(carrier(of)) if value.dtype != carrier(of) else value
 
 
 def constant(value: float, of: DType) -> Value:
-    """A constant as a value; floats are rounded, integers are in range."""
+    """Convert a constant to the carrier; floats are rounded, integers must be in range."""
     if of.is_float:
         return rounded(carrier(of).type(value), of)
     return carrier(of).type(value)
 
 
 def poison(shape: tuple[int, ...], of: DType) -> np.ndarray[Any, Any]:
-    """An array whose elements are not meant to be read: NaN, or else the byte 0xA5 all over (bool: true)."""
+    """An array of poison values, to detect reads of uninitialised memory: NaN, or else bytes 0xA5 (bool: true)."""
     if of.kind == "bool":
         return np.ones(shape, np.bool_)
     if of.is_float and of.name != "float4e2m1":
@@ -53,12 +53,12 @@ def poison(shape: tuple[int, ...], of: DType) -> np.ndarray[Any, Any]:
 
 
 def rounded(value: Value, of: DType) -> Value:
-    """The result of a float operation in the carrier, rounded to the dtype."""
+    """Round the result of a float operation in the carrier to the dtype."""
     return value if of.bits >= 32 else value.astype(of.numpy).astype(np.float32)
 
 
 def wrapped(value: Value, of: DType) -> Value:
-    """The result of an integer operation in the carrier, wrapped to the dtype."""
+    """Wrap the result of an integer operation in the carrier to the dtype."""
     if of.bits >= 8:
         return value
     if of.kind == "uint":
@@ -68,7 +68,7 @@ def wrapped(value: Value, of: DType) -> Value:
 
 
 def from_index(value: Value, of: DType) -> Value:
-    """An integer (Python's, or an int64 array) as a value of an integer dtype or bool."""
+    """Convert an integer (a Python int or an int64 array) to a value of an integer dtype or bool."""
     if of.kind == "bool":
         return np.not_equal(value, 0)
     if isinstance(value, int):
@@ -77,7 +77,7 @@ def from_index(value: Value, of: DType) -> Value:
 
 
 def _where(condition: Value, then: Value, otherwise: Value) -> Value:
-    """numpy.where that makes a scalar of scalars."""
+    """Like numpy.where, but returns a scalar for scalars."""
     chosen: Value = np.where(condition, then, otherwise)
     return chosen[()]
 
@@ -86,7 +86,7 @@ def _where(condition: Value, then: Value, otherwise: Value) -> Value:
 
 
 def unary(op: str, of: DType, a: Value) -> Value:
-    """`op` of ir.UNARY."""
+    """Apply operator `op` of ir.UNARY."""
     return _UNARY[op](a, of)
 
 
@@ -135,7 +135,7 @@ _UNARY: dict[str, Callable[[Value, DType], Value]] = {
 
 
 def binary(op: str, of: DType, a: Value, b: Value) -> Value:
-    """`op` of ir.BINARY on two values of dtype `of`."""
+    """Apply operator `op` of ir.BINARY to two values of dtype `of`."""
     result = _BINARY[op](a, b, of)
     if op in _EXACT:
         return result
@@ -143,7 +143,7 @@ def binary(op: str, of: DType, a: Value, b: Value) -> Value:
 
 
 def _quotient(a: Value, b: Value, of: DType) -> Value:
-    """Truncating division of integers; 0 where b is 0."""
+    """Truncating integer division; 0 where b is 0."""
     if of.is_float:
         return a / b
     safe = _where(b == 0, b.dtype.type(1), b)
@@ -194,7 +194,7 @@ _EXACT = frozenset(("min", "max", "and", "or", "xor", "lt", "le", "eq", "ne"))
 
 
 def fma(of: DType, a: Value, b: Value, c: Value) -> Value:
-    """a * b + c rounded once."""
+    """Compute a * b + c with one rounding."""
     if not of.is_float:
         return binary("add", of, binary("mul", of, a, b), c)
     if of.bits < 64:
@@ -206,8 +206,8 @@ def fma(of: DType, a: Value, b: Value, c: Value) -> Value:
 
 
 def _fma_wide(a: Value, b: Value, c: Value) -> Value:
-    """The same for float64: the exact product and sum as several numbers, of which the last two are added rounded to odd (Boldo and
-    Melquiond). Where that might overflow or underflow, in fractions."""
+    """Fused multiply-add of float64: the exact product and sum as several numbers, of which the last two are added rounding to odd
+    (Boldo and Melquiond). Where that might overflow or underflow, in fractions."""
     high = a * b
     a_high, b_high = a * 134217729.0, b * 134217729.0
     a_high, b_high = a_high - (a_high - a), b_high - (b_high - b)
@@ -234,7 +234,7 @@ def _two_sum(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _narrow_wide(wide: Value, of: DType) -> Value:
-    """A float64 that was rounded to odd as a dtype narrower than float32; to odd again in float32 on the way."""
+    """Round a float64, itself rounded to odd, to a dtype narrower than float32, by way of float32 rounded to odd."""
     near = wide.astype(np.float32)
     back = near.astype(np.float64)
     bits = near.view(np.int32)
@@ -244,7 +244,7 @@ def _narrow_wide(wide: Value, of: DType) -> Value:
 
 
 def _sum_to_odd(p: Value, c: Value) -> Value:
-    """p + c in float64, rounded to odd: where inexact, the neighbour whose last bit is set."""
+    """p + c in float64, rounded to odd: if inexact, the neighbour whose last bit is set."""
     s, error = _two_sum(p, c)
     bits = np.asarray(s).view(np.int64)
     away = (error > 0) == (s > 0)
@@ -269,7 +269,7 @@ def _fma_exact(a: float, b: float, c: float) -> float:
 
 
 def cast(a: Value, source: DType, to: DType) -> Value:
-    """A value converted to another dtype."""
+    """Convert a value from one dtype to another."""
     if to.kind == "bool":
         return a != 0
     if to.is_float:
@@ -291,12 +291,12 @@ def _saturated(a: Value, to: DType) -> Value:
 
 
 def stored(value: Value, of: DType) -> Value:
-    """A value in the numpy dtype in which it is stored."""
+    """Convert a value from the carrier to the numpy dtype in which it is stored."""
     return value if value.dtype == of.numpy else value.astype(of.numpy)
 
 
 def bitcast(a: Value, source: DType, to: DType) -> Value:
-    """The bits of a value as another dtype."""
+    """Reinterpret the bits of a value as another dtype."""
     bits = np.ascontiguousarray(stored(np.asarray(a), source)).view(to.numpy).reshape(np.shape(a))
     return load(bits, to)[()]
 
@@ -305,7 +305,7 @@ def bitcast(a: Value, source: DType, to: DType) -> Value:
 
 
 def math(name: str, of: DType, *args: Value) -> Value:
-    """A function of ir.MATH, computed in float64 and rounded to the dtype."""
+    """Apply a function of ir.MATH, computed in float64 and rounded to the dtype."""
     wide = _MATH[name](*(arg.astype(np.float64) for arg in args))
     return wide if of.bits == 64 else _narrow_wide(wide, of) if of.bits < 32 else wide.astype(np.float32)
 

@@ -1,14 +1,14 @@
-"""Mathematical functions as arithmetic: fma, shifts, selects and bitcasts, so that they vectorise without a library.
+"""Mathematical functions expanded into arithmetic (fma, shifts, selects, bitcasts), so that they vectorise without a library.
 
-Errors in units in the last place of the result are at most
+The maximum errors, in units in the last place of the result, are
 
 * float32: exp, exp2, log, log1p 1; expm1, erf, rsqrt 1.5; tanh, sigmoid 2.5; asin, acos 0.7; all others 0.6;
 * float64: log, log1p, sin, cos, acos, pow 1; exp, exp2 1.1; log2, rsqrt, asinh 1.5; expm1, tan, asin, atan, atan2, acosh, atanh,
   cosh, erf 2; tanh, sinh, sigmoid 2.5,
 
-as the tests measure over all exponents and special values.
-Denormals, infinities, NaN and signed zeros come out as IEEE 754 recommends; arguments of sin, cos and tan may be of any size.
-Narrower floats go through float32.
+as measured by the tests over all exponents and special values.
+Denormals, infinities, NaN and signed zeros follow IEEE 754's recommendations. Arguments of sin, cos and tan may be arbitrarily
+large. Functions of narrower floats are computed in float32.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EITHER: dict[str, Callable[[Expr, Format], Expr]] = {
     "rsqrt": _rsqrt,
 }
 _FROM_FLOAT64 = frozenset(("log2",))
-"""Those of the above whose float32 form goes through float64 nevertheless, to be right near 1."""
+"""Functions of the above whose float32 form is computed in float64, for accuracy near 1."""
 
 _WIDE: dict[str, Callable[..., Expr]] = {
     "asin": t.asin,
@@ -56,19 +56,19 @@ _WIDE: dict[str, Callable[..., Expr]] = {
     "atanh": e.atanh,
 }
 _SHORT: dict[str, Callable[..., Expr]] = {"asin": t.asin_short, "acos": t.acos_short, "pow": e.power_short}
-"""Functions of float32s."""
+"""Specialised forms for float32."""
 _BY_LENGTH: dict[str, Callable[..., Expr]] = {"sin": t.sin, "cos": t.cos, "tan": t.tan}
 
 
 def expand(expr: Expr, keep: frozenset[str] = frozenset()) -> Expr:
-    """An expression with its mathematical functions, but those in `keep`, replaced by arithmetic."""
+    """Replace the mathematical functions in an expression, except those in `keep`, by arithmetic."""
     for rewriter in _rewriters(keep):
         expr = rewriter.expr(expr)
     return expr
 
 
 def expand_program(program: ir.LoopProgram, keep: frozenset[str] = frozenset()) -> ir.LoopProgram:
-    """A program with its mathematical functions, but those in `keep` (which the target has itself), replaced by arithmetic."""
+    """Replace the mathematical functions in a program by arithmetic, except those in `keep`, which the target implements itself."""
     if not any(isinstance(node, ir.CallMath) and node.name not in keep for node in ir.values_in(program.body)):
         return program
     for rewriter in _rewriters(keep):
@@ -77,7 +77,7 @@ def expand_program(program: ir.LoopProgram, keep: frozenset[str] = frozenset()) 
 
 
 def _rewriters(keep: frozenset[str]) -> tuple[Rewriter, Rewriter]:
-    """For what is made of `scalb` first, then for that itself."""
+    """One rewriter for all functions that expand to `scalb`, then one for `scalb` itself."""
     return _rewriter(keep | {"scalb"}), _rewriter(keep | set(ir.MATH) - {"scalb"})
 
 

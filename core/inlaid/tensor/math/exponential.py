@@ -1,7 +1,7 @@
-"""Exponentials, logarithms and what is made of them, as arithmetic.
+"""Exponentials, logarithms and related functions as arithmetic.
 
-Each function takes a value of the format's dtype and returns the value expression. The methods are textbook ones: reduction to a
-small interval, exact to working precision, then a polynomial (J.-M. Muller, "Elementary Functions", chapters 3 and 11).
+Each function takes a value of the format's dtype and returns a value expression. The methods are the textbook ones: argument
+reduction, exact to working precision, then a polynomial (J.-M. Muller, "Elementary Functions", chapters 3 and 11).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from inlaid.tensor.math.floats import (
     Format,
     at_least,
     at_most,
+    copysign,
     exponent,
     horner,
     magnitude,
@@ -24,21 +25,20 @@ from inlaid.tensor.math.floats import (
     two_product,
     two_sum,
     where_tiny,
-    with_sign,
 )
 
 LOG2_E = (1.4426950408889634, 2.0355273740931033e-17)
 _EXP = {FLOAT32: polynomials.EXP_32, FLOAT64: polynomials.EXP_64}
 _EXPM1 = {FLOAT32: polynomials.EXPM1_32, FLOAT64: polynomials.EXPM1_64}
 _EXP_RANGE = {FLOAT32: (-104.0, 89.0), FLOAT64: (-746.0, 710.0)}
-"""Beyond these the result is 0 or infinite."""
+"""Arguments below or above these give 0 or infinity."""
 _EXP2_RANGE = {FLOAT32: (-151.0, 129.0), FLOAT64: (-1076.0, 1025.0)}
 _ONE_BELOW = {FLOAT32: -18.0, FLOAT64: -38.0}
-"""Below it exp(x) - 1 rounds to -1."""
+"""Below this, exp(x) - 1 rounds to -1."""
 
 
 def _reduce(x: Expr, form: Format, ahead: int = 0) -> tuple[Expr, Expr, Expr]:
-    """n, 2 ** (n + ahead), and r, |r| <= ln(2) / 2, with x = n ln(2) + r."""
+    """Argument reduction x = n ln(2) + r with |r| <= ln(2) / 2. Returns n, 2 ** (n + ahead), and r."""
     n, power = exponent(x * LOG2_E[0], form, ahead)
     r = fma(n, const(-form.ln2[0], form.dtype), x)
     return n, power, fma(n, const(-form.ln2[1], form.dtype), r)
@@ -71,7 +71,7 @@ def expm1(x: Expr, form: Format) -> Expr:
 
 def _expm1_between(x: Expr, form: Format) -> Expr:
     """e ** x - 1 where it neither overflows nor rounds to -1, and x is not tiny."""
-    # 2^n (exp(r) - 1) + (2^n - 1), all of it halved so that n = 128 (or 1024) does not overflow on the way.
+    # 2^n (exp(r) - 1) + (2^n - 1), computed halved so that n = 128 (or 1024) does not overflow in between.
     _, half, r = _reduce(x, form, -1)
     halved = fma(half, _expm1_reduced(r, form), half - 0.5)
     return halved + halved
@@ -91,14 +91,14 @@ def sigmoid(x: Expr, form: Format) -> Expr:
 
 def tanh(x: Expr, form: Format) -> Expr:
     """The hyperbolic tangent."""
-    # From 22 on it rounds to 1 in either format. What is tiny stays as it is: twice it, by 2.
+    # From 22 on the result rounds to 1 in both formats. A tiny x is preserved: 2x / 2.
     _, power, r = _reduce(at_most(magnitude(x) * 2.0, 44.0), form)
     grown = fma(power, _expm1_reduced(r, form), power - 1.0)
-    return with_sign(grown / (grown + 2.0), x, form)
+    return copysign(grown / (grown + 2.0), x, form)
 
 
 def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
-    """The integer k and m in [sqrt(1/2), sqrt(2)) with x = m 2^k, for positive finite x."""
+    """Decompose a positive finite x as m 2^k with m in [sqrt(1/2), sqrt(2)). Returns the integer k, and m."""
     denormal = x < form.least_normal
     shift = form.digits + 1
     bits = bitcast(select(denormal, x * 2.0**shift, x), form.integer)
@@ -109,13 +109,13 @@ def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
 
 
 def _log_special(x: Expr, value: Expr) -> Expr:
-    """`value` for positive finite x; what a logarithm is elsewhere."""
+    """Add the special cases of logarithms: `value` is valid for positive finite x."""
     finite = select(x < INFINITY, value, x)
     return select(x <= 0.0, select(x < 0.0, const(NAN, x.dtype), -INFINITY), finite)
 
 
 def _log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
-    """k as a float, f, and t with log(x) = k ln(2) + f - t, for positive finite x."""
+    """Decompose log(x) as k ln(2) + f - t, for positive finite x. Returns k as a float, f, and t."""
     k, m = _split(x, form)
     f = m - 1.0
     half_square = f * f * 0.5
@@ -129,7 +129,7 @@ def _log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
 
 
 def log(x: Expr, form: Format, correction: Expr | None = None) -> Expr:
-    """The natural logarithm, of x (1 + correction) if one is given."""
+    """The natural logarithm of x, or of x (1 + correction) if a correction is given."""
     k, f, t = _log_parts(x, form)
     high, low = form.ln2_short
     rest = k * low if correction is None else fma(k, const(low, form.dtype), correction)
@@ -146,7 +146,7 @@ def log2(x: Expr, form: Format) -> Expr:
 def log1p(x: Expr, form: Format) -> Expr:
     """log(1 + x)."""
     u = x + 1.0
-    # What the addition lost.
+    # The rounding error of the addition.
     lost = select(x < 1.0, x - (u - 1.0), 1.0 - (u - x))
     correction = select(u < INFINITY, lost / u, const(0, form.dtype))
     return where_tiny(x, form, log(u, form, correction))
@@ -157,14 +157,14 @@ def erf(x: Expr, form: Format) -> Expr:
     a = magnitude(x)
     small = fma(x, horner(x * x, polynomials.ERF_32 if form is FLOAT32 else polynomials.ERF_64), x)
     if form is FLOAT32:
-        # From 4 on it rounds to 1.
+        # From 4 on the result rounds to 1.
         logarithm = horner(at_most(a, 4.0), polynomials.ERFC_LOG2_32)
         n, power = exponent(logarithm, form)
         rest = horner(logarithm - n, polynomials.EXP2_SHORT_32) * power
     else:
         far = at_most(a, 6.0)
         rest = horner((far - 2.0) / (far + 2.0), polynomials.ERFC_64) * exp(-far * far, form)
-    return select(a < 1.0, small, with_sign(1.0 - rest, x, form))
+    return select(a < 1.0, small, copysign(1.0 - rest, x, form))
 
 
 def sinh(x: Expr) -> Expr:
@@ -173,7 +173,7 @@ def sinh(x: Expr) -> Expr:
     grown = expm1(a, FLOAT64)
     half = exp(a * 0.5, FLOAT64)
     value = select(a < 700.0, (grown + grown / (grown + 1.0)) * 0.5, half * 0.5 * half)
-    return where_tiny(x, FLOAT64, with_sign(value, x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
 def cosh(x: Expr) -> Expr:
@@ -189,7 +189,7 @@ def asinh(x: Expr) -> Expr:
     square = a * a
     near = log1p(a + square / (unary("sqrt", square + 1.0) + 1.0), FLOAT64)
     value = select(a < 2.0**28, near, log(a, FLOAT64) + FLOAT64.ln2[0])
-    return where_tiny(x, FLOAT64, with_sign(value, x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
 def acosh(x: Expr) -> Expr:
@@ -204,15 +204,15 @@ def atanh(x: Expr) -> Expr:
     """The inverse hyperbolic tangent of a float64."""
     a = magnitude(x)
     value = log1p((a + a) / (1.0 - a), FLOAT64) * 0.5
-    return where_tiny(x, FLOAT64, with_sign(value, x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
 def _log2_double(x: Expr) -> tuple[Expr, Expr]:
-    """log2 of a positive finite float64 as a sum of two, with about 66 bits."""
+    """log2 of a positive finite float64 as an unevaluated sum of two, with about 66 bits."""
     of = x.dtype
     k, m = _split(x, FLOAT64)
     f, below = m - 1.0, m + 1.0
-    # s = f / below, as a sum of two; m + 1 is not exact.
+    # s = f / below as a sum of two, because m + 1 is inexact.
     lost = m - (below - 1.0)
     s = f / below
     s_low = fma(-s, lost, fma(-s, below, f)) / below
@@ -229,7 +229,7 @@ def _log2_double(x: Expr) -> tuple[Expr, Expr]:
     late_low = fma(s, cube_low, fma(s_low, cube, late_low))
     high, low = quick_two_sum(s + s, late)
     low = low + (late_low + (s_low + s_low))
-    # To base 2, and k added.
+    # Convert to base 2, and add k.
     scaled, scaled_low = two_product(high, const(LOG2_E[0], of))
     scaled_low = fma(high, const(LOG2_E[1], of), fma(low, const(LOG2_E[0], of), scaled_low))
     total, total_low = two_sum(to_float(k, FLOAT64), scaled)
@@ -237,7 +237,7 @@ def _log2_double(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _power_special(x: Expr, y: Expr, grows: Expr, value: Expr, form: Format) -> Expr:
-    """x ** y, given the value for positive finite x, and whether it is infinite for a zero or infinite x."""
+    """Add the special cases of x ** y to `value`, valid for positive finite x; it is infinite if `grows` and x is 0 or infinite."""
     of = x.dtype
     a = magnitude(x)
     value = select((a.equal(0.0)) | (a.equal(INFINITY)), select(grows, const(INFINITY, of), const(0, of)), value)
@@ -252,12 +252,12 @@ def _power_special(x: Expr, y: Expr, grows: Expr, value: Expr, form: Format) -> 
 
 
 def _sure(a: Expr) -> Expr:
-    """|x| where it is positive and finite, else 2 for infinity and 1/2 for zero, so that logarithms have the sign they should."""
+    """Replace a zero or infinite |x| by 1/2 or 2, so that its logarithm is finite and has the correct sign."""
     return select(a.equal(0.0), const(0.5, a.dtype), select(a < INFINITY, a, 2.0))
 
 
 def power(x: Expr, y: Expr) -> Expr:
-    """x ** y of float64s."""
+    """x ** y for float64."""
     high, low = _log2_double(_sure(magnitude(x)))
     low_edge, high_edge = _EXP2_RANGE[FLOAT64]
     t, t_low = two_product(high, y)
@@ -265,14 +265,14 @@ def power(x: Expr, y: Expr) -> Expr:
     clamped = at_least(at_most(t, high_edge), low_edge)
     t_low = select(clamped.equal(t), t_low, 0.0)
     n, _ = exponent(clamped, FLOAT64, FLOAT64.bias)
-    # 2^(d + e) for small e: (d + e) ln(2), in one rounding where it matters.
+    # 2^(d + e) for small e: (d + e) ln(2), with a single rounding where it matters.
     d = clamped - n
     r = fma(d, const(FLOAT64.ln2[0], x.dtype), fma(d, const(FLOAT64.ln2[1], x.dtype), t_low * FLOAT64.ln2[0]))
     return _power_special(x, y, t >= 0.0, math("scalb", _exp_reduced(r, FLOAT64), n), FLOAT64)
 
 
 def power_short(x: Expr, y: Expr) -> Expr:
-    """x ** y of float32s: logarithm and exponential in float64, as far as float32 needs them."""
+    """x ** y for float32, with logarithm and exponential in float64 to the precision that float32 needs."""
     a = magnitude(x)
     k, m = _split(a, FLOAT32)
     f = cast(m, FLOAT64.dtype) - 1.0

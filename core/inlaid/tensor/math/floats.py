@@ -1,4 +1,4 @@
-"""The formats in which mathematical functions are computed, and steps that all of them share."""
+"""Floating-point formats for mathematical functions, and the operations that these share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Format:
     """A binary format: float32 or float64.
 
     digits
-        Stored bits of the significand.
+        Number of stored significand bits.
     bias
-        Of the exponent.
+        Exponent bias.
     ln2
-        ln(2) as a number of the format and what it lacks.
+        ln(2) as a number of the format, and its rounding error.
     ln2_short
-        The same, the first with so many zero bits behind that an exponent times it is exact.
+        Like `ln2`, but the first has enough trailing zero bits that its product with an exponent is exact.
     """
 
     dtype: DType
@@ -33,33 +33,33 @@ class Format:
 
     @property
     def magic(self) -> float:
-        """1.5 times the power of two at which the format holds integers only: adding it rounds to an integer, which then stands in
-        the low bits."""
+        """1.5 times the power of two from which on the format represents only integers. Adding it rounds to an integer, which is
+        then in the low bits."""
         return 1.5 * 2.0**self.digits
 
     @property
     def magic_bits(self) -> int:
-        """The bits of `magic`."""
+        """The bit pattern of `magic`."""
         return ((self.bias + self.digits) << self.digits) | (1 << (self.digits - 1))
 
     @property
     def unsigned(self) -> DType:
-        """The unsigned integers of the format's width."""
+        """The unsigned integer type of the format's width."""
         return dtype(f"u{self.integer.name}")
 
     @property
     def falling(self) -> int:
-        """2 to the power of n and this is normal for any n at most 0 to which 2 ** n is not 0."""
+        """An offset such that 2 ** (n + falling) is normal for every n <= 0 with 2 ** n nonzero."""
         return (self.bias + 1) // 2
 
     @property
     def least_normal(self) -> float:
-        """The least positive number that is not denormal."""
+        """The smallest positive normal number."""
         return 2.0 ** (1 - self.bias)
 
     @property
     def tiny(self) -> float:
-        """Below it x and x + x^2 / 2 are equal to half a unit in the last place."""
+        """Below this, x and x + x^2 / 2 agree to within half a unit in the last place."""
         return 2.0 ** -(self.digits + 2)
 
 
@@ -84,7 +84,7 @@ NAN = float("nan")
 
 
 def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """A polynomial, coefficients lowest power first."""
+    """Evaluate a polynomial by Horner's rule, coefficients lowest power first."""
     value: Expr = const(coefficients[-1], x.dtype)
     for coefficient in reversed(coefficients[:-1]):
         value = fma(value, x, const(coefficient, x.dtype))
@@ -92,30 +92,30 @@ def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def nearest(x: Expr, form: Format) -> tuple[Expr, Expr]:
-    """x, less than a quarter of `magic`, rounded to an integer: as a float, and in the low bits of an integer."""
+    """Round x, smaller than a quarter of `magic`, to an integer. Returns it as a float, and as an integer."""
     moved = x + form.magic
     return moved - form.magic, bitcast(moved, form.integer) - form.magic_bits
 
 
 def to_float(n: Expr, form: Format) -> Expr:
-    """A small integer of the format's width as a float."""
+    """Convert a small integer of the format's width to a float."""
     return bitcast(n + form.magic_bits, form.dtype) - form.magic
 
 
 def exponent(x: Expr, form: Format, ahead: int = 0) -> tuple[Expr, Expr]:
-    """x, less than a quarter of `magic`, rounded to an integer n: as a float, and 2 ** (n + ahead), if that is a normal number."""
+    """Round x, smaller than a quarter of `magic`, to an integer n. Returns n as a float, and 2 ** (n + ahead), a normal number."""
     moved = x + (form.magic + form.bias + ahead)
     return moved - (form.magic + form.bias + ahead), _power(bitcast(moved, form.integer), form)
 
 
 def _power(bits: Expr, form: Format) -> Expr:
-    """2 to the power of which the low bits of an integer hold the biased exponent."""
+    """2 to the power whose biased exponent is in the low bits of an integer."""
     return bitcast(bits << form.digits, form.dtype)
 
 
 def scale(x: Expr, n: Expr, form: Format) -> Expr:
-    """x * 2 ** n for x near 1 and an integral float n, rounded once though the result be infinite or denormal. One multiplication
-    less where n comes from `exponent` with `falling` ahead, and so is not positive."""
+    """x * 2 ** n for x near 1 and an integral float n, rounded once even if the result is infinite or denormal. Saves a
+    multiplication if n comes from `exponent` with `ahead` = `falling`, since then n <= 0."""
     match n:
         case ir.Binary(op="sub", a=moved, b=ir.Const(value=value)) if value == form.magic + form.bias + form.falling:
             return x * _power(bitcast(moved, form.integer), form) * 2.0**-form.falling
@@ -123,7 +123,7 @@ def scale(x: Expr, n: Expr, form: Format) -> Expr:
             pass
         case _:
             moved = n + (form.magic + 2 * form.bias)
-    # Two biased exponents, whose sum is what the low bits hold. Above them the bits of `magic` fall out to the left.
+    # The low bits hold the sum of two biased exponents. The bits of `magic` above them are shifted out to the left.
     whole = bitcast(moved, form.unsigned)
     half = whole >> 1
     return x * _power(half, form) * _power(whole - half, form)
@@ -134,33 +134,33 @@ def magnitude(x: Expr) -> Expr:
     return ir.unary("abs", x)
 
 
-def with_sign(x: Expr, sign: Expr, form: Format) -> Expr:
-    """x, not negative, with the sign of another number."""
+def copysign(x: Expr, sign: Expr, form: Format) -> Expr:
+    """Copy the sign of `sign` to a non-negative x."""
     return bitcast(bitcast(x, form.integer) | _sign(sign, form), form.dtype)
 
 
-def turned(x: Expr, sign: Expr, form: Format) -> Expr:
-    """-x where another number is negative, -0 included, else x."""
+def xor_sign(x: Expr, sign: Expr, form: Format) -> Expr:
+    """Negate x where `sign` is negative (including -0)."""
     return bitcast(bitcast(x, form.integer) ^ _sign(sign, form), form.dtype)
 
 
 def _sign(x: Expr, form: Format) -> Expr:
-    """The bit of a number's sign."""
+    """The sign bit of a number."""
     return bitcast(x, form.integer) & const(-1 << (form.dtype.bits - 1), form.integer)
 
 
 def at_most(x: Expr, limit: float) -> Expr:
-    """The smaller of x and a limit; NaN stays."""
+    """The smaller of x and a limit; propagates NaN."""
     return select(const(limit, x.dtype) < x, const(limit, x.dtype), x)
 
 
 def at_least(x: Expr, limit: float) -> Expr:
-    """The larger of x and a limit; NaN stays."""
+    """The larger of x and a limit; propagates NaN."""
     return select(x < const(limit, x.dtype), const(limit, x.dtype), x)
 
 
 def where_tiny(x: Expr, form: Format, otherwise: Expr) -> Expr:
-    """x itself where it is so small that f(x) = x, zeros and denormals included."""
+    """x itself where it is so small that f(x) = x (including zeros and denormals), else `otherwise`."""
     return select(magnitude(x) < form.tiny, x, otherwise)
 
 
@@ -172,7 +172,7 @@ def two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def quick_two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """The same where |a| >= |b| (Dekker, 1971)."""
+    """a + b and its rounding error, for |a| >= |b| (Dekker, 1971)."""
     total = a + b
     return total, b - (total - a)
 

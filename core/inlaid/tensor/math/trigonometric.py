@@ -1,7 +1,7 @@
-"""Trigonometric functions and their inverses, as arithmetic.
+"""Trigonometric functions and their inverses as arithmetic.
 
-All of them but the arcsine and arccosine of float32 compute in float64; a float32 argument is converted, and the result rounded
-once more.
+All functions except the arcsine and arccosine of float32 compute in float64; a float32 argument is converted, and the result is
+rounded once more.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from inlaid.tensor.math.floats import (
     FLOAT32,
     FLOAT64,
     at_least,
+    copysign,
     horner,
     magnitude,
     nearest,
     quick_two_sum,
-    turned,
     two_product,
     two_sum,
     where_tiny,
-    with_sign,
+    xor_sign,
 )
 
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 HALF_PI_SHORT = (1.57079637050628662109375, -4.371139000186241e-08)
-"""The same in float32."""
+"""pi / 2 as a sum of two float32s."""
 QUARTER_PI = (0.7853981633974483, 3.061616997868383e-17)
 PI = (2 * HALF_PI[0], 2 * HALF_PI[1])
-_EIGHTH_TURN = 0.41421356237309503
+_TAN_PI_8 = 0.41421356237309503
 """tan(pi / 8)."""
 
 
-# --- reduction of arguments -------------------------------------------------------------------------------------------
+# --- argument reduction -----------------------------------------------------------------------------------------------
 #
-# x * 2/pi modulo 4, for any x: 2/pi is cut into pieces so short that x times a piece is exact (or has an exact error term); each
-# product is taken modulo 4, which is exact too, and only then are they added. This is the method of Payne and Hanek (1983) in
-# floating point instead of integers, so that it vectorises.
+# x * 2/pi modulo 4, for any x: 2/pi is split into pieces short enough that x times a piece is exact (or has an exact error term).
+# Each product is reduced modulo 4, which is exact too, and only then are they added. This is the method of Payne and Hanek (1983)
+# in floating point instead of integers, so that it vectorises.
 
 
 def _digits(first: int, count: int) -> int:
-    """Binary digits of 2/pi: `count` from the one of weight 2**-first on; in front of the point they are 0."""
+    """`count` binary digits of 2/pi, beginning with the one of weight 2**-first; digits before the point are 0."""
     total = 1280
     lead = first - 1
     if lead < 0:
@@ -51,7 +51,7 @@ def _digits(first: int, count: int) -> int:
 
 
 def _piece(first: int, count: int, shift: int) -> float:
-    """The value of such digits, times 2**shift."""
+    """The value of these digits, times 2**shift."""
     exact = _digits(first, count)
     return float(exact) * 2.0 ** (shift - first - count + 1) if exact else 0.0
 
@@ -60,12 +60,12 @@ def _modulo_four(x: Expr) -> Expr:
     return fma(unary("round", x * 0.25), const(-4, x.dtype), x)
 
 
-def _turns_short(x: Expr) -> tuple[Expr, Expr]:
-    """For a float64 that holds a float32: the quadrant (an integer, the low two bits count) and r with x = (quadrant + r) quarter
-    turns, |r| <= 1/2."""
-    # A float32 from 2^k on is a multiple of 2^(k - 23), and makes multiples of 4 of the digits before 2^-(k - 24). Two pieces of 53
-    # digits then reach 2^-59 behind the point, where no float32 comes nearer to a multiple of pi/2 than 2^-30. The first product is
-    # below 2^47: its error term needs no modulo, and to take n from it is exact.
+def _reduce_short(x: Expr) -> tuple[Expr, Expr]:
+    """Argument reduction of a float64 that holds a float32 value: x = (quadrant + r) pi/2 with |r| <= 1/2. Only the low two bits of
+    the integer quadrant are significant."""
+    # A float32 of at least 2^k is a multiple of 2^(k - 23), so digits before 2^-(k - 24) contribute multiples of 4. Two pieces of
+    # 53 digits then reach 2^-59 after the point, while no float32 is closer to a multiple of pi/2 than 2^-30. The first product is
+    # below 2^47: its error term needs no reduction modulo 4, and subtracting n from it is exact.
     pieces: list[Expr] = [const(_piece(1 + 53 * index, 53, 0), x.dtype) for index in range(2)]
     for k in range(44, 128, 22):
         beyond = magnitude(x) >= 2.0**k
@@ -76,13 +76,13 @@ def _turns_short(x: Expr) -> tuple[Expr, Expr]:
     return whole, (turns - n) + fma(x, pieces[1], error)
 
 
-def _turns(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """The quadrant and r + e with x = (quadrant + r + e) quarter turns, for any float64."""
+def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """Argument reduction of any float64: x = (quadrant + r + e) pi/2. Returns the quadrant, r, and e."""
     of = x.dtype
     a = magnitude(x)
-    # For x in [2^(128 j), 2^(128 (j + 1))), x 2^(-128 j) times the digits from weight 2^53 on of 2/pi 2^(128 j): those before them
-    # make multiples of 4. Six pieces of 53 digits reach 2^-264, that is 2^-136 behind the point; no float64 comes nearer to a
-    # multiple of pi/2 than 2^-62.
+    # For x in [2^(128 j), 2^(128 (j + 1))): x 2^(-128 j) times the digits of 2/pi 2^(128 j) from weight 2^53 on, since earlier
+    # digits contribute multiples of 4. Six pieces of 53 digits reach 2^-264, i.e. 2^-136 after the point, while no float64 is
+    # closer to a multiple of pi/2 than 2^-62.
     scaled = x
     pieces: list[Expr] = [const(_piece(53 * index - 53, 53, 0), of) for index in range(6)]
     for j in range(1, 8):
@@ -96,7 +96,7 @@ def _turns(x: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _quadrant(terms: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
-    """The sum of terms between -2 and 2, split into quadrant and rest."""
+    """The sum of terms in [-2, 2], split into the quadrant and the rest (as a sum of two)."""
     total, errors = terms[0], []
     for term in terms[1:]:
         total, error = two_sum(total, term)
@@ -111,21 +111,21 @@ def _quadrant(terms: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
 
 
 def _radians(r: Expr, e: Expr) -> tuple[Expr, Expr]:
-    """r + e quarter turns in radians."""
+    """Convert r + e quarter turns to radians."""
     high, low = two_product(r, const(HALF_PI[0], r.dtype))
     return quick_two_sum(high, fma(r, const(HALF_PI[1], r.dtype), fma(e, const(HALF_PI[0], r.dtype), low)))
 
 
 def _sine_and_cosine(x: Expr, short: bool) -> tuple[Expr, Expr, Expr]:
-    """The quadrant, and sine and cosine of what is left of the angle."""
+    """The quadrant, and the sine and cosine of the reduced angle."""
     if short:
-        quadrant, r = _turns_short(x)
+        quadrant, r = _reduce_short(x)
         y = r * HALF_PI[0]
         z = y * y
         sine = fma(y * z, horner(z, polynomials.SIN_32), y)
         cosine = fma(z * z, horner(z, polynomials.COS_32), fma(z, const(-0.5, x.dtype), const(1, x.dtype)))
         return quadrant, sine, cosine
-    quadrant, r, e = _turns(x)
+    quadrant, r, e = _reduce(x)
     y, low = _radians(r, e)
     z = y * y
     sine = y + fma(y * z, horner(z, polynomials.SIN_64), low * fma(z, const(-0.5, x.dtype), const(1, x.dtype)))
@@ -135,22 +135,22 @@ def _sine_and_cosine(x: Expr, short: bool) -> tuple[Expr, Expr, Expr]:
     return quadrant, sine, cosine
 
 
-def _turned(quadrant: Expr, sine: Expr, cosine: Expr) -> Expr:
-    """The sine of an angle whose quadrant is given."""
+def _sine_in_quadrant(quadrant: Expr, sine: Expr, cosine: Expr) -> Expr:
+    """The sine of an angle, from its quadrant and the sine and cosine of the reduced angle."""
     value = select((quadrant & 1).equal(0), sine, cosine)
     return select((quadrant & 2).equal(0), value, -value)
 
 
 def sin(x: Expr, short: bool) -> Expr:
-    """The sine. `short`: x holds a float32, and the result need be right to float32."""
+    """The sine. `short`: x holds a float32 value, and float32 accuracy suffices."""
     quadrant, sine, cosine = _sine_and_cosine(x, short)
-    return where_tiny(x, FLOAT64, _turned(quadrant, sine, cosine))
+    return where_tiny(x, FLOAT64, _sine_in_quadrant(quadrant, sine, cosine))
 
 
 def cos(x: Expr, short: bool) -> Expr:
     """The cosine."""
     quadrant, sine, cosine = _sine_and_cosine(x, short)
-    return _turned(quadrant + 1, sine, cosine)
+    return _sine_in_quadrant(quadrant + 1, sine, cosine)
 
 
 def tan(x: Expr, short: bool) -> Expr:
@@ -164,10 +164,10 @@ def tan(x: Expr, short: bool) -> Expr:
 
 
 def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
-    """atan(small / large) for 0 <= small <= large as a sum of two; 0 where both are 0."""
+    """atan(small / large) for 0 <= small <= large, as a sum of two; 0 where both are 0."""
     of = small.dtype
-    # Beyond tan(pi / 8): atan(t) = pi / 4 + atan((t - 1) / (t + 1)).
-    turned = large * _EIGHTH_TURN < small
+    # Above tan(pi / 8): atan(t) = pi / 4 + atan((t - 1) / (t + 1)).
+    turned = large * _TAN_PI_8 < small
     numerator, denominator = select(turned, small - large, small), select(turned, small + large, large)
     t = numerator / select(denominator.equal(0.0), const(1, of), denominator)
     z = t * t
@@ -177,21 +177,21 @@ def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
 
 def atan(x: Expr) -> Expr:
     """The arctangent."""
-    return where_tiny(x, FLOAT64, with_sign(_octants(magnitude(x), const(1, x.dtype)), x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(_octants(magnitude(x), const(1, x.dtype)), x, FLOAT64))
 
 
 def atan_short(x: Expr) -> Expr:
-    """The arctangent of a float64 that holds a float32, right to float32."""
+    """The arctangent of a float64 that holds a float32 value, to float32 accuracy."""
     a = magnitude(x)
     flat = a < 1.0
     t = select(flat, a, 1.0) / select(flat, const(1, x.dtype), a)
     z = t * t
     value = fma(t * z, horner(z, polynomials.ATAN_SHORT_64), t)
-    return with_sign(select(flat, value, HALF_PI[0] - value), x, FLOAT64)
+    return copysign(select(flat, value, HALF_PI[0] - value), x, FLOAT64)
 
 
 def _octants(y: Expr, x: Expr) -> Expr:
-    """The angle of the point (x, y), neither negative."""
+    """The angle of the point (x, y), both non-negative."""
     steep = x < y
     high, low = _atan_ratio(select(steep, x, y), select(steep, y, x))
     return select(steep, HALF_PI[0] - (high - (HALF_PI[1] - low)), high + low)
@@ -204,7 +204,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
     a, b = magnitude(y), magnitude(x)
     both = a.equal(infinity) & b.equal(infinity)
     a, b = select(both, const(1, of), a), select(both, const(1, of), b)
-    # Halved where the sum of both would overflow; a finite number over an infinite one is 0.
+    # Scaled down where the sum would overflow. A finite number divided by an infinite one is 0.
     huge = select((a >= 2.0**1000) | (b >= 2.0**1000), const(0.25, of), 1.0)
     a, b = a * huge, b * huge
     steep = b < a
@@ -213,9 +213,9 @@ def atan2(y: Expr, x: Expr) -> Expr:
     high, low = _atan_ratio(select(endless, const(0, of), small), select(endless, const(1, of), large))
     upright = HALF_PI[0] - (high - (HALF_PI[1] - low))
     value = select(steep, upright, high + low)
-    left = with_sign(const(1, of), x, FLOAT64) < 0.0
+    left = copysign(const(1, of), x, FLOAT64) < 0.0
     beyond = select(steep, HALF_PI[0] + (high + (HALF_PI[1] + low)), PI[0] - (high - (PI[1] - low)))
-    value = with_sign(select(left, beyond, value), y, FLOAT64)
+    value = copysign(select(left, beyond, value), y, FLOAT64)
     return select(unary("isnan", x) | unary("isnan", y), x + y, value)
 
 
@@ -229,12 +229,12 @@ def asin(x: Expr) -> Expr:
     a = magnitude(x)
     z = (1.0 - a) * 0.5
     root = unary("sqrt", z)
-    # The root lacks (z - root^2) / (2 root) to be exact.
+    # The error of the root is (z - root^2) / (2 root).
     lost = fma(-root, root, z) / select(root.equal(0.0), const(1, x.dtype), root + root)
     near = fma(a, _asin_late(a * a), a)
     half = root + (lost + root * _asin_late(z))
     far = fma(half, const(-2, x.dtype), const(HALF_PI[1], x.dtype)) + HALF_PI[0]
-    return where_tiny(x, FLOAT64, with_sign(select(a <= 0.5, near, far), x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(select(a <= 0.5, near, far), x, FLOAT64))
 
 
 def acos(x: Expr) -> Expr:
@@ -250,12 +250,12 @@ def acos(x: Expr) -> Expr:
 
 
 def _asin_short(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """Of a float32: whether |x| <= 1/2, and asin(|x|) where it is, else asin(sqrt((1 - |x|) / 2)), as a sum of two."""
+    """For a float32: whether |x| <= 1/2, and asin(|x|) if so, else asin(sqrt((1 - |x|) / 2)), as a sum of two."""
     a = magnitude(x)
     near = a <= 0.5
     z = select(near, a * a, (1.0 - a) * 0.5)
     root = unary("sqrt", z)
-    # As in `asin`. Roots other than 0 are greater than this.
+    # As in `asin`. Nonzero roots are greater than this limit.
     lost = fma(-root, root, z) / at_least(root + root, 1e-20)
     high = select(near, a, root)
     return near, high, fma(high * z, horner(z, polynomials.ASIN_32), select(near, const(0, x.dtype), lost))
@@ -266,14 +266,14 @@ def asin_short(x: Expr) -> Expr:
     near, high, low = _asin_short(x)
     rest, lost = quick_two_sum(const(HALF_PI_SHORT[0], x.dtype), high * -2.0)
     far = rest + (lost + fma(low, const(-2, x.dtype), const(HALF_PI_SHORT[1], x.dtype)))
-    return with_sign(select(near, high + low, far), x, FLOAT32)
+    return copysign(select(near, high + low, far), x, FLOAT32)
 
 
 def acos_short(x: Expr) -> Expr:
     """The arccosine of a float32."""
     near, high, low = _asin_short(x)
-    # Half a turn, a quarter or none, and how often the arcsine is added to it: -2, -1, 1 or 2 times.
+    # The angle pi, pi/2 or 0, and the factor of the arcsine added to it: -2, -1, 1 or 2.
     angle = select(near, const(HALF_PI_SHORT[0], x.dtype), select(x < 0.0, const(2 * HALF_PI_SHORT[0], x.dtype), 0.0))
-    times = turned(select(near, const(-1, x.dtype), 2.0), x, FLOAT32)
+    times = xor_sign(select(near, const(-1, x.dtype), 2.0), x, FLOAT32)
     rest, lost = quick_two_sum(angle, times * high)
     return rest + fma(times, low, fma(angle, const(HALF_PI_SHORT[1] / HALF_PI_SHORT[0], x.dtype), lost))

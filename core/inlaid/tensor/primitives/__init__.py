@@ -1,7 +1,7 @@
-"""Schedule primitives: functions from a loop program to one that computes the same in another way.
+"""Schedule primitives: functions that rewrite a loop program into an equivalent one.
 
-Each checks only the blocks and loops that it touches, and raises `ScheduleError`, with the program printed and the place marked,
-where it cannot be applied. `tensor.schedule.Schedule` applies them one after another and records what it did.
+Each checks only the blocks and loops that it touches. Where it does not apply, it raises `ScheduleError`, which prints the program
+and marks the place. `tensor.schedule.Schedule` applies primitives in sequence and records them.
 """
 
 from inlaid.tensor.primitives.cache import cache_read, cache_write, set_scope

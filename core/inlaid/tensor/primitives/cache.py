@@ -1,4 +1,4 @@
-"""Primitives that stage data in other memory: cache_read, cache_write, set_scope."""
+"""Primitives that stage data in another memory: cache_read, cache_write, set_scope."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def cache_read(program: ir.LoopProgram, block: str, buffer: str, scope: str = "") -> tuple[ir.LoopProgram, str]:
-    """A block reads a copy of a buffer, which a new block makes before the block's loops.
+    """Make a block read a copy of a buffer, which a new block fills before the block's loops.
 
         for i: block b(v = i): c[v] = a[v]
     cache_read("b", "a", "local") gives
         for j: block a_local(w = j): a_local[w] = a[w]
         for i: block b(v = i): c[v] = a_local[v]
 
-    Move the new block with compute_at to copy less at a time. Returns its name. Raises `ScheduleError` where the block does not
-    read the buffer.
+    Move the new block with compute_at to copy less at a time. Returns the new block's name. Raises `ScheduleError` where the block
+    does not read the buffer.
     """
     path = outer_block(program, block)
     reader = block_of(path)
@@ -55,21 +55,21 @@ def cache_read(program: ir.LoopProgram, block: str, buffer: str, scope: str = ""
 
 
 def cache_write(program: ir.LoopProgram, block: str, scope: str = "") -> tuple[ir.LoopProgram, str]:
-    """A block writes to a buffer of its own, which a new block copies to the old place behind the block's loops.
+    """Make a block write to a private buffer, which a new block copies to the original one after the block's loops.
 
         for i: block b(v = i): c[v] = a[v]
     cache_write("b", "register") gives
         for i: block b(v = i): c_register[v] = a[v]
         for j: block c_register(w = j): c[w] = c_register[w]
 
-    Move the new block with reverse_compute_at to copy less at a time. Returns its name. Raises `ScheduleError` where the block
-    writes several buffers, or another block writes the same.
+    Move the new block with reverse_compute_at to copy less at a time. Returns the new block's name. Raises `ScheduleError` where
+    the block writes several buffers, or another block writes the same one.
     """
     path = outer_block(program, block)
     writer = block_of(path)
     target = written_buffer(program, writer)
     if len(writers(program, target)) > 1:
-        raise failed(program, f"{target} is written by other blocks than {block}", writer)
+        raise failed(program, f"{target} must be written by {block} alone, found other writers", writer)
     name = unique_name(program, f"{target.name}_{scope or 'cache'}")
     own = ir.Buffer(name, target.shape, target.dtype, scope)
     changed = Rewriter(buffers={target: own}).stmt(writer)
@@ -82,7 +82,7 @@ def cache_write(program: ir.LoopProgram, block: str, scope: str = "") -> tuple[i
 
 
 def set_scope(program: ir.LoopProgram, buffer: str, scope: str) -> ir.LoopProgram:
-    """An intermediate buffer lies in another memory.
+    """Place an intermediate buffer in a memory scope.
 
         alloc t: for i: ...    becomes    alloc t in "shared": for i: ...
 
@@ -90,13 +90,13 @@ def set_scope(program: ir.LoopProgram, buffer: str, scope: str) -> ir.LoopProgra
     """
     old = named_buffer(program, buffer)
     if old in program.params:
-        raise failed(program, f"{buffer} is a parameter of the program, its memory is given")
+        raise failed(program, f"expected an intermediate buffer, got parameter {buffer}, whose memory the caller provides")
     new = ir.Buffer(old.name, old.shape, old.dtype, scope)
     return with_body(program, _Moved(buffers={old: new}).stmt(program.body))
 
 
 class _Moved(Rewriter):
-    """Leaves blocks as they are that neither use the buffers nor allocate any."""
+    """Skips blocks that neither use nor allocate the buffers."""
 
     def _block(self, block: ir.Block) -> ir.Block:
         used = any(region.buffer in self._buffers for region in (*block.reads, *block.writes))
@@ -106,8 +106,8 @@ class _Moved(Rewriter):
 
 
 def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
-    """The way to the outermost statement around a block beside which a copy of a buffer can stand: inside whatever allocates the
-    buffer or uses it elsewhere. Also the block with the loops from there on."""
+    """The path to the outermost statement around a block next to which a copy of a buffer may be placed: inside the buffer's
+    allocation, and not around other uses of it. Also returns the block with the loops from there on."""
     start = next(place for place, stmt in enumerate(path) if isinstance(stmt, (ir.For, ir.While, ir.Block)))
     for place, stmt in enumerate(path[:-1]):
         if isinstance(stmt, ir.Alloc) and stmt.buffer is buffer:
@@ -119,19 +119,19 @@ def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
 
 
 def last_box(program: ir.LoopProgram, site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans | None, arith.Expr]:
-    """What a block writes of a buffer before anything else can use it (None: all that anyone writes), and under which condition."""
+    """The box that a block writes of a buffer before any other use (None: everything written), and the condition on outer loops."""
     if not outer:
         return None, arith.ONE
     box = produced_box(site, buffer, outer)
     if box is None:
-        raise failed(program, f"what one iteration around block {site.block.name} writes of {buffer} is not one box", site.block)
+        raise failed(program, f"block {site.block.name} must write one box of {buffer} per iteration around it", site.block)
     return box
 
 
 def _copied(
     name: str, source: ir.Buffer, target: ir.Buffer, boxes: Sequence[Spans | None], outer: Ranges, condition: arith.Expr = arith.ONE
 ) -> ir.Stmt:
-    """Loops that copy at least the boxes of a buffer (None: all of it), where a condition on the loops outside holds."""
+    """Loops that copy at least the given boxes of a buffer (None: all of it), under a condition on the outer loops."""
     iters = tuple(ir.IterVar(Var(f"v{place}"), arith.wrap(extent)) for place, extent in enumerate(source.shape))
     indices = tuple(item.var for item in iters)
     box = tuple((index, arith.ONE) for index in indices)

@@ -1,11 +1,11 @@
-"""Primitives that move a block into the loops of its neighbour: compute_at, reverse_compute_at."""
+"""Primitives that move a block into the loops of a consumer or producer: compute_at, reverse_compute_at."""
 
 from __future__ import annotations
 
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.primitives.place import block_of, check_lasting, failed, loop_of, outer_block, outer_loop, writers
+from inlaid.tensor.primitives.place import block_of, check_not_overwritten, failed, loop_of, outer_block, outer_loop, writers
 from inlaid.tensor.primitives.regions import Spans, covers, domain_of, offset_of, produced_box, regenerated, touched_box
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import (
@@ -22,7 +22,7 @@ from inlaid.tensor.transform.paths import (
 
 
 def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:
-    """A producer is computed inside a loop of its consumers, as much of it at a time as they need there.
+    """Move a producer into a loop of its consumers, where each iteration computes as much as they need.
 
         for i in 8: block b(v = i): t[v] = a[v]
         for j in 2: for k in 4: block c(w = j * 4 + k): c[w] = t[w]
@@ -31,14 +31,14 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
             for i in 4: block b(v = j * 4 + i): t[v] = a[v]
             for k in 4: block c(w = j * 4 + k): c[w] = t[w]
 
-    What the consumers of several iterations need is computed several times. The buffer's allocation moves along, so that it may
-    shrink to what one iteration needs. Raises `ScheduleError` where a reader is not inside the loop, the block writes an output of
-    the program, or what it reads is computed inside the loop too late.
+    Elements needed by several iterations are recomputed. The buffer's allocation moves into the loop too, so that it can shrink to
+    what one iteration needs. Raises `ScheduleError` where a reader is outside the loop, the block writes an output of the program,
+    or an operand is computed inside the loop after its consumer.
     """
     path = outer_block(program, block)
     producer = block_of(path)
     _movable(program, path, loop)
-    check_lasting(program, producer)
+    check_not_overwritten(program, producer)
     buffers = tuple(dict.fromkeys(region.buffer for region in producer.writes))
     bare = with_body(program, rebuilt(path, None))
     where = outer_loop(bare, loop)
@@ -47,7 +47,12 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
     blocks_inside = {site.block for site in inside}
     for buffer in buffers:
         if buffer in program.params:
-            raise failed(program, f"{buffer}, which block {block} writes, is an output", producer, "use reverse_compute_at")
+            raise failed(
+                program,
+                f"block {block} must not write an output of the program, found {buffer}",
+                producer,
+                "use reverse_compute_at",
+            )
         for site in sites(bare.body):
             if (site.reads(buffer) or site.writes(buffer)) and site.block not in blocks_inside:
                 raise failed(program, f"block {site.block.name} uses {buffer} outside loop {loop}", site.block)
@@ -69,14 +74,14 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
         for site in sites(child):
             if any(site.writes(source) for source in sources):
                 raise failed(
-                    program, f"block {site.block.name} inside loop {loop} computes what {block} reads, too late", site.block
+                    program, f"block {site.block.name} in loop {loop} writes an operand of {block} after its first use", site.block
                 )
     program = with_body(bare, rebuilt(at, joined(*children[:first], stmt, *children[first:])))
     return replace_allocs(program, (*buffers, *sources))
 
 
 def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram:
-    """A consumer is computed inside a loop of its producer, on what that has produced there.
+    """Move a consumer into a loop of its producer, where each iteration consumes what the producer has completed.
 
         for i in 2: for j in 4: block b(v = i * 4 + j): t[v] = a[v]
         for k in 8: block c(w = k): c[w] = t[w]
@@ -85,7 +90,7 @@ def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.Loo
             for j in 4: block b(v = i * 4 + j): t[v] = a[v]
             for k in 4: block c(w = i * 4 + k): c[w] = t[w]
 
-    Raises `ScheduleError` where one iteration does not complete what the consumer reads, or other inputs of it come too late.
+    Raises `ScheduleError` where one iteration does not complete what the consumer reads, or another operand is not complete there.
     """
     path = outer_block(program, block)
     consumer = block_of(path)
@@ -109,12 +114,14 @@ def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.Loo
             elif site.writes(buffer) and (
                 place > start or site.block in unfinished or any(other.writes(buffer) for other in inside)
             ):
-                raise failed(program, f"block {site.block.name}, which {block} needs, is not finished before {loop}", site.block)
+                raise failed(
+                    program, f"block {site.block.name}, an operand of {block}, is not complete before loop {loop}", site.block
+                )
         written = [produced_box(site, buffer, ranges) for site in inside if site.writes(buffer)]
         if written:
             first = written[0]
             if first is None or not all(other is not None and _same(first[0], other[0], analyzer) for other in written):
-                raise failed(program, f"what one iteration of loop {loop} writes of {buffer} is not one box", target)
+                raise failed(program, f"an iteration of loop {loop} must write one box of {buffer}", target)
             produced.append((buffer, first[0]))
             for part in written:
                 condition = condition if part is None else arith.logical_and(condition, part[1])
@@ -138,14 +145,14 @@ def _movable(program: ir.LoopProgram, path: Path, loop: Var) -> None:
     if any(isinstance(stmt, ir.For) and stmt.var is loop for stmt in path):
         raise failed(program, f"block {block.name} is inside loop {loop} already", block)
     if not block.iters or any(item.kind is ir.IterKind.OPAQUE for item in block.iters):
-        raise failed(program, f"block {block.name} has no iteration variables to choose from, or their order matters", block)
+        raise failed(program, f"block {block.name} must have iteration variables, none of them opaque", block)
     for region in block.writes:
         if len(writers(program, region.buffer)) > 1:
-            raise failed(program, f"{region.buffer} is written by other blocks than {block.name}", block)
+            raise failed(program, f"{region.buffer} must be written by {block.name} alone, found other writers", block)
 
 
 def _children(where: Path) -> tuple[Path, list[ir.Stmt]]:
-    """The way to the statement below a loop that holds the sequence of its parts, and the parts."""
+    """The path to the sequence of statements inside a loop (below its allocations), and those statements."""
     loop = loop_of(where)
     path = (*where, loop.body)
     while isinstance(path[-1], ir.Alloc):
@@ -160,7 +167,7 @@ def _inverse_domain(
     produced: list[tuple[ir.Buffer, Spans]],
     analyzer: arith.Analyzer,
 ) -> dict[Var, arith.Span]:
-    """The ranges of iteration variables for which the block reads only what is produced."""
+    """The ranges of the iteration variables for which the block reads only the produced boxes."""
     found: dict[Var, arith.Span] = {}
     for buffer, box in produced:
         for region in block.reads:
@@ -175,24 +182,22 @@ def _inverse_domain(
                         continue
                     dim = buffer.shape[place]
                     if offset.value < 0 or not analyzer.prove(arith.compare("<=", item.extent + offset, dim)):
-                        raise failed(
-                            program, f"index {place} that block {block.name} reads of {buffer}, {first!r}, leaves it", block
-                        )
+                        raise failed(program, f"block {block.name} reads {buffer} out of bounds at index {place}, {first!r}", block)
                     found[item.var] = (box[place][0] - offset, box[place][1] - offset)
     return found
 
 
-# --- what an iteration of a producer completes ------------------------------------------------------------------------
+# --- checks that an iteration completes what is read ------------------------------------------------------------------
 
 
 def _check_complete(program: ir.LoopProgram, site: Site, where: Path) -> None:
-    """Check that a block inside a loop has finished reducing when an iteration of the loop ends."""
+    """Check that a block inside a loop completes its reductions in each iteration of the loop."""
     outside = {loop.var for loop in loops_around(where)}
     for item, binding in zip(site.block.iters, site.block.bindings, strict=True):
         if item.kind is not ir.IterKind.SPATIAL and not outside.isdisjoint(arith.free_vars(binding)):
             loop = next(var for var in arith.free_vars(binding) if var in outside)
             inner = loop_of(where).var
-            problem = f"block {site.block.name} is not finished inside loop {inner}: {item.var} runs over {loop}"
+            problem = f"block {site.block.name} is not complete inside loop {inner}: {item.var} iterates over {loop}"
             raise failed(program, problem, site.block)
 
 
@@ -203,11 +208,11 @@ def _check_covered(
     produced: list[tuple[ir.Buffer, Spans]],
     ranges: Ranges,
 ) -> None:
-    """Check that the consumer, over its new loops, reads no more than is produced."""
+    """Check that the consumer, in its new loops, reads no more than is produced."""
     (site,) = sites(stmt)
     analyzer = arith.Analyzer(ranges)
     for buffer, box in produced:
         for region in site.regions(consumer.reads, buffer):
             wanted = touched_box(site, region, ranges)
             if wanted is None or not covers(box, wanted, analyzer):
-                raise failed(program, f"block {consumer.name} reads more of {buffer} than one iteration produces", consumer)
+                raise failed(program, f"block {consumer.name} reads more of {buffer} than an iteration produces", consumer)

@@ -1,4 +1,4 @@
-"""Whether the iterations of a loop may run in any order, or at the same time."""
+"""Checks whether the iterations of a loop are independent."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from inlaid.tensor.transform.paths import Path, Ranges, Site, loop_ranges, loops
 
 
 def check_independent(program: ir.LoopProgram, path: Path) -> None:
-    """Check that no iteration of the loop at the end of a path writes what another one reads or writes.
+    """Check that no iteration of the loop at the end of a path writes elements that another one reads or writes.
 
-    Buffers that are allocated inside the loop are each iteration's own. Raises `ScheduleError`, which names what is shared.
+    Buffers that are allocated inside the loop are private to an iteration. Raises `ScheduleError`, which names the shared elements.
     """
     loop = loop_of(path)
     private = {stmt.buffer for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Alloc)}
     below = list(sites(loop.body))
     if any(not isinstance(stmt, (ir.For, ir.Seq, ir.Alloc, ir.If)) for stmt in _outside_blocks(loop.body)):
-        raise failed(program, f"loop {loop.var} holds statements outside blocks, whose order may matter", loop)
+        raise failed(program, f"loop {loop.var} has statements outside blocks, which may depend on order", loop)
     outer = loop_ranges(*loops_around(path))
     for site in below:
         _check_bindings(program, loop, site)
@@ -47,14 +47,14 @@ def _check_bindings(program: ir.LoopProgram, loop: ir.For, site: Site) -> None:
     block = site.block
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is not ir.IterKind.SPATIAL and loop.var in arith.free_vars(binding):
-            what = "reduces over" if item.kind is ir.IterKind.REDUCTION else "depends on the order of"
+            what = "reduces over" if item.kind is ir.IterKind.REDUCTION else "is ordered along"
             raise failed(
                 program, f"the iterations of loop {loop.var} are not independent: block {block.name} {what} {item.var}", block
             )
 
 
 def _check_own(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.Region, outer: Ranges) -> None:
-    """Check that each iteration writes elements of its own."""
+    """Check that iterations write disjoint elements."""
     bound = bound_iters(site.block)
     ranges = outer | loop_ranges(*site.loops)
     analyzer = arith.Analyzer(ranges | {loop.var: (0, arith.unwrap(loop.extent - 2))})
@@ -84,7 +84,7 @@ def _check_own(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.Reg
 
 
 def _moving_part(index: arith.Expr, moving: set[arith.Expr], analyzer: arith.Analyzer) -> arith.Expr:
-    """An index without the terms that are the same in all iterations."""
+    """Drop the terms of an index that are the same in all iterations."""
     terms = {
         atom: count
         for atom, count in analyzer.linear(index).terms.items()
@@ -96,7 +96,7 @@ def _moving_part(index: arith.Expr, moving: set[arith.Expr], analyzer: arith.Ana
 def _check_readers(
     program: ir.LoopProgram, loop: ir.For, writer: Site, buffer: ir.Buffer, below: list[Site], outer: Ranges
 ) -> None:
-    """Check that what is read of a shared buffer was written by the same iteration."""
+    """Check that an iteration reads only those elements of a shared buffer that it wrote itself."""
     for reader in below:
         if not reader.reads(buffer):
             continue

@@ -10,8 +10,8 @@ from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
 from inlaid.tensor.primitives.place import (
     block_of,
     block_path,
-    check_lasting,
-    check_open,
+    check_not_overwritten,
+    check_not_tensorized,
     failed,
     outer_block,
     readers,
@@ -35,23 +35,23 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
-    """An element-wise block goes into all blocks that read its result, which is stored no more.
+    """Inline an element-wise block into all blocks that read its result. The result is no longer stored.
 
         for i: block b(v = i): t[v] = a[v] + 1
         for i: block c(v = i): c[v] = t[v] * 2
     compute_inline("b") gives
         for i: block c(v = i): c[v] = (a[v] + 1) * 2
 
-    Raises `ScheduleError` where the block reduces, stores more than one element at its own iteration variables, or writes an output
-    of the program.
+    Raises `ScheduleError` where the block reduces, does not store exactly one element indexed by its iteration variables, or writes
+    an output of the program.
     """
     path = outer_block(program, block)
     producer = block_of(path)
     buffer, store = _elementwise(program, producer)
     position = _positions(program, producer, store)
     if len(writers(program, buffer)) > 1:
-        raise failed(program, f"{buffer} is written by other blocks than {block}", producer)
-    check_lasting(program, producer)
+        raise failed(program, f"{buffer} must be written by {block} alone, found other writers", producer)
+    check_not_overwritten(program, producer)
     program = _without(program, path, buffer)
 
     def inlined(node: ir.Expr) -> ir.Expr | None:
@@ -68,15 +68,15 @@ def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
 
 
 def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
-    """An element-wise block goes into the block that computes what it reads, which is stored no more.
+    """Inline an element-wise block into the producer of its operand. The operand is no longer stored.
 
         for i: block b(v = i): t[v] = a[v] + 1
         for i: block c(v = i): c[v] = t[v] * 2
     reverse_compute_inline("c") gives
         for i: block b(v = i): c[v] = (a[v] + 1) * 2
 
-    Raises `ScheduleError` where the producer reduces, the block reads anything but each element of one intermediate buffer once, or
-    other blocks read that buffer.
+    Raises `ScheduleError` where the producer reduces, the block does not read each element of one intermediate buffer exactly once,
+    or other blocks read that buffer.
     """
     path = outer_block(program, block)
     consumer = block_of(path)
@@ -84,7 +84,7 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
     buffer = _source(program, consumer, store)
     producers = writers(program, buffer)
     if len(producers) != 1 or len(readers(program, buffer)) != 1:
-        raise failed(program, f"{buffer} is written or read by other blocks", consumer)
+        raise failed(program, f"{buffer} must have one writer and one reader", consumer)
     producer = producers[0].block
     _check_sources(program, consumer, producer, buffer)
     condition = _condition(program, path, block_path(program, producer.name))
@@ -103,7 +103,7 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
 
 
 def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:
-    """What of a consumer's predicate the producer must take over: conditions on loops around both."""
+    """The part of a consumer's predicate that the producer must adopt: the conditions on their common loops."""
     block = block_of(path)
     common = {loop.var for loop in loops_around(path)} & {loop.var for loop in loops_around(other)}
     analyzer = arith.Analyzer(loop_ranges(*loops_around(path)))
@@ -113,12 +113,12 @@ def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:
         if {var for var in arith.free_vars(part) if isinstance(var, arith.Var)} <= common:
             condition = arith.logical_and(condition, part)
         elif analyzer.simplify(part) not in limits:
-            raise failed(program, f"block {block.name} leaves elements out where not {part!r}", block)
+            raise failed(program, f"block {block.name} skips elements where {part!r} is false", block)
     return condition
 
 
 def _check_sources(program: ir.LoopProgram, consumer: ir.Block, producer: ir.Block, buffer: ir.Buffer) -> None:
-    """Check that what the consumer reads besides a buffer is complete before the loops around the producer start."""
+    """Check that the consumer's other operands are complete before the loops around the producer start."""
     place = block_path(program, producer.name)
     nest = next(stmt for stmt in place if isinstance(stmt, (ir.For, ir.Block)))
     inside = {site.block for site in sites(nest)}
@@ -134,31 +134,31 @@ def _check_sources(program: ir.LoopProgram, consumer: ir.Block, producer: ir.Blo
 
 
 def _elementwise(program: ir.LoopProgram, block: ir.Block) -> tuple[ir.Buffer, ir.Store]:
-    """What a block stores where it is one store without a reduction."""
+    """The store of a block that consists of one store without a reduction."""
     buffer = written_buffer(program, block)
     if block.init is not None or any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
-        raise failed(program, f"block {block.name} reduces and cannot be inlined", block, "use compute_at or reverse_compute_at")
+        raise failed(program, f"cannot inline block {block.name}, which reduces", block, "use compute_at or reverse_compute_at")
     if not isinstance(block.body, ir.Store):
-        raise failed(program, f"block {block.name} is more than one store", block)
+        raise failed(program, f"cannot inline block {block.name}: its body must be one store", block)
     return buffer, block.body
 
 
 def _positions(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> dict[arith.Expr, int]:
-    """Which index of the stored element each iteration variable is."""
+    """Map each iteration variable to its position in the indices of the store."""
     position: dict[arith.Expr, int] = {index: place for place, index in enumerate(store.indices) if isinstance(index, arith.Var)}
     for item in block.iters:
         if item.var not in position:
-            raise failed(program, f"{item.var} of block {block.name} is no index of the element it stores in {store.buffer}", block)
+            raise failed(program, f"{item.var} of block {block.name} must be an index of its store to {store.buffer}", block)
     for place, index in enumerate(store.indices):
         if not isinstance(index, (arith.Var, arith.Const)) or (isinstance(index, arith.Var) and position[index] != place):
             raise failed(
-                program, f"index {place} of {store.buffer}, {index!r}, is no iteration variable of block {block.name}", block
+                program, f"index {place} of {store.buffer}, {index!r}, must be an iteration variable of block {block.name}", block
             )
     return position
 
 
 def _source(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> ir.Buffer:
-    """The intermediate buffer whose every element an element-wise block reads once, at the place of its iteration variables."""
+    """The intermediate buffer whose elements an element-wise block reads exactly once, indexed by its iteration variables."""
     places = {
         node.buffer: node.indices
         for node in ir.walk_exprs(store.value)
@@ -173,21 +173,21 @@ def _source(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> ir.Buf
         )
         if whole and set(indices) == variables.keys() and all(load.indices == indices for load in loads):
             return buffer
-    raise failed(program, f"block {block.name} does not read each element of one intermediate buffer once", block)
+    raise failed(program, f"block {block.name} must read each element of one intermediate buffer exactly once", block)
 
 
 def _without(program: ir.LoopProgram, path: Path, buffer: ir.Buffer) -> ir.LoopProgram:
-    """The program without the nest of a block and without the buffer that went with it."""
+    """Remove a block's nest and the allocation of its buffer."""
     program = with_body(program, rebuilt(path, None))
     alloc = find(program.body, ir.Alloc, lambda stmt: stmt.buffer is buffer)
     if alloc is None:
-        raise failed(program, f"{buffer} is an output of the program and cannot be inlined")
+        raise failed(program, f"cannot inline {buffer}, an output of the program")
     last = alloc[-1]
     assert isinstance(last, ir.Alloc)
     return with_body(program, rebuilt(alloc, last.body))
 
 
 def _rewritten(program: ir.LoopProgram, block: ir.Block, rewriter: Rewriter) -> ir.LoopProgram:
-    """The program with the body of a block rewritten, and its footprint worked out anew."""
-    check_open(program, block)
+    """Rewrite the body of a block, and recompute its reads and writes."""
+    check_not_tensorized(program, block)
     return with_body(program, rebuilt(block_path(program, block.name), rewriter.stmt(block)))

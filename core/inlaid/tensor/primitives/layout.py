@@ -1,4 +1,4 @@
-"""Primitives on how buffers lie in memory: transform_layout, storage_align."""
+"""Primitives that change the memory layout of buffers: transform_layout, storage_align."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.digits import determined
 from inlaid.tensor.analysis.footprint import writes
 from inlaid.tensor.primitives.cache import nest_of
-from inlaid.tensor.primitives.place import block_path, check_open, failed, named_buffer, writers
+from inlaid.tensor.primitives.place import block_path, check_not_tensorized, failed, named_buffer, writers
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import Ranges, nest, rebuilt, remapped, sites, unique_name, with_body
 
@@ -19,27 +19,27 @@ ALIGNMENTS = "storage_align"
 
 
 def transform_layout(program: ir.LoopProgram, buffer: str, layout: str, fill: int | float | None = None) -> ir.LoopProgram:
-    """The elements of a buffer lie elsewhere: at the indices that an index map gives.
+    """Change the layout of a buffer: move its elements to the indices that an index map gives.
 
         c[v, w] = a[v, w] + 1
     transform_layout("c", "(i, j) -> (i, (j // 4), (j % 4))") gives
         c[v, w // 4, w % 4] = a[v, w] + 1
 
-    A parameter of the program changes its shape, and its owner packs or unpacks it. Where a factor does not divide its extent, the
-    buffer has elements to spare; `fill` stores a value there, in a block of its own before the buffer is written. Raises
-    `ScheduleError` where two elements would lie at the same place, or `fill` is given for an input.
+    A parameter of the program changes its shape; its owner must pack or unpack it. Where a factor does not divide the extent, the
+    buffer gets padding elements; `fill` stores a value to them, in a separate block before the buffer is written. Raises
+    `ScheduleError` where two elements would have the same index, or `fill` is given for an input.
     """
     old = named_buffer(program, buffer)
     index_map = arith.parse_index_map(layout)
     if len(index_map.variables) != len(old.shape):
-        raise failed(program, f"{layout} maps {len(index_map.variables)} indices, {buffer} has {len(old.shape)} dimensions")
+        raise failed(program, f"{layout} must map {len(old.shape)} indices, the dimensions of {buffer}")
     ranges: Ranges = {var: (0, arith.unwrap(arith.wrap(dim) - 1)) for var, dim in zip(index_map.variables, old.shape, strict=True)}
     for var, dim in zip(index_map.variables, old.shape, strict=True):
         if not determined(var, arith.wrap(dim), index_map.results, ranges):
-            raise failed(program, f"{layout} puts elements of {buffer} that differ in {var} at the same place")
+            raise failed(program, f"{layout} must be injective on {buffer}: elements that differ in {var} get the same index")
     for site in sites(program.body):
         if site.reads(old) or site.writes(old):
-            check_open(program, site.block)
+            check_not_tensorized(program, site.block)
     try:
         new = ir.Buffer(old.name, index_map.shape(old.shape), old.dtype, old.scope)
     except ValueError as error:
@@ -48,14 +48,14 @@ def transform_layout(program: ir.LoopProgram, buffer: str, layout: str, fill: in
     if fill is None or arith.Analyzer().equal(arith.product(new.shape), arith.product(old.shape)):
         return program
     if new in program.inputs:
-        raise failed(program, f"{buffer} is an input, which its owner fills")
+        raise failed(program, f"fill must be None for input {buffer}, which its owner fills")
     return _filled(program, old, new, index_map, fill)
 
 
 def _filled(
     program: ir.LoopProgram, old: ir.Buffer, new: ir.Buffer, index_map: arith.IndexMap, fill: int | float
 ) -> ir.LoopProgram:
-    """A block before the first writer of a buffer that stores `fill` where no element of the old one lies."""
+    """Insert a block before the first writer of a buffer that stores `fill` to its padding elements."""
     loops = [(Var(f"i{place}"), arith.wrap(extent)) for place, extent in enumerate(new.shape)]
     iters = tuple(ir.IterVar(Var(f"v{place}"), extent) for place, (_, extent) in enumerate(loops))
     places = dict(zip(index_map.results, (item.var for item in iters), strict=True))
@@ -65,7 +65,7 @@ def _filled(
             if isinstance(result, arith.FloorDiv) and result.operands[0] is var:
                 low = places.get(var % result.operands[1])
                 if low is None:
-                    raise failed(program, f"{index_map!r} cannot be turned round to find what {new} has to spare")
+                    raise failed(program, f"cannot invert {index_map!r} to find the padding of {new}")
                 spare = arith.logical_or(spare, arith.compare("<=", dim, places[result] * result.operands[1] + low))
     store = ir.Store(new, tuple(item.var for item in iters), ir.const(fill, new.dtype))
     bindings = tuple(var for var, _ in loops)
@@ -77,19 +77,19 @@ def _filled(
 
 
 def storage_align(program: ir.LoopProgram, buffer: str, axis: int, factor: int, offset: int = 0) -> ir.LoopProgram:
-    """Steps along an axis of an intermediate buffer are `offset` elements more than a multiple of `factor`.
+    """Make the stride of an intermediate buffer along an axis `offset` elements more than a multiple of `factor`.
 
         alloc t[8, 30]
     storage_align("t", 0, 32, 1) gives, once buffers have their final sizes (`tensor.transform.align`),
         alloc t[8, 33]
 
-    Raises `ScheduleError` for parameters and for the last axis, whose step is always one element.
+    Raises `ScheduleError` for parameters and for the last axis, whose stride is always one element.
     """
     found = named_buffer(program, buffer)
     if found in program.params:
-        raise failed(program, f"{buffer} is a parameter of the program, its memory is given")
+        raise failed(program, f"expected an intermediate buffer, got parameter {buffer}, whose memory the caller provides")
     if not 0 <= axis < len(found.shape) - 1 or factor < 1 or not 0 <= offset < factor:
-        raise failed(program, f"cannot align axis {axis} of {buffer} to {offset} modulo {factor}")
+        raise failed(program, f"{buffer} needs an axis before the last and 0 <= offset < factor, got {axis}, {offset}, {factor}")
     listed = dict(program.annotations).get(ALIGNMENTS, ())
     others = tuple(pair for pair in program.annotations if pair[0] != ALIGNMENTS)
     return replace(program, annotations=(*others, (ALIGNMENTS, (*listed, (buffer, axis, factor, offset)))))

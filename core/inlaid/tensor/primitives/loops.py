@@ -1,4 +1,4 @@
-"""Primitives that reshape loops: split, fuse, tile, reorder."""
+"""Primitives that restructure loops: split, fuse, tile, reorder."""
 
 from __future__ import annotations
 
@@ -12,29 +12,27 @@ from inlaid.tensor.transform.paths import Path, loop_ranges, loops_around, nest,
 
 
 def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -> tuple[ir.LoopProgram, tuple[Var, ...]]:
-    """One loop becomes a nest of several; one factor may be None, for as many iterations as are needed.
+    """Split a loop into a nest of loops. One factor may be None: it is chosen to cover the extent.
 
         for i in 10: block(v = i)
     split(i, (None, 4)) gives
         for i_0 in 3: for i_1 in 4: block(v = i_0 * 4 + i_1) where i_0 * 4 + i_1 < 10
 
-    The condition is left out where the factors cover the extent exactly. Returns the new loops, outermost first. Raises
-    `ScheduleError` for a loop that is marked already, or factors that are too small.
+    The condition is omitted where the factors divide the extent exactly. Returns the new loops, outermost first. Raises
+    `ScheduleError` for an annotated or non-serial loop, or factors that are too small.
     """
     path = loop_path(program, loop)
     old = loop_of(path)
     _plain(program, old)
     if sum(factor is None for factor in factors) > 1 or any(factor is not None and factor < 1 for factor in factors) or not factors:
-        raise failed(program, f"cannot split loop {loop} by {factors}: factors are positive, at most one is None", old)
+        raise failed(program, f"factors for loop {loop} must be positive, at most one None, got {factors}", old)
     known = prod(factor for factor in factors if factor is not None)
     analyzer = arith.Analyzer(loop_ranges(*loops_around(path[:-1])))
     rest = analyzer.simplify(arith.ceildiv(old.extent, known))
     extents = tuple(rest if factor is None else arith.Const(factor) for factor in factors)
     total = arith.wrap(arith.product(tuple(map(arith.unwrap, extents))))
     if None not in factors and not analyzer.prove(arith.compare("<=", old.extent, total)):
-        raise failed(
-            program, f"the factors {factors} do not cover loop {loop} of extent {old.extent!r}", old, "make one of them None"
-        )
+        raise failed(program, f"factors {factors} do not cover loop {loop} of extent {old.extent!r}", old, "make one of them None")
     variables = tuple(Var(f"{loop.name}_{index}") for index in range(len(factors)))
     value: arith.Expr = arith.ZERO
     for variable, extent in zip(variables, extents, strict=True):
@@ -49,13 +47,13 @@ def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -
 
 
 def fuse(program: ir.LoopProgram, loops: tuple[Var, ...]) -> tuple[ir.LoopProgram, Var]:
-    """Nested loops become one.
+    """Fuse nested loops into one.
 
         for i in 3: for j in 4: block(v = i, w = j)
     fuse(i, j) gives
         for i_j in 12: block(v = i_j // 4, w = i_j % 4)
 
-    Raises `ScheduleError` where the loops are not directly nested in that order, or one extent depends on another's variable.
+    Raises `ScheduleError` where the loops are not directly nested in that order, or an extent depends on the variable of another.
     """
     path = loop_path(program, loops[0])
     chain = _chain(program, path, loops)
@@ -76,21 +74,21 @@ def fuse(program: ir.LoopProgram, loops: tuple[Var, ...]) -> tuple[ir.LoopProgra
 
 
 def reorder(program: ir.LoopProgram, loops: tuple[Var, ...]) -> ir.LoopProgram:
-    """Nested loops take the order given; loops between them that are not named stay where they are.
+    """Reorder nested loops into the given order. Loops between them that are not named keep their positions.
 
         for i: for j: for k: block
     reorder(k, i) gives
         for k: for j: for i: block
 
-    Raises `ScheduleError` where the loops are not directly nested, an extent depends on another loop, or a block below depends on
+    Raises `ScheduleError` where the loops are not directly nested, an extent depends on another loop, or a block inside depends on
     the order of iterations.
     """
     if len(set(loops)) < len(loops):
-        raise failed(program, f"reorder names a loop twice: {loops}")
+        raise failed(program, f"reorder needs distinct loops, got {loops}")
     paths = sorted((loop_path(program, loop) for loop in loops), key=len)
     outer, inner = paths[0], paths[-1]
     if any(path != inner[: len(path)] for path in paths):
-        raise failed(program, f"the loops {', '.join(map(repr, loops))} are not nested in one another", loop_of(inner))
+        raise failed(program, f"loops {', '.join(map(repr, loops))} must be nested in one another", loop_of(inner))
     chain = _chain(program, outer, tuple(loop.var for loop in loops_around(inner[len(outer) - 1 :])))
     for site in sites(chain[-1].body):
         _check_order(program, site.block, set(loops))
@@ -106,21 +104,21 @@ def reorder(program: ir.LoopProgram, loops: tuple[Var, ...]) -> ir.LoopProgram:
 
 
 def _check_order(program: ir.LoopProgram, block: ir.Block, loops: set[Var]) -> None:
-    """Check that a block computes the same when loops around it change places."""
+    """Check that permuting the loops around a block does not change its result."""
     used: dict[ir.IterKind, set[arith.Expr]] = {kind: set() for kind in ir.IterKind}
     for item, binding in zip(block.iters, block.bindings, strict=True):
         used[item.kind] |= arith.free_vars(binding)
     if not used[ir.IterKind.OPAQUE].isdisjoint(loops):
         raise failed(program, f"block {block.name} depends on the order in which the loops run", block)
-    # A loop that runs through a reduction and on to the next element must start each reduction at 0.
+    # A loop that iterates over both reduction and spatial positions must start each reduction at 0.
     mixed = used[ir.IterKind.REDUCTION] & used[ir.IterKind.SPATIAL] & loops
     if block.init is not None and mixed:
         loop = min(map(repr, mixed))
-        raise failed(program, f"loop {loop} runs through elements and reductions of block {block.name} at once", block)
+        raise failed(program, f"loop {loop} iterates over both elements and reductions of block {block.name}", block)
 
 
 def tile(program: ir.LoopProgram, loops: tuple[Var, ...], factors: tuple[int, ...]) -> tuple[ir.LoopProgram, tuple[Var, ...]]:
-    """Nested loops are split and the inner parts moved inside.
+    """Split nested loops and move the inner parts inside.
 
         for i in 16: for j in 16: block
     tile((i, j), (4, 8)) gives
@@ -129,7 +127,7 @@ def tile(program: ir.LoopProgram, loops: tuple[Var, ...], factors: tuple[int, ..
     Returns the outer loops, then the inner ones. Raises `ScheduleError` as split and reorder do.
     """
     if len(loops) != len(factors):
-        raise failed(program, f"{len(loops)} loops to tile by {len(factors)} factors")
+        raise failed(program, f"tile needs one factor per loop, got {len(factors)} for {len(loops)} loops")
     outer, inner = [], []
     for loop, factor in zip(loops, factors, strict=True):
         program, (first, second) = split(program, loop, (None, factor))
@@ -142,27 +140,27 @@ def tile(program: ir.LoopProgram, loops: tuple[Var, ...], factors: tuple[int, ..
 def _plain(program: ir.LoopProgram, loop: ir.For) -> None:
     if loop.kind is not ir.ForKind.SERIAL or loop.annotations:
         raise failed(
-            program, f"loop {loop.var} is marked {loop.kind.value} already", loop, "reshape loops first, mark them afterwards"
+            program, f"loop {loop.var} is already {loop.kind.value} or annotated", loop, "restructure loops before marking them"
         )
 
 
 def _chain(program: ir.LoopProgram, path: Path, wanted: tuple[Var, ...]) -> list[ir.For]:
-    """The loops from the end of a path downwards, which must be those wanted, each directly in the one before."""
+    """The loops from the end of a path inwards, which must be the wanted ones, each directly inside the previous one."""
     chain = [loop_of(path)]
     for var in wanted[1:]:
         below = chain[-1].body
         if not isinstance(below, ir.For):
-            raise failed(program, f"between loops {chain[-1].var} and {var} lies more than loops", below)
+            raise failed(program, f"loop {var} must be directly inside loop {chain[-1].var}: other statements intervene", below)
         if below.var is not var:
             raise failed(program, f"loop {var} is not directly inside loop {chain[-1].var}", below)
         if not arith.free_vars(below.extent).isdisjoint(loop.var for loop in chain):
-            raise failed(program, f"the extent {below.extent!r} of loop {var} depends on a loop around it", below)
+            raise failed(program, f"the extent {below.extent!r} of loop {var} must not depend on the loops around it", below)
         chain.append(below)
     return chain
 
 
 def _below(stmt: ir.Stmt) -> list[ir.For]:
-    """The loops below a statement, those inside blocks left out."""
+    """The loops below a statement, except those inside blocks."""
     found: dict[ir.For, None] = {}
     for site in sites(stmt):
         found.update(dict.fromkeys(site.loops))

@@ -1,4 +1,4 @@
-"""Primitives that say how a loop runs, and nothing else: parallel, vectorize, unroll, bind, vthread, annotate."""
+"""Primitives that set the execution mode of a loop: parallel, vectorize, unroll, bind, vthread, annotate."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from inlaid.tensor.transform.paths import Path, loops_around, rebuilt, with_body
 
 @dataclass(frozen=True, slots=True)
 class AnnotationKey:
-    """A key that loops may be annotated with, declared by whoever reads it; values have the given type."""
+    """A key for loop annotations, declared by the pass that reads it; its values have the given type."""
 
     name: str
     type: type[int] | type[str] | type[bool]
 
 
 TASKS = AnnotationKey("tasks", bool)
-"""The statements directly in a loop are the tasks of virtual threads around them."""
+"""Marks the loop whose direct statements are the tasks of enclosing virtual threads."""
 
 
 def parallel(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
-    """The iterations of a loop may run on several threads.
+    """Allow the iterations of a loop to run on several threads.
 
         for i: block    becomes    for i, parallel: block
 
-    Raises `ScheduleError` where iterations are not independent.
+    Raises `ScheduleError` where the iterations are not independent.
     """
     return _independent(program, loop_path(program, loop), ir.ForKind.PARALLEL)
 
 
 def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
-    """The iterations of a loop run as lanes of vectors.
+    """Run the iterations of a loop as vector lanes.
 
         for i in 8: block    becomes    for i in 8, vectorized: block
 
-    Raises `ScheduleError` where iterations are not independent, the extent is not constant, a loop around or below is vectorised,
-    or the extent of one below varies with this one.
+    Raises `ScheduleError` where the iterations are not independent, the extent is not constant, a loop around or inside is
+    vectorised, or the extent of a loop inside depends on this one.
     """
     path = loop_path(program, loop)
     _constant(program, loop_of(path))
     below = [stmt for stmt in ir.walk_stmts(loop_of(path).body) if isinstance(stmt, ir.For)]
     for other in (*loops_around(path[:-1]), *below):
         if other.kind is ir.ForKind.VECTORIZED:
-            raise failed(program, f"loop {loop} cannot be vectorised: loop {other.var} is", other)
+            raise failed(program, f"loop {loop} cannot be vectorised: loop {other.var} already is", other)
     for other in below:
         if loop in arith.free_vars(other.extent):
-            raise failed(program, f"loop {loop} cannot be vectorised: the extent {other.extent!r} varies with it", other)
+            raise failed(program, f"loop {loop} cannot be vectorised: the extent {other.extent!r} depends on it", other)
     return _independent(program, path, ir.ForKind.VECTORIZED)
 
 
 def unroll(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
-    """The iterations of a loop are written out, once scheduling is done.
+    """Unroll a loop completely, after scheduling.
 
         for i in 4: block    becomes    for i in 4, unrolled: block
 
@@ -68,27 +68,27 @@ def unroll(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
 
 
 def bind(program: ir.LoopProgram, loop: Var, thread: str) -> ir.LoopProgram:
-    """The iterations of a loop run on the threads of an axis, such as "threadIdx.x".
+    """Bind a loop to a thread axis, e.g. "threadIdx.x".
 
         for i: block    becomes    for i, threadIdx.x: block
 
-    Raises `ScheduleError` where iterations are not independent or a loop around or below is bound to the same axis.
+    Raises `ScheduleError` where the iterations are not independent, or a loop around or inside is bound to the same axis.
     """
     path = loop_path(program, loop)
     for other in (*loops_around(path[:-1]), *(stmt for stmt in ir.walk_stmts(path[-1]) if isinstance(stmt, ir.For))):
         if other.thread == thread:
-            raise failed(program, f"loop {loop} cannot be bound to {thread}: loop {other.var} is", other)
+            raise failed(program, f"loop {loop} cannot be bound to {thread}: loop {other.var} already is", other)
     return _independent(program, path, ir.ForKind.THREAD, thread)
 
 
 def vthread(program: ir.LoopProgram, loop: Var, tasks: Var | None = None) -> ir.LoopProgram:
-    """The iterations of a loop run as virtual threads, whose tasks a lowering interleaves.
+    """Run the iterations of a loop as virtual threads, whose tasks are interleaved when lowered.
 
         for i in 2: for k: block    becomes    for i in 2, vthread: for k, "tasks" = true: block
 
-    Tasks are the statements directly in the loop `tasks`, which is `loop` or one inside it: each runs whole before the same task of
-    the next thread. By default the innermost statements are tasks. Raises `ScheduleError` where iterations are not independent, the
-    extent is not constant, or `tasks` is not inside.
+    Tasks are the statements directly in the loop `tasks`, which is `loop` or nested in it. Each task completes before the same task
+    of the next thread starts. By default, the innermost statements are tasks. Raises `ScheduleError` where the iterations are not
+    independent, the extent is not constant, or `tasks` is not nested in `loop`.
     """
     path = loop_path(program, loop)
     _constant(program, loop_of(path))
@@ -97,28 +97,28 @@ def vthread(program: ir.LoopProgram, loop: Var, tasks: Var | None = None) -> ir.
         return program
     inner = loop_path(program, tasks)
     if not any(outer.var is loop for outer in loops_around(inner)):
-        raise failed(program, f"expected tasks in loop {loop}, found loop {tasks} outside of it", loop_of(inner))
+        raise failed(program, f"expected a tasks loop inside loop {loop}, got {tasks} outside it", loop_of(inner))
     return annotate(program, tasks, TASKS, True)
 
 
 def annotate(program: ir.LoopProgram, loop: Var, key: AnnotationKey, value: int | str | bool) -> ir.LoopProgram:
-    """A loop carries a value for whoever declared the key.
+    """Annotate a loop with a value for the pass that declares the key.
 
         for i: block    becomes    for i {key: value}: block
 
-    Raises `ScheduleError` where the value has another type than the key declares.
+    Raises `ScheduleError` where the value does not have the type that the key declares.
     """
     path = loop_path(program, loop)
     old = loop_of(path)
     if type(value) is not key.type:
-        raise failed(program, f"annotation {key.name} takes {key.type.__name__}, got {value!r}", old)
+        raise failed(program, f"annotation {key.name} must be of type {key.type.__name__}, got {value!r}", old)
     annotations: tuple[tuple[str, Any], ...] = (*(pair for pair in old.annotations if pair[0] != key.name), (key.name, value))
     return with_body(program, rebuilt(path, ir.For(old.var, old.extent, old.body, old.kind, old.thread, annotations)))
 
 
 def _constant(program: ir.LoopProgram, loop: ir.For) -> None:
     if not isinstance(arith.simplify(loop.extent), arith.Const):
-        raise failed(program, f"the extent {loop.extent!r} of loop {loop.var} is not constant", loop, "split it first")
+        raise failed(program, f"the extent of loop {loop.var} must be constant, got {loop.extent!r}", loop, "split it first")
 
 
 def _independent(program: ir.LoopProgram, path: Path, kind: ir.ForKind, thread: str = "") -> ir.LoopProgram:
@@ -129,5 +129,5 @@ def _independent(program: ir.LoopProgram, path: Path, kind: ir.ForKind, thread: 
 def _marked(program: ir.LoopProgram, path: Path, kind: ir.ForKind, thread: str = "") -> ir.LoopProgram:
     old = loop_of(path)
     if old.kind is not ir.ForKind.SERIAL:
-        raise failed(program, f"loop {old.var} is marked {old.kind.value} already", old)
+        raise failed(program, f"loop {old.var} is already {old.kind.value}", old)
     return with_body(program, rebuilt(path, ir.For(old.var, old.extent, old.body, kind, thread, old.annotations)))

@@ -1,4 +1,4 @@
-"""The primitive that makes extents fit: pad."""
+"""The primitive that pads the extents of a block: pad."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.primitives.cache import nest_of
-from inlaid.tensor.primitives.place import check_open, failed, outer_block
+from inlaid.tensor.primitives.place import check_not_tensorized, failed, outer_block
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import nest, rebuilt, unique_name, with_body
 from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: tuple[str, ...] = ()) -> ir.LoopProgram:
-    """The iteration variables of a block run over multiples of numbers: what it reads is padded with zeros, what it writes is cut.
+    """Round the extents of a block up to multiples: pad what it reads with zeros, and crop what it writes.
 
         for i in 10: block b(v = i): c[v] = a[v] * 2
     pad("b", (4,)) gives
@@ -24,18 +24,18 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
         for i in 12: block b(v = i): c_pad[v] = a_pad[v] * 2
         for i in 10: block c_cut(v = i): c[v] = c_pad[v]
 
-    Inputs that are named in `owned` are not copied: they change their shape, and their owner pads them with zeros.
+    Inputs named in `owned` are not copied: their shape grows, and their owner pads them with zeros.
 
-    A reduction is padded where it sums products of what is padded along. Raises `ScheduleError` where the loops around the block
-    are no longer those of its iteration variables, a variable to pad is used otherwise than as an index, zeros would change a
-    sum, or what is `owned` is no input.
+    A padded reduction must be a sum of products whose factors are all padded. Raises `ScheduleError` where the loops around the
+    block are not simply its iteration variables, a padded variable is used other than as an index, zeros would change a sum, or an
+    `owned` name is not an input.
     """
     path = outer_block(program, block)
     old = path[-1]
     assert isinstance(old, ir.Block)
-    check_open(program, old)
+    check_not_tensorized(program, old)
     if len(multiples) != len(old.iters) or any(multiple < 1 for multiple in multiples):
-        raise failed(program, f"block {block} has {len(old.iters)} iteration variables, got multiples {multiples}", old)
+        raise failed(program, f"block {block} needs {len(old.iters)} positive multiples, one per variable, got {multiples}", old)
     top, site = nest_of(path, old.writes[0].buffer)
     if (
         old.predicate != arith.ONE
@@ -43,9 +43,7 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
         or any(binding == arith.ZERO and multiple != 1 for binding, multiple in zip(old.bindings, multiples, strict=True))
         or any(not isinstance(stmt, ir.For) for stmt in path[len(top) - 1 : -1])
     ):
-        raise failed(
-            program, f"the loops around block {block} are not those of its iteration variables", old, "pad before all else"
-        )
+        raise failed(program, f"the loops around block {block} must be its iteration variables", old, "pad before other primitives")
     iters = tuple(
         ir.IterVar(item.var, arith.simplify(arith.ceildiv(item.extent, multiple) * multiple), item.kind)
         for item, multiple in zip(old.iters, multiples, strict=True)
@@ -58,7 +56,7 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
     _check_sum(program, old, grown)
     inputs = {buffer.name for buffer in program.inputs}
     if not inputs.issuperset(owned):
-        raise failed(program, f"{', '.join(sorted({*owned} - inputs))} is no input, which its owner pads", old)
+        raise failed(program, f"owned buffers must be inputs, got {', '.join(sorted({*owned} - inputs))}", old)
     before: list[ir.Stmt] = []
     after: list[ir.Stmt] = []
     fresh: list[ir.Buffer] = []
@@ -80,7 +78,7 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
         else:
             before.append(_copy(name, buffer, new, shape, buffer.shape))
     inner = _replaced(with_body(program, replace(old, iters=iters)), taken).body
-    # What has no loop is of one iteration.
+    # A variable bound to 0 has extent 1 and no loop.
     extents = [item.extent for item, binding in zip(iters, old.bindings, strict=True) if binding != arith.ZERO]
     loops = [(loop.var, extent) for loop, extent in zip(site.loops, extents, strict=True)]
     body: ir.Stmt = joined(*before, nest(loops, inner), *after)
@@ -90,27 +88,27 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
 
 
 def _replaced(program: ir.LoopProgram, buffers: dict[ir.Buffer, ir.Buffer]) -> ir.LoopProgram:
-    """The program with buffers replaced by others, in which the elements have the same indices."""
+    """Replace buffers by others that hold the elements at the same indices."""
     return Rewriter(buffers=buffers).program(program)
 
 
 def _grown_shape(
     program: ir.LoopProgram, block: ir.Block, region: ir.Region, grown: dict[Var, arith.Expr]
 ) -> tuple[arith.Dim, ...]:
-    """The shape of a buffer where the dimensions that grown iteration variables index grow with them."""
+    """The shape of a buffer after padding the dimensions that padded iteration variables index."""
     shape = list(region.buffer.shape)
     for place, (first, extent) in enumerate(region.ranges):
         used = [var for var in grown if var in arith.free_vars(first) | arith.free_vars(extent)]
         if not used:
             continue
         if first is not used[0]:
-            raise failed(program, f"index {place} of {region.buffer}, {first!r}, is more than the variable {used[0]} to pad", block)
+            raise failed(program, f"index {place} of {region.buffer} must be the padded variable {used[0]}, got {first!r}", block)
         shape[place] = arith.unwrap(grown[used[0]])
     return tuple(shape)
 
 
 def _check_sum(program: ir.LoopProgram, block: ir.Block, grown: dict[Var, arith.Expr]) -> None:
-    """Check that zeros read along padded reduction variables add nothing."""
+    """Check that the zeros read along padded reduction variables leave the sum unchanged."""
     variables = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION and item.var in grown}
     if not variables:
         return
@@ -119,13 +117,11 @@ def _check_sum(program: ir.LoopProgram, block: ir.Block, grown: dict[Var, arith.
         for acc, term in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
             if isinstance(acc, ir.Load) and acc.buffer is store.buffer and _vanishes(term, variables):
                 return
-    raise failed(
-        program, f"block {block.name} is no sum of products of what is padded along {', '.join(map(repr, variables))}", block
-    )
+    raise failed(program, f"block {block.name} must sum products of elements padded along {', '.join(map(repr, variables))}", block)
 
 
 def _vanishes(term: ir.Expr, variables: set[Var]) -> bool:
-    """Whether a term is a product of elements that are all read along each of the variables: zero, where those are padding."""
+    """Whether a term is a product of loads that are all indexed by every variable, and hence 0 in the padding."""
     match term:
         case ir.Load(indices=indices):
             return all(any(index is var for index in indices) for var in variables)
@@ -139,7 +135,7 @@ def _vanishes(term: ir.Expr, variables: set[Var]) -> bool:
 def _copy(
     name: str, source: ir.Buffer, target: ir.Buffer, shape: tuple[arith.Dim, ...], inside: tuple[arith.Dim, ...] | None
 ) -> ir.Stmt:
-    """Loops that copy a box of a buffer; beyond `inside` they store zeros."""
+    """Loops that copy a box of a buffer, and store zeros outside `inside`."""
     loops = [(Var(f"i{place}"), arith.wrap(extent)) for place, extent in enumerate(shape)]
     iters = tuple(ir.IterVar(Var(f"v{place}"), extent) for place, (_, extent) in enumerate(loops))
     indices = tuple(item.var for item in iters)

@@ -1,4 +1,4 @@
-"""Primitives that overlap what fetches data with what computes: double_buffer, software_pipeline, prefetch."""
+"""Primitives that overlap data movement with computation: double_buffer, software_pipeline, prefetch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
-from inlaid.tensor.primitives.place import check_open, failed, loop_of, outer_block, outer_loop, written_buffer
+from inlaid.tensor.primitives.place import check_not_tensorized, failed, loop_of, outer_block, outer_loop, written_buffer
 from inlaid.tensor.primitives.regions import touched_box
 from inlaid.tensor.transform.lower_blocks import joined, mapped
 from inlaid.tensor.transform.paths import (
@@ -29,15 +29,15 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import dtype
 
 PREFETCH = "prefetch"
-"""An intrinsic on one element: bring the cache line around it nearer. It has no effect on values."""
+"""An intrinsic on one element that prefetches its cache line. It has no effect on values."""
 SEMANTICS: Mapping[str, ir.LoopProgram] = {
     PREFETCH: ir.LoopProgram(PREFETCH, (ir.Buffer("element", (), dtype("uint8")),), (), ir.Seq(()))
 }
-"""What the intrinsics that primitives emit mean, for the interpreter."""
+"""Semantics of the intrinsics that primitives emit, for the interpreter."""
 
 
 def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...]) -> ir.LoopProgram:
-    """The statements in a loop run in stages: what is in a later stage works on an earlier iteration.
+    """Software-pipeline a loop: statements of later stages run on earlier iterations.
 
         for i in 8: alloc t: { block b(v = i): t[0] = a[v]; block c(w = i): c[w] = t[0] }
     software_pipeline(i, (0, 1)) gives
@@ -46,8 +46,8 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
             for i in 7: { block b(v = i + 1): t[(i + 1) % 2] = a[v]; block c(w = i): c[w] = t[i % 2] }
             block c(w = 7): c[w] = t[7 % 2]
 
-    `stages` has a number for each statement directly in the loop. Buffers allocated in the loop get a copy per iteration that is
-    under way. Raises `ScheduleError` where the extent is not constant, or a stage needs what a later one computes.
+    `stages` gives the stage of each statement directly in the loop. Buffers allocated in the loop get one copy per iteration in
+    flight. Raises `ScheduleError` where the extent is not constant, or a stage needs the result of a later one.
     """
     path = outer_loop(program, loop)
     old = loop_of(path)
@@ -55,9 +55,9 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
     last = max(stages, default=0)
     extent = arith.simplify(old.extent)
     if len(stages) != len(parts) or min(stages, default=0) < 0:
-        raise failed(program, f"loop {loop} holds {len(parts)} statements, got stages {stages}", old)
+        raise failed(program, f"loop {loop} needs {len(parts)} stages >= 0, one per statement, got {stages}", old)
     if not isinstance(extent, arith.Const) or extent.value <= last or old.kind is not ir.ForKind.SERIAL:
-        raise failed(program, f"loop {loop} of extent {old.extent!r} is too short to run in {last + 1} stages, or not serial", old)
+        raise failed(program, f"loop {loop} must be serial with a constant extent > {last}, got {old.extent!r}", old)
     staged = list(zip(stages, parts, strict=True))
     _check_stages(program, old, staged, set(allocs))
     around = loops_around(path)
@@ -71,7 +71,7 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
         ring, window = _ring(buffer, [part for _, part in staged], copies, loop_ranges(*around))
         for site in sites(old.body):
             if (site.reads(buffer) or site.writes(buffer)) and not _stays_inside(site.block, buffer, window):
-                check_open(program, site.block)
+                check_not_tensorized(program, site.block)
         staged = [(stage, _ringed(part, buffer, ring, window, loop, copies)) for stage, part in staged]
         allocs = [ring if item is buffer else item for item in allocs]
     names = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
@@ -85,7 +85,7 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
 
 
 def double_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
-    """What fills a buffer allocated in a loop works one iteration ahead, on a second copy of the buffer.
+    """Fill a buffer allocated in a loop one iteration ahead of its use, in a second copy.
 
         for i in 8: alloc t: { block b(v = i): t[0] = a[v]; block c(w = i): c[w] = t[0] }
     double_buffer("b") is software_pipeline(i, (0, 1))
@@ -96,7 +96,7 @@ def double_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     buffer = written_buffer(program, path[-1]) if isinstance(path[-1], ir.Block) else None
     loop = next((stmt for stmt in reversed(path) if isinstance(stmt, ir.For) and buffer in _parts(stmt)[0]), None)
     if loop is None:
-        raise failed(program, f"the buffer of block {block} is not allocated directly in a loop", path[-1], "use compute_at first")
+        raise failed(program, f"the buffer of block {block} must be allocated directly in a loop", path[-1], "use compute_at first")
     stages = []
     filling = True
     for part in _parts(loop)[1]:
@@ -106,7 +106,7 @@ def double_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
 
 
 def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distance: int) -> tuple[ir.LoopProgram, str]:
-    """What a block will read of a buffer some iterations of a loop later is asked for now.
+    """Prefetch the part of a buffer that a block will read `distance` iterations of a loop later.
 
         for i: for j in 16: block b(v = i, w = j): c[v] += a[v, w]
     prefetch("b", "a", i, 2) gives
@@ -114,8 +114,8 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
             for l in 1: block a_prefetch(p = i + 2, q = l * 16): prefetch(a[p, q])
             for j in 16: block b(v = i, w = j): c[v] += a[v, w]
 
-    One element per cache line of 64 bytes is asked for; past the end, the last one. Returns the new block's name. Raises
-    `ScheduleError` where the block is not in the loop, does not read the buffer, or reads no box of constant size.
+    Prefetches one element per cache line of 64 bytes; past the end, the last element. Returns the new block's name. Raises
+    `ScheduleError` where the block is not in the loop, does not read the buffer, or does not read a box of constant size.
     """
     path = outer_loop(program, loop)
     old = loop_of(path)
@@ -126,7 +126,7 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
     if source is None:
         raise failed(program, f"block {block} does not read {buffer}", site.block)
     if any(isinstance(stmt, ir.Alloc) and stmt.buffer is source for stmt in ir.walk_stmts(old.body)):
-        raise failed(program, f"{buffer} is allocated in loop {loop}: nothing of it is there before", old)
+        raise failed(program, f"cannot prefetch {buffer}, which is allocated in loop {loop}", old)
     ranges = loop_ranges(*loops_around(path))
     analyzer = arith.Analyzer(ranges)
     box = touched_box(site, next(site.regions(site.block.reads, source)), ranges)
@@ -136,9 +136,7 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
     for place, dim in enumerate(source.shape):
         extent = None if box is None else analyzer.bounds(box[place][1] - box[place][0] + 1)[1]
         if box is None or extent is None:
-            raise failed(
-                program, f"what block {block} reads of {buffer} in one iteration of {loop} has no constant size", site.block
-            )
+            raise failed(program, f"block {block} must read a box of constant size of {buffer} per iteration of {loop}", site.block)
         step = max(64 // source.dtype.bytes, 1) if place == len(source.shape) - 1 else 1
         var = Var(f"l{place}")
         first = arith.substitute(box[place][0], later) + var * step
@@ -155,7 +153,7 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
 
 
 def _parts(loop: ir.For) -> tuple[list[ir.Buffer], list[ir.Stmt]]:
-    """What is allocated directly in a loop, and the statements in it."""
+    """The buffers allocated directly in a loop, and the statements directly in it."""
     allocs = []
     stmt = loop.body
     while isinstance(stmt, ir.Alloc):
@@ -186,7 +184,7 @@ def _check_stages(program: ir.LoopProgram, loop: ir.For, staged: list[tuple[int,
 
 
 def _ring(buffer: ir.Buffer, parts: list[ir.Stmt], copies: int, ranges: Ranges) -> tuple[ir.Buffer, tuple[int | None, ...]]:
-    """A buffer with room for some iterations, and the extent per dimension that one iteration uses (None: all)."""
+    """A buffer with room for several iterations, and for each dimension the extent that one iteration uses (None: all)."""
     window: list[int | None] = []
     analyzer = arith.Analyzer(ranges)
     boxes = [
@@ -211,7 +209,7 @@ def _ring(buffer: ir.Buffer, parts: list[ir.Stmt], copies: int, ranges: Ranges) 
 
 
 def _stays_inside(block: ir.Block, buffer: ir.Buffer, window: tuple[int | None, ...]) -> bool:
-    """Whether no box of a buffer on which a block's intrinsics work wraps round in the window."""
+    """Whether no intrinsic of a block accesses a box of the buffer that wraps around in the window."""
     boxes = (
         region.ranges
         for stmt in ir.walk_stmts(block)
@@ -223,7 +221,7 @@ def _stays_inside(block: ir.Block, buffer: ir.Buffer, window: tuple[int | None, 
 
 
 def _ringed(stmt: ir.Stmt, buffer: ir.Buffer, ring: ir.Buffer, window: tuple[int | None, ...], loop: Var, copies: int) -> ir.Stmt:
-    """A statement that uses a ring instead of a buffer: the copy for the iteration, and indices that wrap round in the window."""
+    """Redirect a statement to a ring buffer: select the copy of the iteration, and wrap indices around in the window."""
     if isinstance(stmt, ir.Block):
         if not any(region.buffer is buffer for region in (*stmt.reads, *stmt.writes)):
             return stmt
@@ -268,7 +266,7 @@ def _round(
     names: set[str],
     inner: list[ir.Buffer],
 ) -> list[ir.Stmt]:
-    """Rounds of a pipeline that is filling or running empty: the stages that have an iteration to work on."""
+    """The iterations that fill or drain a pipeline: only the stages that have an iteration to work on."""
     done = []
     analyzer = arith.Analyzer(ranges)
     for step in rounds:

@@ -1,4 +1,4 @@
-"""Naming places in a program, and errors that show them."""
+"""Lookup of blocks, loops and buffers in a program, and errors that mark them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from inlaid.tensor.transform.paths import Path, Site, find, sites
 
 
 def failed(program: ir.LoopProgram, problem: str, at: ir.Stmt | None = None, remedy: str = "") -> ScheduleError:
-    """The error to raise, with the program printed and a place in it marked."""
+    """Make the error to raise: it prints the program and marks a statement."""
     advice = f"; {remedy}" if remedy else ""
     return ScheduleError(f"{program.name}: {problem}{advice}\n{text.show(program, mark=at)}")
 
 
 def block_path(program: ir.LoopProgram, name: str) -> Path:
-    """The way to the block of that name. Raises `ScheduleError` where there is none."""
+    """The path to a block. Raises `ScheduleError` where no block has that name."""
     path = find(program.body, ir.Block, lambda stmt: stmt.name == name)
     if path is None:
-        raise failed(program, f"there is no block {name}")
+        raise failed(program, f"unknown block {name}")
     return path
 
 
 def outer_block(program: ir.LoopProgram, name: str) -> Path:
-    """The way to a block that is not part of another. Raises `ScheduleError`."""
+    """The path to a block that is not nested in another block. Raises `ScheduleError`."""
     path = block_path(program, name)
     _check_outer(program, path)
     return path
 
 
 def outer_loop(program: ir.LoopProgram, var: arith.Var) -> Path:
-    """The way to a loop that is not inside a block. Raises `ScheduleError`."""
+    """The path to a loop that is not inside a block. Raises `ScheduleError`."""
     path = loop_path(program, var)
     _check_outer(program, path)
     return path
@@ -39,24 +39,24 @@ def outer_loop(program: ir.LoopProgram, var: arith.Var) -> Path:
 def _check_outer(program: ir.LoopProgram, path: Path) -> None:
     for stmt in path[:-1]:
         if isinstance(stmt, ir.Block):
-            raise failed(program, f"this is part of block {stmt.name}", path[-1], "do it before blockize")
+            raise failed(program, f"expected a statement outside block {stmt.name}", path[-1], "do it before blockize")
 
 
-def check_open(program: ir.LoopProgram, block: ir.Block) -> None:
-    """Check that the body of a block can be rewritten: no intrinsic does it. Raises `ScheduleError`."""
+def check_not_tensorized(program: ir.LoopProgram, block: ir.Block) -> None:
+    """Check that the body of a block is not tensorized and can be rewritten. Raises `ScheduleError`."""
     if any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(block.body)):
-        raise failed(program, f"an intrinsic does what block {block.name} says", block, "do it before tensorize")
+        raise failed(program, f"block {block.name} is already tensorized", block, "do it before tensorize")
 
 
-def check_lasting(program: ir.LoopProgram, block: ir.Block) -> None:
-    """Check that what a block reads stays where it is written, so that the block may read it at another time. Raises
-    `ScheduleError` for buffers that go round."""
+def check_not_overwritten(program: ir.LoopProgram, block: ir.Block) -> None:
+    """Check that the operands of a block are never overwritten, so that the block may read them at another time. Raises
+    `ScheduleError` for rolling buffers."""
     wanted = {region.buffer for region in block.reads}
     for site in sites(program.body):
         if any(item.kind is ir.IterKind.OPAQUE for item in site.block.iters):
             for region in site.block.writes:
                 if region.buffer in wanted:
-                    problem = f"{region.buffer}, which {block.name} reads, is overwritten in turn by {site.block.name}"
+                    problem = f"{region.buffer}, which {block.name} reads, is a rolling buffer, overwritten by {site.block.name}"
                     raise failed(program, problem, block)
 
 
@@ -68,10 +68,10 @@ def block_of(path: Path) -> ir.Block:
 
 
 def loop_path(program: ir.LoopProgram, var: arith.Var) -> Path:
-    """The way to the loop of that variable. Raises `ScheduleError` where there is none."""
+    """The path to the loop of a variable. Raises `ScheduleError` where there is none."""
     path = find(program.body, ir.For, lambda stmt: stmt.var is var)
     if path is None:
-        raise failed(program, f"there is no loop {var}", remedy="an earlier primitive may have replaced it")
+        raise failed(program, f"unknown loop {var}", remedy="an earlier primitive may have replaced it")
     return path
 
 
@@ -83,19 +83,19 @@ def loop_of(path: Path) -> ir.For:
 
 
 def written_buffer(program: ir.LoopProgram, block: ir.Block) -> ir.Buffer:
-    """The one buffer that a block writes. Raises `ScheduleError` where there are several."""
+    """The single buffer that a block writes. Raises `ScheduleError` where there are several."""
     buffers = dict.fromkeys(region.buffer for region in block.writes)
     if len(buffers) != 1:
-        raise failed(program, f"block {block.name} writes {len(buffers)} buffers, one is expected", block)
+        raise failed(program, f"block {block.name} must write one buffer, writes {len(buffers)}", block)
     return next(iter(buffers))
 
 
 def named_buffer(program: ir.LoopProgram, name: str) -> ir.Buffer:
-    """The buffer of that name. Raises `ScheduleError` where none or several have it."""
+    """Find a buffer by name. Raises `ScheduleError` where no buffer or several have it."""
     found = {buffer for buffer in program.params if buffer.name == name}
     found |= {stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name}
     if len(found) != 1:
-        raise failed(program, f"{'several buffers are' if found else 'there is no buffer'} named {name}")
+        raise failed(program, f"expected one buffer named {name}, found {'several' if found else 'none'}")
     return found.pop()
 
 

@@ -1,4 +1,4 @@
-"""The primitive that gives a reduction's init a place of its own: decompose_reduction."""
+"""The primitive that separates a reduction's initialisation from its update: decompose_reduction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple[ir.LoopProgram, str]:
-    """The init of a reduction becomes a block of its own, in front of a loop.
+    """Move the init of a reduction to a separate block, in front of a loop.
 
         for i: for k: block b(v = i, r = k): init: c[v] = 0; c[v] += a[v, r]
     decompose_reduction("b", k) gives
@@ -32,7 +32,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
             block b_init(v = i): c[v] = 0
             for k: block b(v = i, r = k): c[v] += a[v, r]
 
-    Returns the new block's name. Raises `ScheduleError` where the block has no init, or a loop outside runs the reduction.
+    Returns the new block's name. Raises `ScheduleError` where the block has no init, or a loop outside is part of the reduction.
     """
     path = outer_block(program, block)
     old = block_of(path)
@@ -47,14 +47,14 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
             reducing |= arith.free_vars(binding)
     check_start(program, old, reducing)
     if not outside.isdisjoint(reducing):
-        raise failed(program, f"loop {loop} is inside the reduction of block {block}", old, "choose a loop further out")
-    # A loop that nothing is bound to runs at most once, and where it may run no iteration the init is due all the same.
+        raise failed(program, f"loops around {loop} must not reduce block {block}", old, "choose an outer loop")
+    # An unused loop runs at most once (extent 1), and the init must run even where the reduction has no iteration.
     used = frozenset().union(arith.free_vars(old.predicate), *map(arith.free_vars, old.bindings))
     inner = [
         item for item in loops_around(path[place:]) if item.var not in reducing and (item.var in used or item.extent == arith.ONE)
     ]
     if any(item.kind is ir.IterKind.OPAQUE for item in old.iters) and _goes_round(path, place):
-        raise failed(program, f"what block {block} writes goes round in loop {loop}", old, "choose a loop inside")
+        raise failed(program, f"block {block} overwrites a rolling buffer in loop {loop}", old, "choose an inner loop")
     renamed: dict[arith.Expr, arith.Expr] = {item.var: Var(item.var.name) for item in inner}
     spatial = tuple(item for item in old.iters if item.kind is not ir.IterKind.REDUCTION)
     iters, variables = fresh_iters(spatial)
@@ -62,7 +62,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     for item, binding in zip(old.iters, old.bindings, strict=True):
         if item.kind is not ir.IterKind.REDUCTION:
             if not reducing.isdisjoint(arith.free_vars(binding)):
-                raise failed(program, f"{item.var} of block {block} shares loops with the reduction", old)
+                raise failed(program, f"{item.var} of block {block} must not share loops with the reduction", old)
             bindings.append(arith.substitute(binding, renamed))
     predicate: arith.Expr = arith.ONE
     for part in conjuncts(old.predicate):
@@ -70,7 +70,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
         if reducing.isdisjoint(used):
             predicate = arith.logical_and(predicate, arith.substitute(part, renamed))
         elif not used <= reducing | {item for item in used if isinstance(item, arith.SizeVar)}:
-            raise failed(program, f"the condition {part!r} of block {block} joins the reduction with other loops", old)
+            raise failed(program, f"condition {part!r} of block {block} must not mix reduction and other loops", old)
     body = Rewriter(variables).stmt(old.init)
     name = unique_name(program, f"{block}_init")
     init = ir.Block(name, iters, tuple(bindings), reads(body), writes(body), body, None, predicate)
@@ -81,8 +81,8 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
 
 
 def _goes_round(path: Path, place: int) -> bool:
-    """Whether what the last block on a path writes may be overwritten in turn by the loops from a place inwards: they feed a
-    variable whose order matters, or hold the buffer's allocation."""
+    """Whether the last block on a path may overwrite its own results in the loops from `place` inwards: they feed an opaque
+    variable, or contain the buffer's allocation."""
     block = block_of(path)
     inner = {loop.var for loop in loops_around(path[place:])}
     buffers = {region.buffer for region in block.writes}
@@ -93,8 +93,8 @@ def _goes_round(path: Path, place: int) -> bool:
 
 
 def check_start(program: ir.LoopProgram, block: ir.Block, loops: set[arith.Expr]) -> None:
-    """Check that the first round of the loops of a reduction is the one that initialises it."""
+    """Check that the first iteration of a reduction's loops is the one that runs its init."""
     start = dict.fromkeys(loops, arith.ZERO)
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION and arith.simplify(arith.substitute(binding, start)) != arith.ZERO:
-            raise failed(program, f"the loops around block {block.name} do not start {item.var}, {binding!r}, at 0", block)
+            raise failed(program, f"the loops around block {block.name} must start {item.var} at 0, got {binding!r}", block)

@@ -1,4 +1,4 @@
-"""Boxes of buffers that blocks touch, and new loops around a block for the box that is asked for."""
+"""Boxes of buffers that blocks access, and regeneration of the loops that compute a given box."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from inlaid.tensor.transform.lower_blocks import conjuncts
 from inlaid.tensor.transform.paths import Ranges, Site, loop_ranges, nest, spans_of, with_bindings
 
 Spans = list[arith.Span]
-"""First and last index per dimension."""
+"""The first and last index of each dimension."""
 
 
 def touched_box(site: Site, box: Box, outer: Ranges) -> Spans | None:
-    """First and last index per dimension of a box over the loops of a site, None where no bound is known."""
+    """The first and last index per dimension of a box, over the loops of a site; None where no bound is known."""
     analyzer = arith.Analyzer(outer | loop_ranges(*site.loops))
     spans = spans_of(*site.loops)
     result = []
@@ -27,7 +27,7 @@ def touched_box(site: Site, box: Box, outer: Ranges) -> Spans | None:
 
 
 def covers(given: Spans, wanted: Spans, analyzer: arith.Analyzer) -> bool:
-    """Whether one box is known to hold another."""
+    """Whether one box provably contains another."""
     return all(
         analyzer.prove(arith.compare("<=", have[0], need[0])) and analyzer.prove(arith.compare("<=", need[1], have[1]))
         for have, need in zip(given, wanted, strict=True)
@@ -35,7 +35,7 @@ def covers(given: Spans, wanted: Spans, analyzer: arith.Analyzer) -> bool:
 
 
 def index_limits(block: ir.Block, analyzer: arith.Analyzer) -> set[arith.Expr]:
-    """The conditions, simplified, that iteration variables of a block lie in their ranges."""
+    """The simplified conditions that a block's iteration variables are in range."""
     limits = set()
     for item, binding in zip(block.iters, block.bindings, strict=True):
         for limit in (arith.compare("<=", 0, binding), arith.compare("<", binding, item.extent)):
@@ -44,8 +44,8 @@ def index_limits(block: ir.Block, analyzer: arith.Analyzer) -> set[arith.Expr]:
 
 
 def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, arith.Expr] | None:
-    """The box of a buffer that a block fills in one run of the loops of a site, and the condition, on the loops outside, under
-    which it does. None where what it writes is not all of one box, but for elements outside the block's extents."""
+    """The box of a buffer that a block fills in one run of a site's loops, and the condition on outer loops under which it does.
+    None where its writes do not fill a box, not counting elements outside the block's extents."""
     block = site.block
     analyzer = arith.Analyzer(outer | loop_ranges(*site.loops))
     limits = index_limits(block, analyzer)
@@ -64,8 +64,8 @@ def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, a
 
 
 def _ends_reduction(block: ir.Block, part: arith.Expr, moving: set[Var]) -> bool:
-    """Whether a condition only says where a reduction ends: it asks for loops that elements do not depend on, and holds at the
-    first iteration of a reduction that has any."""
+    """Whether a condition only bounds a reduction: it depends only on reduction loops, and holds in their first iteration unless
+    the reduction is empty."""
     spatial: set[arith.Expr] = set()
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is not ir.IterKind.REDUCTION:
@@ -79,7 +79,7 @@ def _ends_reduction(block: ir.Block, part: arith.Expr, moving: set[Var]) -> bool
 
 
 def _without_gaps(site: Site, box: Box) -> bool:
-    """Whether a box is filled wholly: each loop moves along one dimension, in steps that leave nothing out."""
+    """Whether a box is filled without gaps: each loop moves along one dimension, in steps no larger than what it has covered."""
     left = {loop.var: loop.extent for loop in site.loops}
     analyzer = arith.Analyzer(loop_ranges(*site.loops))
     for first, extent in box:
@@ -95,7 +95,7 @@ def _without_gaps(site: Site, box: Box) -> bool:
 
 
 def offset_of(index: arith.Expr, var: Var) -> arith.Expr | None:
-    """`c` where the index is `var + c`, c free of the variable; else None."""
+    """`c` if the index is `var + c` with c independent of the variable; else None."""
     if index is var:
         return arith.ZERO
     parts = arith.affine(index, var)
@@ -103,13 +103,13 @@ def offset_of(index: arith.Expr, var: Var) -> arith.Expr | None:
 
 
 def loop_name(item: ir.IterVar) -> str:
-    """The name for a new loop that an iteration variable is bound to: `i` for `vi`."""
+    """The name of a new loop for an iteration variable: `i` for `vi`."""
     name = item.var.name.removeprefix("v")
     return name if name.isidentifier() else item.var.name
 
 
 def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges, condition: arith.Expr = arith.ONE) -> ir.Stmt:
-    """New loops around a block, over the given ranges of its iteration variables, where a condition on the loops outside holds."""
+    """Build new loops around a block over the given ranges of its iteration variables, under a condition on the outer loops."""
     loops: list[tuple[Var, arith.Expr]] = []
     bindings: list[arith.Expr] = []
     wanted: list[tuple[ir.IterVar, arith.Expr]] = []
@@ -133,7 +133,7 @@ def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges, c
 
 
 def _range(item: ir.IterVar, span: arith.Span | None, analyzer: arith.Analyzer) -> tuple[arith.Expr, arith.Expr]:
-    """First value and number of values of an iteration variable."""
+    """The first value and the number of values of an iteration variable."""
     if span is None:
         return arith.ZERO, item.extent
     low = analyzer.simplify(span[0])
@@ -147,7 +147,7 @@ def _range(item: ir.IterVar, span: arith.Span | None, analyzer: arith.Analyzer) 
 
 
 def domain_of(block: ir.Block, needed: list[tuple[ir.Buffer, Spans | None]], analyzer: arith.Analyzer) -> dict[Var, arith.Span]:
-    """The ranges of iteration variables that compute at least the needed boxes. A variable left out has its whole range."""
+    """The ranges of the iteration variables that compute at least the needed boxes. An omitted variable needs its whole range."""
     found: dict[Var, arith.Span] = {}
     for item in block.iters:
         spans: Spans = []

@@ -1,4 +1,4 @@
-"""The primitive that runs a reduction in independent parts: rfactor."""
+"""The primitive that splits a reduction into independent partial reductions: rfactor."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from inlaid.tensor.transform.paths import add_alloc, fresh_iters, loop_ranges, l
 from inlaid.tensor.transform.rewrite import Rewriter
 
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor")
-"""Binary operators by which a reduction may combine."""
+"""Binary operators by which a reduction may combine values."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """`buffer[indices] = buffer[indices] op value`, from `identity` on."""
+    """A reduction step `buffer[indices] = buffer[indices] op value` with its initial value `identity`."""
 
     op: str
     buffer: ir.Buffer
@@ -32,25 +32,25 @@ class _Update:
 
     @property
     def neutral(self) -> ir.Expr:
-        """What changes nothing when combined with any value: of sums of floats -0.0, since 0.0 + -0.0 is not -0.0."""
+        """The neutral element of `op`. For sums of floats it is -0.0: adding 0.0 would turn -0.0 into 0.0."""
         return ir.const(-0.0, self.identity.dtype) if self.op == "add" and self.identity.dtype.is_float else self.identity
 
     def store(self, buffer: ir.Buffer, place: tuple[arith.Expr, ...], value: ir.Expr) -> ir.Store:
-        """The same update of another place with another value."""
+        """The same step on another element with another value."""
         return ir.Store(buffer, place, ir.binary(self.op, ir.Load(buffer.dtype, buffer, place), value))
 
 
 def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tuple[ir.LoopProgram, str]:
-    """A loop of a reduction runs outside it: partial results, one per iteration, are reduced at the end.
+    """Factor a loop out of a reduction: its iterations compute partial results, which are reduced at the end.
 
         for i: for k: for j in 4: block b(v = i, r = k * 4 + j): init: c[v] = 0; c[v] += a[v, r]
     rfactor("b", j) gives
         for i: for k: for j in 4: block b_rf(v = i, p = j, r = k): init: c_rf[p, v] = -0.0; c_rf[p, v] += a[v, r * 4 + p]
         for i: for j in 4: block b(v = i, p = j): init: c[v] = 0; c[v] += c_rf[p, v]
 
-    `axis` is the place of the new dimension in the buffer of partial results. Sums of floats are reassociated. Returns the name of
-    the block of partial results; the other keeps its name. Raises `ScheduleError` where the loop does not run the reduction alone,
-    or the block combines otherwise than by one of add, mul, min, max, and, or, xor.
+    `axis` is the position of the new dimension in the buffer of partial results. Sums of floats are reassociated. Returns the name
+    of the block of partial results; the final block keeps its name. Raises `ScheduleError` where the loop is not only part of the
+    reduction, or the block combines by an operator other than add, mul, min, max, and, or, xor.
     """
     path = outer_block(program, block)
     old = block_of(path)
@@ -62,7 +62,7 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
     update = _update_of(program, old)
     over = _reducing_loops(program, old, loops_around(path), loop)
     if not 0 <= axis <= len(buffer.shape):
-        raise failed(program, f"axis {axis} is none of a buffer of {len(buffer.shape) + 1} dimensions", old)
+        raise failed(program, f"axis must be in [0, {len(buffer.shape)}], got {axis}", old)
     shape = (*buffer.shape[:axis], arith.unwrap(chosen.extent), *buffer.shape[axis:])
     name = unique_name(program, f"{block}_rf")
     partial = ir.Buffer(buffer.name + name.removeprefix(block), shape, buffer.dtype, buffer.scope)
@@ -77,19 +77,19 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
 
 
 def _reducing_loops(program: ir.LoopProgram, block: ir.Block, loops: list[ir.For], wanted: Var) -> list[ir.For]:
-    """The loops that run the reduction of a block, and nothing else."""
+    """The loops that belong to the reduction of a block, and to nothing else."""
     reducing: set[arith.Expr] = set()
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION:
             reducing |= arith.free_vars(binding)
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is ir.IterKind.OPAQUE:
-            raise failed(program, f"what block {block.name} writes goes round", block)
+            raise failed(program, f"block {block.name} must not write a rolling buffer", block)
         if item.kind is ir.IterKind.SPATIAL and not reducing.isdisjoint(arith.free_vars(binding)):
-            raise failed(program, f"{item.var} of block {block.name} shares loops with the reduction", block)
+            raise failed(program, f"{item.var} of block {block.name} must not share loops with the reduction", block)
     check_start(program, block, reducing)
     if wanted not in reducing:
-        raise failed(program, f"loop {wanted} runs no reduction of block {block.name}", block)
+        raise failed(program, f"loop {wanted} must be part of the reduction of block {block.name}", block)
     return [loop for loop in loops if loop.var in reducing]
 
 
@@ -103,8 +103,8 @@ def _partial_block(
     partial: ir.Buffer,
     axis: int,
 ) -> ir.Block:
-    """The block that works out partial results: the loops of the reduction become its iteration variables, the chosen one a spatial
-    one."""
+    """The block of partial results: its iteration variables are the loops of the reduction, of which the factored one is
+    spatial."""
     iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
     part = ir.IterVar(Var(chosen.var.name), chosen.extent)
     others = [loop for loop in over if loop is not chosen]
@@ -125,7 +125,7 @@ def _partial_block(
     for condition in conjuncts(old.predicate):
         if arith.free_vars(condition).isdisjoint(as_iters):
             predicate = arith.logical_and(predicate, condition)
-        else:  # a partial result is initialised even where the condition never holds
+        else:  # a partial result must be initialised even if the condition never holds
             value = ir.select(truth(_over_iters(program, old, condition, as_iters)), value, update.neutral)
     body = update.store(partial, place, value)
     return ir.Block(
@@ -142,7 +142,7 @@ def _partial_block(
 
 
 def _final_block(old: ir.Block, update: _Update, chosen: ir.For, partial: ir.Buffer, axis: int) -> ir.Block:
-    """The block that reduces the partial results, not bound to loops yet."""
+    """The block that reduces the partial results, not yet bound to loops."""
     iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
     last = ir.IterVar(Var(chosen.var.name), chosen.extent, ir.IterKind.REDUCTION)
     at = tuple(arith.substitute(index, variables) for index in update.indices)
@@ -152,7 +152,7 @@ def _final_block(old: ir.Block, update: _Update, chosen: ir.For, partial: ir.Buf
 
 
 def _update_of(program: ir.LoopProgram, block: ir.Block) -> _Update:
-    """What a reducing block does. Raises `ScheduleError` where it is no such update."""
+    """The reduction step of a block. Raises `ScheduleError` where the block is not a reduction by a known operator."""
     store, init = block.body, block.init
     if isinstance(store, ir.Store) and isinstance(init, ir.Store) and isinstance(store.value, ir.Binary):
         a, b = store.value.a, store.value.b
@@ -166,15 +166,15 @@ def _update_of(program: ir.LoopProgram, block: ir.Block) -> _Update:
                 and not any(isinstance(node, ir.Load) and node.buffer is store.buffer for node in ir.walk_exprs(value))
             ):
                 return _Update(store.value.op, store.buffer, store.indices, value, init.value)
-    raise failed(program, f"block {block.name} is no reduction by one of {', '.join(COMMUTATIVE)}", block)
+    raise failed(program, f"block {block.name} must be a reduction by one of {', '.join(COMMUTATIVE)}", block)
 
 
 def _over_iters(
     program: ir.LoopProgram, block: ir.Block, condition: arith.Expr, as_iters: dict[arith.Expr, arith.Expr]
 ) -> arith.Expr:
-    """A condition on the loops of a reduction, in terms of iteration variables."""
+    """Rewrite a condition on the loops of a reduction in terms of iteration variables."""
     inside = arith.substitute(condition, as_iters)
     known = set(as_iters.values())
     if any(isinstance(var, Var) and var not in known for var in arith.free_vars(inside)):
-        raise failed(program, f"the condition {condition!r} of block {block.name} joins the reduction with other loops", block)
+        raise failed(program, f"condition {condition!r} of block {block.name} must not mix reduction and other loops", block)
     return inside

@@ -1,4 +1,4 @@
-"""The primitive that keeps what neighbouring iterations share: rolling_buffer."""
+"""The primitive that reuses what neighbouring iterations share: rolling_buffer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.tensor import ir
-from inlaid.tensor.primitives.place import block_of, block_path, check_open, failed, outer_block, writers, written_buffer
+from inlaid.tensor.primitives.place import block_of, block_path, check_not_tensorized, failed, outer_block, writers, written_buffer
 from inlaid.tensor.primitives.regions import offset_of, produced_box
 from inlaid.tensor.transform.paths import Site, loop_ranges, loops_around, rebuilt, remapped, sites, with_body
 
 
 def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
-    """A block computed in a loop computes only what the iterations before have not; the rest is kept in a buffer that goes round.
+    """Make a block compute only what earlier iterations of a loop have not, and keep the rest in a rolling (circular) buffer.
 
         for i in 8: alloc t[10]: { for r in 3: block b(v = i + r): t[v] = a[v]; block c(w = i): c[w] = t[w] + t[w + 1] + t[w + 2] }
     rolling_buffer("b") gives
@@ -21,7 +21,7 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
             for r in 3: block b(v = i + r) where i == 0 or 2 <= r: t[v % 3] = a[v]
             block c(w = i): c[w] = t[w % 3] + t[(w + 1) % 3] + t[(w + 2) % 3]
 
-    Raises `ScheduleError` where the buffer is not allocated directly in a serial loop, or its window does not move by a constant
+    Raises `ScheduleError` where the buffer is not allocated directly in a serial loop, or its window does not advance by a constant
     step along one dimension.
     """
     path = outer_block(program, block)
@@ -31,15 +31,15 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     around = loops_around(path[:place])
     if place is None or not around or any(isinstance(stmt, ir.Seq) for stmt in path[path.index(around[-1]) : place]):
         raise failed(
-            program, f"{buffer}, which block {block} writes, is not allocated directly in a loop", producer, "use compute_at"
+            program, f"{buffer}, which block {block} writes, must be allocated directly in a loop", producer, "use compute_at"
         )
     loop = around[-1]
     if loop.kind is not ir.ForKind.SERIAL or len(writers(program, buffer)) != 1:
-        raise failed(program, f"loop {loop.var} is not serial, or other blocks write {buffer}", loop)
+        raise failed(program, f"loop {loop.var} must be serial, and {buffer} have one writer", loop)
     ranges = loop_ranges(*around)
     for user in sites(loop.body):
         if user.reads(buffer) or user.writes(buffer):
-            check_open(program, user.block)
+            check_not_tensorized(program, user.block)
     site = next(site for site in sites(loop.body) if site.block is producer)
     axis, low, extent, step = _window(program, site, buffer, loop, arith.Analyzer(ranges))
     binding = _along(program, producer, buffer, axis)
@@ -71,10 +71,10 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
 def _window(
     program: ir.LoopProgram, site: Site, buffer: ir.Buffer, loop: ir.For, analyzer: arith.Analyzer
 ) -> tuple[int, arith.Expr, int, int]:
-    """(axis, first index, extent, step per iteration) of the window of a buffer that moves with a loop."""
+    """(axis, first index, extent, step per iteration) of the window of a buffer that advances with a loop."""
     box = produced_box(site, buffer, loop_ranges(loop))
     if box is None or loop.var in arith.free_vars(box[1]):
-        raise failed(program, f"what one iteration of loop {loop.var} writes of {buffer} is not one box", site.block)
+        raise failed(program, f"an iteration of loop {loop.var} must write one box of {buffer}", site.block)
     found: list[tuple[int, arith.Expr, int, int]] = []
     for axis, (low, high) in enumerate(box[0]):
         moving = arith.affine(low, loop.var)
@@ -82,20 +82,20 @@ def _window(
         if moving is not None and moving[0] == arith.ZERO:
             continue
         if moving is None or not isinstance(moving[0], arith.Const) or extent is None or not 0 < moving[0].value < extent:
-            raise failed(program, f"dimension {axis} of {buffer} does not overlap from one iteration to the next", site.block)
+            raise failed(program, f"windows of successive iterations must overlap along dimension {axis} of {buffer}", site.block)
         found.append((axis, low, extent, moving[0].value))
     if len(found) != 1:
         raise failed(
-            program, f"the window of {buffer} moves along {len(found)} dimensions with loop {loop.var}, not one", site.block
+            program, f"the window of {buffer} must advance along one dimension with loop {loop.var}, not {len(found)}", site.block
         )
     return found[0]
 
 
 def _along(program: ir.LoopProgram, block: ir.Block, buffer: ir.Buffer, axis: int) -> arith.Expr:
-    """Where along an axis a block writes, in terms of the loops around it."""
+    """The index along an axis that a block writes, in terms of the loops around it."""
     region = next(region for region in block.writes if region.buffer is buffer)
     for item, binding in zip(block.iters, block.bindings, strict=True):
         offset = offset_of(region.ranges[axis][0], item.var)
         if isinstance(offset, arith.Const):
             return binding + offset
-    raise failed(program, f"no iteration variable of block {block.name} runs along dimension {axis} of {buffer}", block)
+    raise failed(program, f"dimension {axis} of {buffer} must be indexed by an iteration variable of block {block.name}", block)

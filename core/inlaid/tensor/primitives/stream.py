@@ -1,4 +1,4 @@
-"""The primitive that spreads fetching evenly: stream."""
+"""The primitive that spreads prefetches evenly over a loop: stream."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import loop_ranges, loops_around, rebuilt, sites, unique_name, with_body
 
 LINE = 64
-"""Bytes of a cache line."""
+"""Size of a cache line in bytes."""
 
 
 def stream(
     program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var, each: bool = False, expected: int = 1
 ) -> tuple[ir.LoopProgram, str]:
-    """What the next iteration of a loop will read of a buffer is asked for during this one, bit by bit: in each iteration of a loop
-    inside it a share of the lines.
+    """Prefetch the part of a buffer that the next iteration of a loop will read, spread over the iterations of a loop inside it:
+    each prefetches a share of the cache lines.
 
         for c: for r in 4: for k in 8: for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
     stream("b", "a", c, k) gives
@@ -29,12 +29,12 @@ def stream(
             for l in 1, unrolled: block a_stream(p = c + 1, q = (r * 8 + k) // 4, s = 0): prefetch(a[p, q, s])
             for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
 
-    A line lies along the last dimensions. It is asked for several times where there are more iterations than lines, and where
-    `each` run of the inner loop asks for all of them, because loops between may end early. Past the end of the buffer the last
-    element is asked for. Loops between the two may have symbolic extents: all lines are then asked for in their first `expected`
-    iterations, taken together, and again in others, which costs less than a branch. Returns the new block's name. Raises
-    `ScheduleError` where the block is not in the inner loop, that is not in the outer one, the inner one has no constant extent, or
-    the block does not read the buffer, or reads no box of constant size.
+    A cache line extends along the last dimensions. Lines are prefetched repeatedly where there are more iterations than lines, or
+    if `each` run of the inner loop must prefetch all of them, because loops in between may end early. Past the end of the buffer,
+    the last element is prefetched. Loops in between may have symbolic extents: all lines are then prefetched in their first
+    `expected` iterations, taken together, and again in later ones, which costs less than a branch. Returns the new block's name.
+    Raises `ScheduleError` where the block is not in `inner`, or `inner` not in `loop`, the extent of `inner` is not constant, or
+    the block does not read the buffer, or does not read a box of constant size.
     """
     path = outer_loop(program, inner)
     around = loops_around(path)
@@ -54,7 +54,7 @@ def stream(
     extents = [] if box is None else [analyzer.bounds(last - first + 1)[1] for first, last in box]
     between = around[-1:] if each else around[place + 1 :]
     if box is None or None in extents or not isinstance(between[-1].extent, arith.Const):
-        raise failed(program, f"what block {block} reads of {buffer} in one iteration of {loop} has no constant size", site.block)
+        raise failed(program, f"block {block} must read a box of constant size of {buffer} per iteration of {loop}", site.block)
     sizes = [extent for extent in extents if extent is not None]
     rounds = prod(other.extent.value for other in between if isinstance(other.extent, arith.Const))
     steps = _line(source, sizes)
@@ -66,7 +66,7 @@ def stream(
     number: arith.Expr = arith.ZERO
     for other in between:
         number = number * other.extent + other.var
-    # Where lines do not suffice for all iterations, several ask for the same one.
+    # Where there are fewer lines than iterations, several iterations prefetch the same line.
     line = number * share + some if share > 1 else number * lines // rounds
     later: dict[arith.Expr, arith.Expr] = {loop: loop + 1}
     inside = arith.Analyzer(loop_ranges(*around) | {some: (0, share - 1)})
@@ -86,8 +86,8 @@ def stream(
 
 
 def _line(buffer: ir.Buffer, sizes: list[int]) -> list[int]:
-    """How many indices of each axis of a buffer a cache line holds, of which the box of these sizes is read: all of the last axes,
-    where they are shorter than a line."""
+    """For each axis, the number of indices that one cache line covers in a box of these sizes: all of the last axes if they are
+    shorter than a line."""
     steps = [1] * len(sizes)
     rest = max(LINE // buffer.dtype.bytes, 1)
     for axis in reversed(range(len(sizes))):

@@ -1,4 +1,4 @@
-"""Primitives that hand a nest of loops to a tensor intrinsic: blockize, tensorize."""
+"""Primitives that map a loop nest to a tensor intrinsic: blockize, tensorize."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 @dataclass(frozen=True, slots=True)
 class TensorIntrin:
-    """An instruction of a target on boxes of buffers.
+    """A tensor instruction of a target.
 
-    `semantics` says what it does, and is what the interpreter runs: loops around one store, over the boxes as buffers of their own,
-    of fixed or symbolic extents. Its inputs are what the instruction reads; its outputs are what it writes, or updates where the
-    semantics read them too, or store them under a condition. `over` names the axes of threads of which all take part at once.
+    `semantics` defines its effect, and is what the interpreter runs: loops of fixed or symbolic extents around one store, with each
+    operand box as a buffer. Its inputs are read. Its outputs are written, or updated if the semantics also read them or store them
+    under a condition. `over` names the thread axes over which the instruction is collective.
     """
 
     name: str
@@ -39,8 +39,7 @@ class TensorIntrin:
     over: tuple[str, ...] = ()
 
     def on(self, *regions: ir.Region, args: tuple[ir.Expr, ...] = ()) -> ir.Intrinsic:
-        """The instruction on regions, in the order of the parameters of its semantics, those for scalars left out, which `args`
-        gives."""
+        """Call the instruction on regions, in the order of the parameters of its semantics; `args` are its scalar inputs."""
         access = semantic_access(self.semantics)
         scalars = range(len(self.semantics.inputs) - len(args), len(self.semantics.inputs))
         return ir.Intrinsic(
@@ -49,19 +48,19 @@ class TensorIntrin:
 
 
 def blockize(program: ir.LoopProgram, loop: Var) -> tuple[ir.LoopProgram, str]:
-    """The loops from one on inwards become part of a block around them, which counts in tiles.
+    """Make a block of the loops from one on inwards; the new block iterates over tiles.
 
         for i: for j in 4: block b(v = i * 4 + j): c[v] = a[v]
     blockize(j) gives
         for i: block b_tile(w = i): for j in 4: block b(v = w * 4 + j): c[v] = a[v]
 
-    An init moves to the new block, with loops of its own. Returns the new block's name. Raises `ScheduleError` where the loops hold
+    An init moves to the new block, with its own loops. Returns the new block's name. Raises `ScheduleError` where the loops contain
     more than one block, or do not fill whole tiles.
     """
     path = loop_path(program, loop)
     block = _chain_end(loop_of(path))
     if not isinstance(block, ir.Block):
-        raise failed(program, f"loop {loop} holds more than a nest around one block", loop_of(path))
+        raise failed(program, f"loop {loop} must be a nest around one block", loop_of(path))
     (site,) = sites(path[-1])
     outer_iters: list[ir.IterVar] = []
     outer_bindings: list[arith.Expr] = []
@@ -79,7 +78,7 @@ def blockize(program: ir.LoopProgram, loop: Var) -> tuple[ir.LoopProgram, str]:
     inside = {item.var for item in site.loops}
     for part in conjuncts(block.predicate):
         if not inside.isdisjoint(arith.free_vars(part)):
-            raise failed(program, f"the tiles of block {block.name} are not all whole: {part!r}", block, "pad it first")
+            raise failed(program, f"the tiles of block {block.name} must be whole, found condition {part!r}", block, "pad it first")
     body = rebuilt((*site.loops, block), with_bindings(replace(block, init=None), tuple(inner_bindings), arith.ONE))
     init = None if block.init is None else _tile_init(program, site, tuple(inner_bindings))
     name = unique_name(program, f"{block.name}_tile")
@@ -90,13 +89,13 @@ def blockize(program: ir.LoopProgram, loop: Var) -> tuple[ir.LoopProgram, str]:
 
 
 def tensorize(program: ir.LoopProgram, loop: Var, intrinsic: TensorIntrin) -> ir.LoopProgram:
-    """The loops from one on inwards are done by a tensor intrinsic, whose semantics they match.
+    """Replace the loops from one on inwards by a tensor intrinsic whose semantics they match.
 
         for i: for j in 4: block b(v = i * 4 + j): c[v] = c[v] + a[v]
     tensorize(j, vadd4) gives
         for i: block b_tile(w = i): vadd4(a[w * 4 .. + 4], c[w * 4 .. + 4])
 
-    Raises `ScheduleError` where the loops do not match, saying what differs, and where blockize does.
+    Raises `ScheduleError` where the loops do not match (the message names the difference), and where blockize does.
     """
     program, name = blockize(program, loop)
     path = block_path(program, name)
@@ -109,7 +108,7 @@ def tensorize(program: ir.LoopProgram, loop: Var, intrinsic: TensorIntrin) -> ir
         raise failed(program, f"loop {loop} does not match intrinsic {intrinsic.name}: {problem}", tile)
     for outer in loops_around(path):
         if outer.thread in intrinsic.over:
-            raise failed(program, f"intrinsic {intrinsic.name} is collective over {outer.thread}, found in loop {outer.var}", outer)
+            raise failed(program, f"{intrinsic.name}, collective over {outer.thread}, must not be in loop {outer.var}", outer)
     body = intrinsic.on(*(match.region(buffer) for buffer in intrinsic.semantics.params))
     return with_body(program, rebuilt(path, replace(tile, body=body)))
 
@@ -124,7 +123,7 @@ def _chain_end(loop: ir.For) -> ir.Stmt:
 def _divided(
     program: ir.LoopProgram, site: Site, item: ir.IterVar, binding: arith.Expr
 ) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
-    """(o, r, size) with `binding == o * size + r` and r, which reads the inner loops alone, running over all of [0, size)."""
+    """(o, r, size) with `binding == o * size + r`, where r depends only on the inner loops and takes every value in [0, size)."""
     inside = {loop.var: loop for loop in site.loops}
     analyzer = arith.Analyzer(loop_ranges(*site.loops))
     form = analyzer.linear(binding)
@@ -132,18 +131,18 @@ def _divided(
     reach: arith.Expr = arith.ONE
     for atom, count in sorted(moving.items(), key=lambda term: term[1]):
         if not isinstance(atom, Var) or not analyzer.equal(reach, count):
-            raise failed(program, f"{item.var} of block {site.block.name}, {binding!r}, does not run over whole tiles", site.block)
+            raise failed(program, f"{item.var} of block {site.block.name} must cover whole tiles, got {binding!r}", site.block)
         reach = analyzer.simplify(reach * inside[atom].extent)
     inner = arith.Linear(moving, 0).expr()
     outer = arith.Linear({atom: count for atom, count in form.terms.items() if atom not in moving}, form.constant).expr()
     tile = analyzer.simplify(outer // reach)
     if not analyzer.equal(tile * reach, outer):
-        raise failed(program, f"{item.var} of block {site.block.name}, {binding!r}, does not start at a whole tile", site.block)
+        raise failed(program, f"{item.var} of block {site.block.name} must start at a tile, got {binding!r}", site.block)
     return tile, inner, reach
 
 
 def _tile_init(program: ir.LoopProgram, site: Site, bindings: tuple[arith.Expr, ...]) -> ir.Stmt:
-    """The init of a block over the loops inside a tile that do not reduce."""
+    """The init of a block over the loops of a tile that are not part of the reduction."""
     block = site.block
     assert block.init is not None
     reducing: set[arith.Expr] = set()
@@ -174,8 +173,8 @@ def _flat_nest(stmt: ir.Stmt) -> tuple[list[ir.For], ir.Stmt]:
 
 
 class _Match:
-    """What the parts of an intrinsic's semantics stand for in a program, found out while both are walked side by side. Methods
-    return what differs, or an empty string."""
+    """Matches the semantics of an intrinsic against a program, and records what its variables and buffers correspond to. Methods
+    return a description of the first difference, or an empty string."""
 
     def __init__(self, intrinsic: TensorIntrin) -> None:
         self._intrinsic = intrinsic
@@ -185,7 +184,7 @@ class _Match:
         self._analyzer = arith.Analyzer()
 
     def region(self, buffer: ir.Buffer) -> ir.Region:
-        """The box of the program that a buffer of the semantics stands for."""
+        """The box of the program that corresponds to a buffer of the semantics."""
         target, base = self._places[buffer]
         lead = len(base) - len(buffer.shape)
         extents = [arith.ONE] * lead + [arith.simplify(self._known(arith.wrap(dim))) for dim in buffer.shape]
@@ -197,17 +196,17 @@ class _Match:
     def nests(self, pattern: tuple[list[ir.For], ir.Stmt], target: tuple[list[ir.For], ir.Stmt]) -> str:
         (loops, store), (actual_loops, actual) = pattern, target
         if len(loops) != len(actual_loops):
-            return f"it has {len(loops)} loops, the program {len(actual_loops)}"
+            return f"expected {len(loops)} loops, found {len(actual_loops)}"
         for loop, other in zip(loops, actual_loops, strict=True):
             if isinstance(loop.extent, SizeVar):
                 self._values.setdefault(loop.extent, other.extent)
             if not self._analyzer.equal(self._known(loop.extent), other.extent):
-                return f"loop {other.var} runs {other.extent!r} times, not {loop.extent!r}"
+                return f"expected extent {loop.extent!r} of loop {other.var}, found {other.extent!r}"
             self._values[loop.var] = other.var
             self._inner.add(other.var)
         self._analyzer = arith.Analyzer(loop_ranges(*actual_loops))
         if not isinstance(store, ir.Store) or not isinstance(actual, ir.Store):
-            return "only loops around one store are matched"
+            return "expected loops around one store"
         missing = [buffer for buffer in self._intrinsic.semantics.params if not self._named(buffer, store)]
         assert not missing, f"{self._intrinsic.name} does not use its parameters {missing}"
         return self._access(store.buffer, store.indices, actual.buffer, actual.indices) or self._exprs(store.value, actual.value)
@@ -219,33 +218,33 @@ class _Match:
 
     def _access(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], other: ir.Buffer, actual: tuple[arith.Expr, ...]) -> str:
         if buffer.dtype is not other.dtype:
-            return f"{other} holds {other.dtype}, not {buffer.dtype}"
+            return f"expected {other} of dtype {buffer.dtype}, found {other.dtype}"
         if buffer.scope not in ("", other.scope):
-            return f"{other} lies in scope {other.scope!r}, not {buffer.scope!r}"
+            return f"expected {other} in scope {buffer.scope!r}, found {other.scope!r}"
         lead = len(actual) - len(indices)
         if lead < 0:
-            return f"{other} has {len(actual)} dimensions, {buffer} has {len(indices)}"
+            return f"expected at least {len(indices)} dimensions of {other} for {buffer}, found {len(actual)}"
         wanted = [arith.ZERO] * lead + [self._known(index) for index in indices]
         base = tuple(self._analyzer.simplify(have - want) for have, want in zip(actual, wanted, strict=True))
         for place, first in enumerate(base):
             if not self._inner.isdisjoint(arith.free_vars(first)):
-                return f"index {place} of {other}, {actual[place]!r}, does not move as index {place - lead} of {buffer} does"
+                return f"expected index {place} of {other} to vary as index {place - lead} of {buffer}, found {actual[place]!r}"
         known = self._places.setdefault(buffer, (other, base))
         if known[0] is not other or not all(map(self._analyzer.equal, known[1], base)):
-            return f"{buffer} stands for two places, of {known[0]} and of {other}"
+            return f"expected one box for {buffer}, found two, in {known[0]} and {other}"
         return ""
 
     def _exprs(self, pattern: ir.Expr, actual: ir.Expr) -> str:
         if type(pattern) is not type(actual) or pattern.dtype is not actual.dtype:
-            return f"a {type(actual).__name__} of {actual.dtype} stands where a {type(pattern).__name__} of {pattern.dtype} should"
+            return f"expected {type(pattern).__name__} of {pattern.dtype}, found {type(actual).__name__} of {actual.dtype}"
         match pattern, actual:
             case ir.Load(buffer=buffer, indices=indices), ir.Load(buffer=other, indices=found):
                 return self._access(buffer, indices, other, found)
             case ir.Index(index=index), ir.Index(index=found_index):
                 same = self._analyzer.equal(self._known(index), found_index)
-                return "" if same else f"{found_index!r} stands where {index!r} should"
+                return "" if same else f"expected {index!r}, found {found_index!r}"
             case ir.Const(value=value), ir.Const(value=found_value):
-                return "" if value == found_value else f"{found_value} stands where {value} should"
+                return "" if value == found_value else f"expected {value}, found {found_value}"
             case ir.Binary(op=op), ir.Binary(op=found_op) if op == found_op and op in (
                 "add",
                 "mul",
@@ -257,14 +256,14 @@ class _Match:
             ):
                 kept = dict(self._places)
                 problem = self._all(pattern, actual)
-                if problem:  # a commutative operator may have its operands the other way round
+                if problem:  # the operands of a commutative operator may be swapped
                     self._places = kept
                     turned = ir.with_operands(actual, tuple(reversed(ir.operands(actual))))
                     return problem if self._all(pattern, turned) else ""
                 return ""
         for field in ("op", "name"):
             if getattr(pattern, field, None) != getattr(actual, field, None):
-                return f"{getattr(actual, field)} stands where {getattr(pattern, field)} should"
+                return f"expected {getattr(pattern, field)}, found {getattr(actual, field)}"
         return self._all(pattern, actual)
 
     def _all(self, pattern: ir.Expr, actual: ir.Expr) -> str:

@@ -1,1 +1,1 @@
-"""Loop programs to loop programs: what happens to them after scheduling, and the rewriting that this rests on."""
+"""Transformations of loop programs after scheduling, and the rewriting that they build on."""

@@ -1,4 +1,4 @@
-"""The shapes that `storage_align` asked for, given once buffers have their final sizes."""
+"""Applies the paddings that `storage_align` requests, once buffers have their final sizes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def align_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Widen the allocations of aligned buffers, so that steps along their axes are as asked for; indices stay as they are.
+    """Widen the allocations of aligned buffers so that the strides of their axes are as requested. Indices are unchanged.
 
         alloc t[8, 30], aligned (0, 32, 1)    becomes    alloc t[8, 33]
 
-    A dimension behind the axis that is not constant is left as it is.
+    A buffer with a symbolic dimension after the axis is unchanged.
     """
     wanted = {name: (axis, factor, offset) for name, axis, factor, offset in dict(program.annotations).get(ALIGNMENTS, ())}
     if not wanted:

@@ -24,20 +24,20 @@ _REMEDY = "allocate it inside the loops over threads, or give it a dimension for
 def to_spmd(
     program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Offsets = _NO_OFFSETS, subgroup: int = 0
 ) -> ir.LoopProgram:
-    """Lower a kernel, whose block loops, if any, are one perfect nest, to SPMD form.
+    """Lower a kernel to SPMD form. Its block loops, if any, must be one perfect nest.
 
         alloc s in "shared": { n[0] = 8; for t in 32, threadIdx.x: s[t] = x[t]; for u in 16, threadIdx.x: y[u] = s[31 - u] }
     becomes
         alloc s in "shared": for t in 32, threadIdx.x: { if t == 0: n[0] = 8; s[t] = x[t]; barrier; if t < 16: y[t] = s[31 - t] }
 
     Buffers that blocks own are allocated around the thread loops. A buffer that threads own, live across phases, is split into the
-    part of each thread. A barrier separates phases and ends a serial loop around phases, unless it is proved needless; `offsets`
+    part of each thread. A barrier separates phases and ends a serial loop around phases, unless it is provably redundant; `offsets`
     are the byte offsets of buffers that share memory. A barrier that only buffers of scope `SUBGROUP` need is over `LANES`;
     `subgroup` is the number of threads of a subgroup. `check_races` checks the phases themselves. Expects no blocks or virtual
     threads.
 
     Raises `ScheduleError` for scopes that the target does not declare, an extent of `LANES` that does not divide the subgroup,
-    thread loops that cannot be one nest, a divergent barrier, and a thread's buffer of which threads share elements.
+    thread loops that cannot be one nest, a divergent barrier, and a per-thread buffer with elements that several threads use.
     """
     body = program.body
     around: list[ir.For | ir.Let] = []
@@ -49,7 +49,7 @@ def to_spmd(
     for outer in reversed(around):
         body = replace(outer, body=body)
     program = simplify_program(replace(program, body=body))
-    return _without_needless(program, offsets, any(buffer.scope == SUBGROUP for buffer in kernel.hoisted))
+    return _remove_redundant(program, offsets, any(buffer.scope == SUBGROUP for buffer in kernel.hoisted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class _Kernel:
         return self._guarded(stmt, inside)
 
     def _phases(self, stmts: tuple[ir.Stmt, ...], inside: _Inside) -> Iterator[ir.Stmt]:
-        """Yield statements in order, adjacent ones without threads joined, with a barrier before each that accesses a buffer
+        """Yield statements in order, joining adjacent ones without threads, with a barrier before each that accesses a buffer
         written since the last barrier, or writes one accessed since then."""
         alone: list[ir.Stmt] = []
         since: dict[ir.Buffer, bool] = {}
@@ -250,8 +250,8 @@ def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
 def _own_part(
     program: ir.LoopProgram, alloc: ir.Alloc, body: ir.Stmt, axes: Collection[_Axis], missing: Mapping[str, _Axis]
 ) -> ir.Stmt:
-    """A buffer that threads own, allocated around loops over the missing axes, as the part of it that one thread uses. What threads
-    only use together, they have together."""
+    """Split a per-thread buffer that is allocated around loops over the missing axes: keep the part that one thread uses. Elements
+    used only by collective intrinsics stay shared."""
     bounds = variable_bounds(body) | {axis.var: (0, arith.unwrap(axis.extent - 1)) for axis in axes}
     analyzer = arith.Analyzer(bounds)
     found = [(stmt, region) for stmt in ir.walk_stmts(body) for region, _ in accesses_of(stmt) if region.buffer is alloc.buffer]
@@ -311,10 +311,10 @@ def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Exp
     return arith.Linear(terms, 0).expr()
 
 
-# --- needless barriers --------------------------------------------------------------------------------------------------
+# --- redundant barriers -----------------------------------------------------------------------------------------------
 
 
-def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool) -> ir.LoopProgram:
+def _remove_redundant(program: ir.LoopProgram, offsets: Offsets, subgroups: bool) -> ir.LoopProgram:
     """Remove barriers that no race requires, innermost first. With `subgroups`, narrow those that only buffers of scope `SUBGROUP`
     require to `LANES`."""
     races = Races(program, offsets)
@@ -322,11 +322,11 @@ def _without_needless(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
     dropped: list[ir.Stmt] = []
     barriers = _innermost_first(program.body)
 
-    # The analysis is more precise for loops without barriers: a removal may prove another barrier needless.
-    def needless() -> ir.Stmt | None:
+    # The analysis is more precise for loops without barriers: a removal may prove another barrier redundant.
+    def redundant() -> ir.Stmt | None:
         return next((barrier for barrier in barriers if not races.adds(known, [*dropped, barrier])), None)
 
-    while (barrier := needless()) is not None:
+    while (barrier := redundant()) is not None:
         dropped.append(barrier)
         barriers.remove(barrier)
     for problem in races.problems(dropped):

@@ -21,8 +21,8 @@ def bind_parallel(program: ir.LoopProgram, block: int) -> ir.LoopProgram:
     and, for blocks of one thread,
         for i in n, blockIdx.x: y[i] = ...
 
-    Left serial are parallel loops inside thread loops, under data-dependent control flow or with data-dependent extents, and those
-    of programs that define sizes.
+    Parallel loops inside thread loops, under data-dependent control flow, with data-dependent extents, or in programs that define
+    sizes are left as they are.
     """
     if program.defines:
         return program

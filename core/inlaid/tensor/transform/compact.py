@@ -1,4 +1,4 @@
-"""Buffers shrunk to what is in use at a time."""
+"""Shrinks buffers to the part that is live at a time."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def compact_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Allocations go down to the innermost loop around all uses, and hold only what one iteration of the loops around touches.
+    """Move allocations into the innermost loop around all uses, and shrink them to what one iteration of the loops around accesses.
 
         alloc t[64]: for i in 16: { for j in 4: t[4*i + j] = ...; for j in 4: ... = t[4*i + j] }
     becomes
         for i in 16: alloc t[4]: { for j in 4: t[j] = ...; for j in 4: ... = t[j] }
 
-    The program has no blocks. A buffer whose uses have no constant common extent stays as large as it is in that dimension; one
-    without uses, such as a part of a concatenation that a slice leaves out, goes. Main memory that several phases of threads use
-    stays outside of the loops over blocks.
+    The program must have no blocks. A dimension whose uses have no constant common extent keeps its size. A buffer without uses,
+    such as an operand of a concatenation that a slice drops, is removed. Buffers in main memory used by several thread phases stay
+    outside the loops over blocks.
     """
     return replace(program, body=compact(program.body))
 
 
 def compact(stmt: ir.Stmt) -> ir.Stmt:
-    """A statement with its allocations as those of `compact_buffers`."""
+    """Compact the allocations in a statement, as `compact_buffers` does."""
     match stmt:
         case ir.Alloc(buffer=buffer, body=body):
             inner = compact(body)
@@ -41,10 +41,10 @@ def compact(stmt: ir.Stmt) -> ir.Stmt:
 
 
 def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
-    """The allocation as deep in `body` as all uses allow. In a memory scope it also leaves out what comes before and after them,
-    which may be kernels of their own.
+    """Move the allocation as deep into `body` as all uses allow. In a memory scope, statements before the first and after the last
+    use are left out as well, since they may become separate kernels.
 
-    It goes into a loop only where every iteration first writes all that it touches, so that nothing is carried to the next.
+    It moves into a loop only if every iteration writes each element before reading it, so that no value is carried over.
     """
     match body:
         case ir.Seq(stmts=stmts):
@@ -65,13 +65,13 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
 
 
 def _spans_threads(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether the allocation of a buffer in a statement has loops over threads inside, which share no main memory there."""
+    """Whether a buffer's allocation in a statement contains thread loops, which cannot share main memory allocated there."""
     found = [node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc) and node.buffer.name == buffer.name]
     return any(isinstance(node, ir.For) and node.over_threads for alloc in found for node in ir.walk_stmts(alloc.body))
 
 
 def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether a statement writes everything that it touches of a buffer, before it reads any."""
+    """Whether a statement writes everything that it accesses of a buffer before reading any of it."""
     read, written = touched(stmt, buffer)
     if not written or not _writes_first(stmt, buffer):
         return False
@@ -109,7 +109,7 @@ def _shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
     for axis, dim in enumerate(buffer.shape):
         base, extent = _union(boxes, axis) or (arith.ZERO, dim)
         as_large = isinstance(dim, int) and isinstance(extent, int) and extent >= dim
-        if as_large or not inside.isdisjoint(arith.free_vars(base)):  # a base is worked out where the buffer is allocated
+        if as_large or not inside.isdisjoint(arith.free_vars(base)):  # the base is evaluated at the allocation
             base, extent = arith.ZERO, dim
         bases.append(base)
         extents.append(extent)

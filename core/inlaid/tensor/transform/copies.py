@@ -1,9 +1,9 @@
-"""Copies between buffers whose elements lie in other orders: what transposes, and changes of layout, come down to.
+"""Copies between buffers with different element orders, which implement transposes and layout changes.
 
-Every element has a place in the source and one in the target; both are sums over dimensions of a stride times an index. Dimensions
-that are neighbours in both become one. Where the same dimension is the innermost of both, rows are copied; otherwise squares of the
-two innermost dimensions, a vector of the target's for each column of the source's, so that both are read and written by lines.
-Axes that are cut into blocks have static extents; all others may be symbolic.
+An element's offset in either buffer is a sum over dimensions of a stride times an index. Dimensions contiguous in both buffers are
+merged. If both buffers have the same innermost dimension, rows are copied. Otherwise tiles ("squares") of the two innermost
+dimensions are copied, one target vector per source column, so that whole cache lines are read and written. Axes split into blocks
+have static extents; all others may be symbolic.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from inlaid.tensor import ir
 from inlaid.types import DType, Layout
 
 SQUARE = 16
-"""Elements along a side of a square at most: with 4 bytes each a side is a line of cache, and 16 vectors half of 32 registers."""
+"""Maximum side of a square, in elements: with 4-byte elements a side is a cache line, and 16 vectors are half of 32 registers."""
 SMALLEST = 4
-"""The least side of a square that is worth it."""
+"""Minimum side of a square that is worthwhile."""
 LINE = 64
-"""Bytes of a vector at most."""
+"""Maximum vector size in bytes."""
 PATCH = 8
-"""Squares along a side of a patch, which is copied before the next: rows far apart share few places in a cache, and lines that a
-square has used in part must stay until the next has used the rest."""
+"""Side of a patch in squares. Patches are copied one after another: distant rows compete for the same cache sets, and partly used
+cache lines must stay resident until the next square uses the rest."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension of a copy, with steps in elements of the source and the target."""
+    """A dimension of a copy, with its strides in the source and the target, in elements."""
 
     extent: Dim
     source: Dim
@@ -39,16 +39,18 @@ class Dimension:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of an axis: its extent, its step in elements, and the dimension of the buffer that it is."""
+    """A part of an axis: its extent, its stride in elements, and its dimension in the buffer."""
 
     extent: Dim
     step: Dim
     place: int
 
 
-def between(shape: Sequence[Dim], source: Layout, target: Layout, perm: Sequence[int] | None = None) -> list[Dimension] | None:
-    """The dimensions of a copy of a tensor of a shape from one layout to another, its axes permuted (target axis k is source axis
-    perm[k]), outermost of the target first; None where blocks do not divide an axis, or not one another."""
+def copy_dimensions(
+    shape: Sequence[Dim], source: Layout, target: Layout, perm: Sequence[int] | None = None
+) -> list[Dimension] | None:
+    """The dimensions of a copy of a tensor from one layout to another, outermost in the target first. `perm` permutes axes (target
+    axis k is source axis perm[k]). None where blocks do not divide an axis or each other."""
     order = list(perm) if perm is not None else list(range(len(shape)))
     moved = [shape[axis] for axis in order]
     if source.pads(tuple(shape)) or target.pads(tuple(moved)):
@@ -58,8 +60,8 @@ def between(shape: Sequence[Dim], source: Layout, target: Layout, perm: Sequence
 
 
 def _paired(reads: list[list[_Piece]], writes: list[list[_Piece]]) -> list[Dimension] | None:
-    """The pieces of every axis in the source and in the target, cut alike, in the target's order; None where they do not divide one
-    another."""
+    """Split the pieces of every axis in source and target to common extents, in the target's order; None where they do not divide
+    each other."""
     found: list[tuple[int, Dimension]] = []
     for ours, theirs in zip(reads, writes, strict=True):
         a, b = list(ours), list(theirs)
@@ -77,12 +79,12 @@ def _paired(reads: list[list[_Piece]], writes: list[list[_Piece]]) -> list[Dimen
                 if right.extent > size:
                     b.append(_Piece(right.extent // size, arith.unwrap(arith.mul(right.step, size)), right.place))
             found.append((right.place, Dimension(size, left.step, right.step)))
-    found.reverse()  # parts of one dimension of the target were found innermost first
+    found.reverse()  # pieces of one target dimension were found innermost first
     return [dim for _, dim in sorted(found, key=lambda item: item[0])]
 
 
 def _pieces(shape: Sequence[Dim], layout: Layout) -> list[list[_Piece]]:
-    """Per axis the buffer dimensions that it is cut into, outermost first; those of one element left out."""
+    """For each axis, its dimensions in the buffer, outermost first, without those of extent 1."""
     dims = layout.shape(tuple(shape))
     steps = [arith.product(dims[place + 1 :]) for place in range(len(dims))]
     pieces = [[_Piece(dims[axis], steps[axis], axis)] for axis in range(len(shape))]
@@ -94,8 +96,8 @@ def _pieces(shape: Sequence[Dim], layout: Layout) -> list[list[_Piece]]:
 def padded_program(
     name: str, dtype: DType, shape: Sequence[Dim], source: Layout, target: Layout, threads: int = 1
 ) -> ir.LoopProgram | None:
-    """A kernel that copies a tensor between layouts of which one pads an axis, or both the same one: whole blocks, then what the
-    last one holds, then zeros into the target's padding. None for other layouts."""
+    """Build a kernel that copies a tensor between layouts that pad one axis (either or both): whole blocks, the partial last block,
+    then zeros in the target's padding. None for other layouts."""
     sides = (source, target)
     padded = {axis for layout in sides for axis, _ in layout.blocks if layout.pads(tuple(shape))}
     if len(padded) != 1 or any(len(layout.blocks) > 1 for layout in sides):
@@ -127,7 +129,7 @@ def _size(shape: Sequence[Dim], layout: Layout) -> Dim:
 
 
 def _run(shape: Sequence[Dim], layout: Layout, axis: int, start: int, length: int) -> tuple[list[list[_Piece]], Dim]:
-    """The pieces of what lies at a run of indices of an axis, and where it begins. The run covers whole blocks, or part of one."""
+    """The pieces of a contiguous range of an axis, and its offset. The range covers whole blocks, or a part of one."""
     dims = layout.shape(tuple(shape))
     factor = dict(layout.blocks).get(axis, 1)
     outer = arith.product(dims[axis + 1 :])
@@ -153,7 +155,7 @@ def _zeros(pieces: list[list[_Piece]], start: Dim, target: ir.Buffer) -> ir.Stmt
 
 
 def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: int = 1) -> ir.LoopProgram:
-    """A kernel that copies every element, between buffers of one dimension. `threads` that is not 1 lets it run in parallel.
+    """Build a kernel that copies every element between one-dimensional buffers. It runs in parallel unless `threads` is 1.
 
     for outer dimensions, rows of squares, columns of squares:
         row vectorised:
@@ -163,13 +165,13 @@ def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: in
     """
     size = arith.product(tuple(dim.extent for dim in dims))
     a, b = ir.Buffer("source", (size,), dtype), ir.Buffer("target", (size,), dtype)
-    # Steps say nothing where there are no elements: loops over other dimensions would copy all the same.
+    # Without elements, the strides are 0, and loops over the other dimensions would still copy elements.
     nests = _nests(_merged(dims), a, b, 0, 0, threads) if size != 0 else []
     return ir.LoopProgram(name, (a,), (b,), nests[0] if len(nests) == 1 else ir.Seq(tuple(nests)))
 
 
 def _merged(dims: Sequence[Dimension]) -> list[Dimension]:
-    """The dimensions with neighbours in both buffers as one, and without those of one element."""
+    """Merge dimensions that are contiguous in both buffers, and drop those of extent 1."""
     found: list[Dimension] = []
     for dim in (dim for dim in dims if dim.extent != 1):
         last = found[-1] if found else None
@@ -181,12 +183,12 @@ def _merged(dims: Sequence[Dimension]) -> list[Dimension]:
 
 
 def _same(step: Dim, inner: Dim, extent: Dim) -> bool:
-    """Whether a step is as long as all of an inner dimension."""
+    """Whether a stride equals the size of an inner dimension."""
     return arith.simplify(step - arith.mul(inner, extent)) == arith.ZERO
 
 
 def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: Dim, write: Dim, threads: int) -> list[ir.Stmt]:
-    """Loops that copy, from given places on. Extents that squares do not divide are cut in two."""
+    """Loops that copy from and to the given offsets. An extent that squares do not divide is split in two."""
     row = next((place for place, dim in enumerate(dims) if dim.target == 1), None)
     column = next((place for place, dim in enumerate(dims) if dim.source == 1), None)
     if row is None or column is None:
@@ -214,16 +216,16 @@ def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: Dim, write: 
 
 
 def _side(extent: Dim, limit: int) -> int:
-    """The longest side of a square, a power of two, that an extent has room for. A symbolic extent is taken to have room for the
-    limit; what such squares leave over is cut into the smallest, so that there are few nests."""
+    """The largest side of a square, a power of two, that fits into an extent. A symbolic extent is assumed to fit the limit; its
+    remainder uses the smallest squares, to keep the number of nests low."""
     if isinstance(extent, int):
-        return 1 << max(extent.bit_length() - 1, 0)  # an empty buffer has none
+        return 1 << max(extent.bit_length() - 1, 0)  # 1 for an empty buffer
     _, most = arith.bounds(extent)
     return limit if most is None or most >= limit else SMALLEST if most >= SMALLEST else 1
 
 
 def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read: Dim, write: Dim, threads: int) -> ir.Stmt:
-    """Loops over all dimensions, those with sides by squares, around what copies a square, or a row, or an element."""
+    """Loops over all dimensions, in squares where `sides` has one, around the copy of a square, row or element."""
     from_, to = arith.wrap(read), arith.wrap(write)
     loops: list[tuple[arith.Var, Dim]] = []
     inner: list[tuple[arith.Var, Dim]] = []
@@ -257,7 +259,7 @@ def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buff
         body = ir.For(lane, arith.wrap(side), body, ir.ForKind.VECTORIZED)
     kinds = [ir.ForKind.SERIAL] * len(loops + inner)
     if threads != 1 and loops:
-        # The longest is that over rows of an image, or tokens, whose parts other kernels give the same threads.
+        # The longest loop is the one over image rows or tokens, which other kernels distribute over the same threads.
         longest = max(range(len(loops)), key=lambda place: arith.size_hint(loops[place][1]))
         loops.insert(0, loops.pop(longest))
         kinds[0] = ir.ForKind.PARALLEL
@@ -267,7 +269,7 @@ def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buff
 
 
 def _patch(count: Dim, threads: int) -> int:
-    """How many of so many squares make a side of a patch: so that threads have the same number of patches, where that can be."""
+    """The side of a patch, in squares, out of `count`: if possible such that all threads get the same number of patches."""
     if not isinstance(count, int):
         most = arith.bounds(count)[1]
         return 1 if most is not None and most <= PATCH else PATCH

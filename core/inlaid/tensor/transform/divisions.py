@@ -1,4 +1,4 @@
-"""Divisions by symbolic numbers: shared among neighbours, and done outside of loops that do not change them."""
+"""Shares divisions by symbolic numbers between neighbours, and hoists them out of loops."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Division = arith.FloorDiv | arith.FloorMod
 
 
 def hoist_divisions(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Quotients and remainders by symbolic numbers are computed at the start of the loop that they change with, since compilers
-    move no division out of a loop that may not run:
+    """Compute quotients and remainders by symbolic numbers at the start of the loop that they depend on. Compilers do not hoist a
+    division out of a loop that may run zero times:
 
         for p: for q: a[p // n, q]    becomes    for p: let d = p // n: for q: a[d, q]
 
-    Those of dividends that differ by less than the number follow from one another,
+    Divisions whose dividends differ by less than the divisor are derived from each other,
 
         (p + 3) // n, (p + 3) % n    become    p // n + c, p % n + 3 - n * c    where c is n <= p % n + 3
 
-    and, by another comparison, those of dividends that differ by less than twice the number. So copies of a statement for
-    neighbouring places, as unrolling makes them, divide once. Expects no blocks, and leaves programs for threads as they are.
+    and, with a second comparison, those whose dividends differ by less than twice the divisor. Copies of a statement for
+    neighbouring elements (made by unrolling) then divide once. The program must have no blocks; one with threads is unchanged.
     """
     sizes = any(not isinstance(dim, int) for buffer in program.params for dim in buffer.shape) or program.sizes
     if not sizes or any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD for stmt in ir.walk_stmts(program.body)):
@@ -35,7 +35,7 @@ def hoist_divisions(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 class _Divisions(Rewriter):
-    """Replaces divisions by numbers that are not constant, inner ones first. Says whether there were any."""
+    """Replaces divisions by non-constant numbers, inner ones first, and records whether there were any."""
 
     divides = False
 
@@ -53,7 +53,7 @@ class _Divisions(Rewriter):
 
 
 class _Sharing(_Divisions):
-    """Derives divisions from one another. Indices have been simplified by the ranges of loops, which say nothing more here."""
+    """Derives divisions from each other. Indices are already simplified by the ranges of loops, so those are not needed here."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,9 +81,8 @@ class _Sharing(_Divisions):
 
 
 class _Hoisting(_Divisions):
-    """Binds divisions to variables in the innermost loop whose variable they read, or where the last variable that they read is
-    bound: each statement is rebuilt once, by the rewriter of the loop around it. `around` is that of the next loop outside, None
-    outside of all."""
+    """Binds divisions to variables in the innermost loop (or binding) whose variable they read. Each statement is rebuilt once, by
+    the rewriter of the loop around it. `around` is the rewriter of the enclosing loop; None at the top level."""
 
     def __init__(self, loop: arith.Var | None = None, around: _Hoisting | None = None) -> None:
         super().__init__()
@@ -103,7 +102,7 @@ class _Hoisting(_Divisions):
         return super().stmt(stmt)
 
     def body(self, stmt: ir.Stmt) -> ir.Stmt:
-        """What a loop runs, or where a variable is known, with the divisions that change with that."""
+        """Rewrite the body of a loop or binding, and bind in it the divisions that depend on its variable."""
         body = self.stmt(stmt)
         for value, variable in reversed(self._values.items()):
             body = ir.Let(variable, ir.Index(dtype("int64"), value), body)

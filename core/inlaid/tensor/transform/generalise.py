@@ -1,4 +1,4 @@
-"""Programs that are equal up to integers, as one program that takes these as sizes."""
+"""Merges programs that are equal up to integer constants into one program that takes these as sizes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from inlaid.tensor.analysis.ranges import INT32
 from inlaid.tensor.transform.rewrite import Rewriter
 
 _KEPT = ("div", "mod")
-"""Operations whose constants stay: what divides by one that is known multiplies."""
+"""Operations whose constants are kept: division by a constant is strength-reduced to a multiplication."""
 
 
 @dataclass(frozen=True)
 class General:
-    """A program that does what each of its members does when the last of its `sizes` have that member's integers. `members` has
-    these by the number of the member."""
+    """A program that is equivalent to each of its members for some values of its last `sizes`. `members` maps the number of each
+    member to these values."""
 
     program: ir.LoopProgram
     members: Mapping[int, tuple[int, ...]]
 
 
 def generalise(programs: Sequence[ir.LoopProgram], most: int) -> list[General]:
-    """Every program in one group, in the order of their first members. Programs of one group are equal up to signed integers, at
-    most `most` of them that differ, that stand as constants in values or as arguments of intrinsics: zero points, multipliers and
-    shifts. Shapes, extents and indices are equal, so that loops are as fast as before. Linear in the size of all programs."""
+    """Group programs that are equal up to signed integers, in the order of the groups' first members. At most `most` integers may
+    differ within a group; they occur as constants in values or as arguments of intrinsics: zero points, multipliers, shifts.
+    Shapes, extents and indices are equal, so the loops run as fast as before. Linear in the total size of the programs."""
     groups: dict[str, list[tuple[int, _Opened]]] = {}
     for number, program in enumerate(programs):
         opened = _Opened(program)
@@ -51,7 +51,7 @@ def generalise(programs: Sequence[ir.LoopProgram], most: int) -> list[General]:
 
 
 class _Opened:
-    """A program with holes in place of its integers, each where it stands, and these in order."""
+    """A program whose integers are replaced by holes, one per occurrence, and the integers in order."""
 
     def __init__(self, program: ir.LoopProgram) -> None:
         self.values: list[int] = []
@@ -83,7 +83,7 @@ def _hole(number: int) -> arith.SizeVar:
 
 
 def _constant(node: ir.Expr) -> ir.Expr | None:
-    """A hole that was filled with a constant, as a value."""
+    """Convert a hole that was filled with a constant to a constant value."""
     match node:
         case ir.Index(index=arith.Const(value=value), dtype=of) if of.kind == "int":
             return ir.const(value, of)

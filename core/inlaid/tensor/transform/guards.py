@@ -1,4 +1,4 @@
-"""Conditions asked as few times as possible: hoisted out of loops, and nested where one implies another."""
+"""Minimises the evaluation of guards: hoists them out of loops, and nests them where one implies another."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, joined, mapped, truth
 
 RUN = 4
-"""Rows of a tile that may end anywhere: loops for 1, 2, 3 and 4 rows are ten rows of code."""
+"""Rows of a tile that may end at any row: specialised loops for 1, 2, 3 and 4 rows take ten rows of code."""
 
 
 def nest_guards(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Guards leave the loops that they do not depend on, and those that imply the guard before them go into it.
+    """Hoist guards out of loops that they do not depend on, and nest each guard in the preceding one if it implies it.
 
         for j in 2, vectorised: if r < n: a; for j in 2, vectorised: if r + 1 < n: b; if r + 2 < n: c
     becomes
         if r < n: { for j in 2, vectorised: a; if r + 1 < n: { for j in 2, vectorised: b; if r + 2 < n: c } }
 
-    so that a tile of unrolled rows of which only the first few exist takes one branch in each iteration of the loop around, not one
-    for each row. Of several vectors side by side, each of which an end may cut off, those entirely behind it are skipped. Expects
-    no blocks.
+    A tile of which only the first few unrolled rows exist then takes one branch per iteration of the loop around, instead of one
+    per row. Of several adjacent vectors that the end of the data may truncate, those entirely beyond it are skipped. The program
+    must have no blocks.
     """
     body = _Nesting().stmt(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
 def free_registers(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Values that stay in registers are computed whether or not they exist, where nothing else is stored in their place:
+    """Compute values in registers speculatively, without their guards, where the register has no other store:
 
         for i in 4, unrolled: if 4*t + i < n: r[i] = a[i] + b[i]    becomes    for i in 4, unrolled: r[i] = a[i] + b[i]
 
-    where `a` and `b` are registers too: whoever reads `r[i]` asks for its existence, and a branch around a few additions costs more
-    than they do. Expects no blocks.
+    where `a` and `b` are registers too. Readers of `r[i]` are guarded themselves, and a branch around a few additions costs more
+    than the additions. The program must have no blocks.
     """
     stores = Counter(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store))
     others = {region.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
     single = {buffer for buffer, count in stores.items() if count == 1 and buffer.scope == "register" and buffer not in others}
-    body = _freed(program.body, single, {}) if single else program.body
+    body = _without_guards(program.body, single, {}) if single else program.body
     return program if body is program.body else replace(program, body=body)
 
 
-def _freed(stmt: ir.Stmt, single: Set[ir.Buffer], ranges: arith.Bounds) -> ir.Stmt:
+def _without_guards(stmt: ir.Stmt, single: Set[ir.Buffer], ranges: arith.Bounds) -> ir.Stmt:
     match stmt:
         case ir.For(var=var, extent=extent):
             inside = {**ranges, var: (0, arith.unwrap(extent - 1))}
-            return mapped(stmt, lambda inner: _freed(inner, single, inside))
+            return mapped(stmt, lambda inner: _without_guards(inner, single, inside))
         case ir.If(then=ir.Store(buffer=buffer, indices=indices, value=value) as store) if buffer in single:
-            if _guard(stmt) is not None and _harmless(value):
+            if _guard(stmt) is not None and _is_speculatable(value):
                 analyzer = arith.Analyzer(ranges)
                 loads = [(node.buffer, node.indices) for node in ir.walk_exprs(value) if isinstance(node, ir.Load)]
                 if all(_within(analyzer, *place) for place in [(buffer, indices), *loads]):
                     return store
-    return mapped(stmt, lambda inner: _freed(inner, single, ranges))
+    return mapped(stmt, lambda inner: _without_guards(inner, single, ranges))
 
 
-def _harmless(value: ir.Expr) -> bool:
-    """Whether a value may be computed although nothing asks for it: floating-point arithmetic of registers."""
+def _is_speculatable(value: ir.Expr) -> bool:
+    """Whether a value may be computed speculatively: it is floating-point arithmetic on registers."""
 
     def alone(node: ir.Expr) -> bool:
         match node:
@@ -75,7 +75,7 @@ def _harmless(value: ir.Expr) -> bool:
 
 
 def _within(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> bool:
-    """Whether indices are inside a buffer whatever a guard says."""
+    """Whether indices are in bounds regardless of guards."""
     return all(
         analyzer.prove(arith.logical_and(arith.compare("<=", 0, index), arith.compare("<", index, extent)))
         for index, extent in zip(indices, buffer.shape, strict=True)
@@ -83,13 +83,13 @@ def _within(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Ex
 
 
 class _Nesting:
-    """The pass; what conditions say is remembered."""
+    """The pass, with memoised analysis of conditions."""
 
     def __init__(self) -> None:
         self._known: dict[arith.Expr, list[tuple[arith.Expr, int]]] = {}
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
-        """A statement with its guards nested."""
+        """Nest the guards in a statement."""
         stmt = mapped(stmt, self.stmt)
         match stmt:
             case ir.If(condition=ir.Index(index=arith.Const(value=holds)), otherwise=None):
@@ -101,14 +101,14 @@ class _Nesting:
                 return guarded(_unswitched(loop), outside)
             case ir.Seq():
                 stmts = tuple(part for item in stmt.stmts for part in _flat(item))
-                if sum(_cut(item) is not None for item in stmts) > 1:
-                    stmts = tuple(map(_begun, stmts))
+                if sum(_truncated_vector(item) is not None for item in stmts) > 1:
+                    stmts = tuple(map(_guard_first_lane, stmts))
                 nested = self._nested(stmts)
                 return stmt if len(nested) == len(stmt.stmts) else joined(*nested)
         return stmt
 
     def _nested(self, stmts: Sequence[ir.Stmt]) -> list[ir.Stmt]:
-        """Statements in order, those under a condition with the ones after them that can run only where it holds."""
+        """Nest into each guarded statement the following ones whose guards imply its guard."""
         found: list[ir.Stmt] = []
         place = 0
         while place < len(stmts):
@@ -129,19 +129,20 @@ class _Nesting:
         return found
 
     def _implies(self, condition: arith.Expr, other: arith.Expr) -> bool:
-        """Whether the second condition holds wherever the first does, as far as comparisons of sums say."""
+        """Whether one condition implies another, judging by comparisons of sums."""
         mine, theirs = self._limits(condition), self._limits(other)
         return all(any(rest == wanted and least <= limit for rest, limit in mine) for wanted, least in theirs)
 
     def _limits(self, condition: arith.Expr) -> list[tuple[arith.Expr, int]]:
-        """The parts of a condition as pairs of a sum and a number: `rest + number < 0`; for any other, the part itself and 0."""
+        """The conjuncts of a condition as pairs with the meaning `rest + number < 0`; for any other conjunct, the conjunct and
+        0."""
         if condition not in self._known:
             self._known[condition] = list(map(_limit, conjuncts(condition)))
         return self._known[condition]
 
 
 def _guard(stmt: ir.Stmt) -> arith.Expr | None:
-    """The condition under which alone a statement runs; None for one that is no guard, or whose condition reads data."""
+    """The condition of a guard (an `if` without `else`); None for other statements, or if the condition reads data."""
     match stmt:
         case ir.If(condition=ir.Index(index=condition), otherwise=None) if not arith.reads_data(condition):
             return condition
@@ -149,7 +150,7 @@ def _guard(stmt: ir.Stmt) -> arith.Expr | None:
 
 
 def _without(stmt: ir.Stmt, parts: frozenset[arith.Expr]) -> ir.Stmt:
-    """A guarded statement without the parts of its condition that are known to hold."""
+    """Drop the conjuncts of a statement's guard that are known to hold."""
     condition = _guard(stmt)
     assert isinstance(stmt, ir.If) and condition is not None
     return guarded(stmt.then, _joint(part for part in conjuncts(condition) if part not in parts))
@@ -180,7 +181,7 @@ def _limit(part: arith.Expr) -> tuple[arith.Expr, int]:
 
 
 def _hoisted(loop: ir.For) -> tuple[arith.Expr, ir.For]:
-    """The parts of the condition of a loop's body that do not depend on the loop, and the loop without them."""
+    """Split the guard of a loop's body into the conjuncts that do not depend on the loop, and the loop with the rest."""
     condition = _guard(loop.body)
     if condition is None:
         return arith.ONE, loop
@@ -191,18 +192,18 @@ def _hoisted(loop: ir.For) -> tuple[arith.Expr, ir.For]:
 
 
 _Levels = list[tuple[arith.Expr, tuple[ir.Stmt, ...]]]
-"""Parts of a loop's body, in order, each with the condition under which it runs, which implies that of the part before."""
+"""Parts of a loop's body, in order, each with the condition under which it runs, which implies that of the previous part."""
 
 
 def _unswitched(loop: ir.For) -> ir.Stmt:
-    """A loop over a tile of which the end is not there, as loops for each number of rows that there may be:
+    """Unswitch a loop over a truncated tile into one loop per possible number of rows:
 
         for k: { a; if r + 1 < n: { b; if r + 2 < n: c } }
     becomes
         if r + 1 < n: { if r + 2 < n: for k: { a; b; c } else: for k: { a; b } } else: for k: a
 
-    Of a tile of many rows the first `RUN` have a loop of their own, and then the rest: branches in the loop, whose values meet
-    behind them, would have LLVM keep sums in memory.
+    A tile of many rows gets loops over the first `RUN` rows, then over the rest. With branches inside the loop instead, LLVM would
+    keep the accumulators in memory because of the phi nodes behind them.
     """
     levels = _levels(loop)
     if len(levels) < 2 or loop.kind is not ir.ForKind.SERIAL:
@@ -230,17 +231,17 @@ def _levels(loop: ir.For) -> _Levels:
 
 
 def _is_flat(stmt: ir.Stmt) -> bool:
-    """Whether a statement is one of an unrolled tile: vectors, or hints."""
+    """Whether a statement belongs to an unrolled tile: a vector, or a hint."""
     return isinstance(stmt, (ir.Intrinsic, ir.Store)) or (isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED)
 
 
 def _loops(loop: ir.For, levels: _Levels) -> ir.Stmt | None:
-    """The loops for levels of which the first runs; None where the later ones may need what the first compute."""
+    """Build the loops over the levels; None where later levels may depend on the first ones."""
 
     def over(count: int) -> ir.Stmt:
         return replace(loop, body=joined(*(stmt for _, stmts in levels[:count] for stmt in stmts)))
 
-    # A prefetch before the first row is no row: counted as one, a strip of RUN rows would end in a loop over its last row alone.
+    # A prefetch before the first row is not a row. Counting it would leave a loop over the last row alone in a strip of RUN rows.
     hints = all(isinstance(stmt, ir.Intrinsic) for stmt in levels[0][1])
     first = min(len(levels), RUN + hints)
     found = over(first)
@@ -257,7 +258,7 @@ def _loops(loop: ir.For, levels: _Levels) -> ir.Stmt | None:
 
 
 def _independent(first: _Levels, others: _Levels) -> bool:
-    """Whether what some statements store is neither read nor stored by others, and the other way round."""
+    """Whether neither group of statements stores elements that the other one accesses."""
     written, read = _accesses(first)
     stored, loaded = _accesses(others)
     pairs = [(a, b) for a in written for b in (*stored, *loaded)] + [(a, b) for a in stored for b in read]
@@ -268,7 +269,7 @@ _Access = tuple[ir.Buffer, tuple[arith.Expr, ...]]
 
 
 def _accesses(levels: _Levels) -> tuple[set[_Access], set[_Access]]:
-    """What statements store, and what they load."""
+    """The elements that statements store, and those that they load."""
     written: set[_Access] = set()
     read: set[_Access] = set()
     for stmt in (inner for _, stmts in levels for root in stmts for inner in ir.walk_stmts(root)):
@@ -279,13 +280,13 @@ def _accesses(levels: _Levels) -> tuple[set[_Access], set[_Access]]:
 
 
 def _apart(a: tuple[arith.Expr, ...], b: tuple[arith.Expr, ...]) -> bool:
-    """Whether indices never meet, since constants in them differ."""
+    """Whether indices never coincide, because constants in them differ."""
     return any(isinstance(x, arith.Const) and isinstance(y, arith.Const) and x != y for x, y in zip(a, b, strict=True))
 
 
-def _cut(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
-    """The vectorised loop that a statement is, under a guard or not, whose lanes an end may cut off, and the condition under which
-    its first lane runs; None for anything else."""
+def _truncated_vector(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
+    """The vectorised loop of a (possibly guarded) statement whose lanes the end of the data may truncate, and the condition under
+    which its first lane runs; None for other statements."""
     loop = stmt.then if isinstance(stmt, ir.If) and _guard(stmt) is not None else stmt
     if not isinstance(loop, ir.For) or loop.kind is not ir.ForKind.VECTORIZED:
         return None
@@ -297,9 +298,9 @@ def _cut(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
     return None
 
 
-def _begun(stmt: ir.Stmt) -> ir.Stmt:
-    """A vector that may be cut off, under the condition that its first lane runs."""
-    cut, condition = _cut(stmt), _guard(stmt)
+def _guard_first_lane(stmt: ir.Stmt) -> ir.Stmt:
+    """Guard a vector that may be truncated by the condition that its first lane runs."""
+    cut, condition = _truncated_vector(stmt), _guard(stmt)
     if cut is None:
         return stmt
     return guarded(cut[0], arith.logical_and(arith.ONE if condition is None else condition, cut[1]))

@@ -1,8 +1,8 @@
-"""Kernels that pass buffers to one another, as one kernel that goes through all of them at once.
+"""Interleaves kernels that pass buffers to each other into one kernel, which needs only windows of these buffers.
 
-Each kernel is a run of steps: the statements of its body, and the iterations of its outermost loops. A step of the last kernel runs
-as soon as what it reads is there; for that, the others run as many steps as it takes, and no more. The order that comes of it
-repeats after a while, and is a loop again:
+Each kernel is a sequence of steps: the statements of its body, or the iterations of its outermost loops. A step of the last kernel
+runs as soon as its operands are ready; the other kernels run just as many steps as that requires. The resulting order becomes
+periodic, and is a loop again:
 
     for y: for x: t[y, x] = a(in, y, x)                    for x: t[0, x] = a(in, 0, x)
     for y: for x: out[y, x] = b(t[y .. y + 1, x])          for y:
@@ -10,9 +10,9 @@ repeats after a while, and is a loop again:
                                                                for x: out[y, x] = b(t[0 .. 1, x])
                                                                for x: t[0, x] = t[1, x]
 
-So of a buffer that is passed a window is enough, which moves on with every turn of the loop: what is still to be read moves to its
-beginning. Indices stay linear in the loops. Kernels for images so go from row to row, with what lies between them in line buffers;
-the window is what Ragan-Kelley et al., "Halide" (PLDI 2013), call a sliding window with folded storage.
+A passed buffer thus needs only a window, which advances with every iteration of the loop: the part still to be read moves to its
+beginning. Indices stay linear in the loops. Image kernels run row by row with line buffers between them. The window is what
+Ragan-Kelley et al., "Halide" (PLDI 2013), call a sliding window with folded storage.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dataclasses import dataclass, replace
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError
+from inlaid.tensor.transform.loop_plan import LoopPlan, Member, Piece, Segment, Tape, Track, Window, plan_loop, window_of
 from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid.tensor.transform.turns import Member, Piece, Segment, Tape, Track, Turns, Window, turns_of, window_of
 
 __all__ = ["Interleaved", "Member", "interleave"]
 
 
 @dataclass(frozen=True)
 class Interleaved:
-    """A kernel made of several, and the numbers of the buffers that it is called on. The windows of what was passed are its last
-    outputs, in one dimension."""
+    """A kernel made of several, and the numbers of the buffers that it is called on. Its last outputs are the one-dimensional
+    windows of the passed buffers."""
 
     program: ir.LoopProgram
     inputs: tuple[int, ...]
@@ -41,30 +41,30 @@ class Interleaved:
 
 
 def interleave(name: str, members: Sequence[Member], passed: Sequence[int]) -> Interleaved | None:
-    """The members, which are in an order in which they can run, as one kernel. The buffers that are `passed` are written by one
-    member each and read by later ones only; nobody reads what else is written by members before the last. None where a member holds
-    what is not plain loops over static sizes, and where the order does not repeat."""
+    """Interleave the members, given in a valid order, into one kernel. Each `passed` buffer is written by one member and read only
+    by later ones; the other outputs of members before the last are not read. None where a member is not made of plain loops over
+    static sizes, or the order does not become periodic."""
     if any(member.program.defines or member.program.sizes or member.program.updates for member in members):
         return None
     try:
         tapes = [Tape(member, passed) for member in members]
     except UnknownAccessError:
         return None
-    turns = turns_of(tapes)
-    if turns is None:
+    plan = plan_loop(tapes)
+    if plan is None:
         return None
-    windows = [window_of(number, tapes, turns) for number in passed]
+    windows = [window_of(number, tapes, plan) for number in passed]
     found = {number: window for number, window in zip(passed, windows, strict=True) if window is not None}
-    return _Printer(name, tapes, turns, found).program() if len(found) == len(passed) else None
+    return _Printer(name, tapes, plan, found).program() if len(found) == len(passed) else None
 
 
 class _Printer:
-    """Makes the kernel."""
+    """Builds the interleaved kernel."""
 
-    def __init__(self, name: str, tapes: Sequence[Tape], turns: Turns, windows: Mapping[int, Window]) -> None:
-        self._name, self._tapes, self._turns, self._windows = name, tapes, turns, windows
-        self._turn = arith.Var("turn")
-        # A kernel may be several members: all buffers are new. What comes from outside is one parameter for each of its shapes.
+    def __init__(self, name: str, tapes: Sequence[Tape], plan: LoopPlan, windows: Mapping[int, Window]) -> None:
+        self._name, self._tapes, self._plan, self._windows = name, tapes, plan, windows
+        self._iteration = arith.Var("iteration")
+        # A kernel may be several members, so all buffers are copied. An external buffer is one parameter per shape it is used with.
         inputs: dict[tuple[int, tuple[arith.Dim, ...]], ir.Buffer] = {}
         outputs: dict[int, ir.Buffer] = {}
         self._params: list[dict[ir.Buffer, ir.Buffer]] = []
@@ -80,18 +80,18 @@ class _Printer:
         self._inputs, self._outputs = inputs, outputs
 
     def program(self) -> Interleaved:
-        """The kernel, and what it is called on."""
+        """The kernel, and the buffers that it is called on."""
         windows = self._windows.values()
-        count = self._turns.count
-        before = [self._once(piece, 0) for turn, piece in self._turns.order if turn < 0]
-        after = [self._once(piece, count) for turn, piece in self._turns.order if turn == count]
+        count = self._plan.count
+        before = [self._once(piece, 0) for iteration, piece in self._plan.order if iteration < 0]
+        after = [self._once(piece, count) for iteration, piece in self._plan.order if iteration == count]
         body: list[ir.Stmt] = []
-        for slot, track in enumerate(self._turns.tracks):
-            for turn, piece in self._turns.once.get(slot, ()):
-                body.append(guarded(self._once(piece, turn), arith.compare("==", self._turn, turn)))
+        for slot, track in enumerate(self._plan.tracks):
+            for iteration, piece in self._plan.once.get(slot, ()):
+                body.append(guarded(self._once(piece, iteration), arith.compare("==", self._iteration, iteration)))
             body.append(self._track(track))
         body += [_moved(window) for window in windows if window.kept]
-        whole: ir.Stmt = ir.Seq((*before, ir.For(self._turn, arith.wrap(count), ir.Seq(tuple(body))), *after))
+        whole: ir.Stmt = ir.Seq((*before, ir.For(self._iteration, arith.wrap(count), ir.Seq(tuple(body))), *after))
         local = [buffer for tape in self._tapes for segment in tape.segments for buffer in segment.local.values()]
         for buffer in dict.fromkeys(local):
             whole = ir.Alloc(buffer, whole)
@@ -99,24 +99,24 @@ class _Printer:
         program = ir.LoopProgram(self._name, tuple(self._inputs.values()), outputs, whole)
         return Interleaved(simplify_program(program), tuple(number for number, _ in self._inputs), (*self._outputs, *self._windows))
 
-    def _once(self, piece: Piece, turn: int) -> ir.Stmt:
-        """The code of a piece that runs in one turn only."""
+    def _once(self, piece: Piece, iteration: int) -> ir.Stmt:
+        """The code of a piece that runs in a single iteration."""
         segment = self._tapes[piece.tape].segments[piece.segment]
         if segment.var is None:
-            return self._moved_to(piece.tape, segment, {}, arith.wrap(turn))
+            return self._moved_to(piece.tape, segment, {}, arith.wrap(iteration))
         var = arith.Var(segment.var.name)
         at = piece.start + var
-        return ir.For(var, arith.wrap(piece.count), self._moved_to(piece.tape, segment, {segment.var: at}, arith.wrap(turn)))
+        return ir.For(var, arith.wrap(piece.count), self._moved_to(piece.tape, segment, {segment.var: at}, arith.wrap(iteration)))
 
     def _track(self, track: Track) -> ir.Stmt:
-        """The code of a track: under a condition where some turns have nothing to run, or only a part."""
+        """The code of a track, guarded where some iterations have nothing or only a part of it to run."""
         segment = self._tapes[track.tape].segments[track.segment]
         assert segment.var is not None
-        spans = [track.span(turn, segment.count) for turn in range(self._turns.count)]
-        active = [turn for turn, (first, end) in enumerate(spans) if first < end]
+        spans = [track.span(iteration, segment.count) for iteration in range(self._plan.count)]
+        active = [iteration for iteration, (first, end) in enumerate(spans) if first < end]
         var = None if track.count == 1 else arith.Var(segment.var.name)
-        at = self._turn * track.step + track.start + (0 if var is None else var)
-        body = self._moved_to(track.tape, segment, {segment.var: at}, self._turn)
+        at = self._iteration * track.step + track.start + (0 if var is None else var)
+        body = self._moved_to(track.tape, segment, {segment.var: at}, self._iteration)
         if var is not None:
             partial: arith.Expr = arith.ONE
             if spans[active[0]][0] > track.start + track.step * active[0]:
@@ -124,15 +124,15 @@ class _Printer:
             if spans[active[-1]][1] < track.start + track.step * active[-1] + track.count:
                 partial = arith.logical_and(partial, arith.compare("<", at, segment.count))
             body = ir.For(var, arith.wrap(track.count), guarded(body, partial))
-        inside = arith.compare("<=", active[0], self._turn) if active[0] else arith.ONE
-        if active[-1] + 1 < self._turns.count:
-            inside = arith.logical_and(inside, arith.compare("<", self._turn, active[-1] + 1))
+        inside = arith.compare("<=", active[0], self._iteration) if active[0] else arith.ONE
+        if active[-1] + 1 < self._plan.count:
+            inside = arith.logical_and(inside, arith.compare("<", self._iteration, active[-1] + 1))
         return guarded(body, inside)
 
-    def _moved_to(self, place: int, segment: Segment, variables: dict[arith.Expr, arith.Expr], turn: arith.Expr) -> ir.Stmt:
-        """The body of a segment of a member in a turn, over windows."""
+    def _moved_to(self, place: int, segment: Segment, variables: dict[arith.Expr, arith.Expr], iteration: arith.Expr) -> ir.Stmt:
+        """The body of a segment of a member in an iteration, with passed buffers replaced by windows."""
         bases = {
-            buffer: (self._windows[number].buffer, self._windows[number].at(turn))
+            buffer: (self._windows[number].buffer, self._windows[number].at(iteration))
             for buffer, number in self._tapes[place].buffers.items()
         }
         return _over_windows(segment.body, variables, {**self._params[place], **segment.local}, bases)
@@ -144,7 +144,7 @@ _Bases = Mapping[ir.Buffer, tuple[ir.Buffer, arith.Expr]]
 def _over_windows(
     stmt: ir.Stmt, variables: Mapping[arith.Expr, arith.Expr], params: Mapping[ir.Buffer, ir.Buffer], bases: _Bases
 ) -> ir.Stmt:
-    """A statement over windows: of each buffer with one, that and the element at which it begins."""
+    """Redirect the accesses of a statement to windows. `bases` gives the window of a buffer and the element where it begins."""
 
     def place(buffer: ir.Buffer, indices: Sequence[arith.Expr]) -> tuple[ir.Buffer, arith.Expr]:
         window, base = bases[buffer]
@@ -177,7 +177,7 @@ def _over_windows(
 
 
 def _moved(window: Window) -> ir.Stmt:
-    """What is kept of a window moves to its beginning."""
+    """Move the kept part of a window to its beginning."""
     each, i = window.buffer.dtype.bytes, arith.Var("i")
     load = ir.load(window.buffer, (arith.simplify(i + window.step // each),))
     return ir.For(i, arith.wrap(window.kept // each), ir.Store(window.buffer, (i,), load))

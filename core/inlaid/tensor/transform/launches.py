@@ -10,7 +10,7 @@ from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of, buffers_of, semantic_access, whole
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP, places
-from inlaid.tensor.lower import further_sizes
+from inlaid.tensor.lower import free_sizes
 from inlaid.tensor.primitives.place import failed
 from inlaid.tensor.transform.barriers import to_spmd
 from inlaid.tensor.transform.lower_blocks import joined, mapped
@@ -48,11 +48,12 @@ def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgr
         alloc s: { intrinsic "f_0" on read x[...], write s[...]; intrinsic "f_1" on read s[...], write y[...] }
 
     Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`, also for `subgroup`), with the buffers of blocks
-    and threads around it. Statements beside such nests become a kernel of one thread. Serial loops and branches around nests stay
-    on the host, which knows sizes but not data. Kernels load a size that the program computes from its buffer; launches must not
-    depend on it. A program that computes sizes and has no threads is one kernel. Expects no blocks or virtual threads.
+    and threads around it. Statements next to such nests become a kernel of one thread. Serial loops and branches around nests stay
+    on the host, which knows sizes but not data. Kernels load the sizes that the program itself computes from their buffers, and
+    launches must not depend on such sizes. A program that computes sizes and has no threads is one kernel. The program must have
+    no blocks or virtual threads.
 
-    Raises `ScheduleError` if a launch depends on data or on a computed size, and as `to_spmd` and `places` do.
+    Raises `ScheduleError` if a launch depends on data or on a computed size, and where `to_spmd` or `places` does.
     """
     return _Splitter(program, scopes, subgroup).split()
 
@@ -121,9 +122,9 @@ class _Splitter:
             body = ir.Let(var, scalar[()], body, self._variables[var])
         defines = self._defines(stmt, (*inputs, *written))
         inputs = (*inputs, *(buffer for _, buffer in defines if buffer not in inputs and buffer not in written))
-        outputs = tuple(sorted(written, key=[buffer for _, buffer in self._program.defines].__contains__))  # these stand last
+        outputs = tuple(sorted(written, key=[buffer for _, buffer in self._program.defines].__contains__))  # size buffers come last
         kernel = ir.LoopProgram(name, (*inputs, *given.values()), outputs, body, defines)
-        kernel = to_spmd(replace(kernel, sizes=further_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
+        kernel = to_spmd(replace(kernel, sizes=free_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
         owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
         used = {buffer for node in ir.walk_stmts(kernel.body) for buffer in buffers_of(node)}
         offsets = {buffer: at for found in (self._offsets, *owned) for buffer, at in found.items() if buffer in used}

@@ -1,4 +1,4 @@
-"""Loop programs over buffers of a layout."""
+"""Applies layouts to the buffers of loop programs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from inlaid import arith
 from inlaid.tensor import ir
-from inlaid.tensor.transform.copies import between, copy_program, padded_program
+from inlaid.tensor.transform.copies import copy_dimensions, copy_program, padded_program
 from inlaid.tensor.transform.paths import remapped
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import ROW_MAJOR, DType, Layout
 
 
 def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -> ir.LoopProgram:
-    """The program with buffers, parameters or allocated ones, laid out as given: every access goes to where the element lies."""
+    """Apply layouts to buffers (parameters or allocated) and remap all accesses to them."""
     chosen = {buffer: layout for buffer, layout in layouts.items() if layout != ROW_MAJOR}
     if not chosen:
         return program
@@ -27,15 +27,15 @@ def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -
     )
 
 
-def by_intrinsic(program: ir.LoopProgram, place: int) -> bool:
-    """Whether an intrinsic accesses a parameter."""
+def used_by_intrinsic(program: ir.LoopProgram, place: int) -> bool:
+    """Whether an intrinsic accesses parameter number `place`."""
     own, stmts = program.params[place], ir.walk_stmts(program.body)
     return any(isinstance(stmt, ir.Intrinsic) and own in (item.buffer for item in stmt.regions) for stmt in stmts)
 
 
-def within(program: ir.LoopProgram, place: int, axis: int, first: arith.Dim, extent: arith.Dim) -> ir.LoopProgram:
-    """The program with a parameter that is a part of a longer buffer, `first` indices from its begin along a dimension of `extent`.
-    The program has no blocks, and no intrinsic accesses the parameter.
+def as_slice(program: ir.LoopProgram, place: int, axis: int, first: arith.Dim, extent: arith.Dim) -> ir.LoopProgram:
+    """Make a parameter a slice of a longer buffer, starting at index `first` of dimension `axis`, whose extent becomes `extent`.
+    The program must have no blocks, and no intrinsic may access the parameter.
 
         for n, c in 4: b[n, c] = ...    becomes    for n, c in 4: b[n, c + first] = ...
     """
@@ -56,10 +56,10 @@ def within(program: ir.LoopProgram, place: int, axis: int, first: arith.Dim, ext
 
 
 def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target: Layout, threads: int = 1) -> ir.LoopProgram:
-    """A kernel that copies a tensor from one layout to another. Where an axis that is cut into blocks is symbolic, it walks along
-    the target."""
+    """Build a kernel that copies a tensor from one layout to another. Where an axis split into blocks is symbolic, its loops follow
+    the target layout."""
     if dtype.bits >= 8:
-        dims = between(shape, source, target)
+        dims = copy_dimensions(shape, source, target)
         program = copy_program("relayout", dtype, dims, threads) if dims is not None else None
         program = program or padded_program("relayout", dtype, shape, source, target, threads)
         if program is not None:

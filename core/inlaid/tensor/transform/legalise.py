@@ -1,11 +1,11 @@
-"""Element types that a processor lacks, in terms of those that every one has.
+"""Lowers narrow element types that a processor lacks to types that every processor has.
 
-A narrow type is carried by the unsigned integer of its width in memory: `legalise` replaces buffers of narrow types by buffers of
-carriers, and conversions, the only thing that may be done to narrow values besides moving them, by arithmetic on bits. What little
-other arithmetic on narrow types there is goes through float32 (int8 for integers) and is rounded once.
+A narrow type is represented by its carrier, the unsigned integer of the same storage size. `legalise` replaces buffers of narrow
+types by buffers of carriers, and conversions, the main operation on narrow values besides moves, by bit arithmetic. Any other
+arithmetic on narrow types is done in float32 (int8 for integers) and rounded once.
 
-Conversions round to nearest, ties to even. Beyond the greatest finite value they give infinity where the type has one, else NaN,
-else the greatest value: as `ml_dtypes` does.
+Conversions round half to even. Above the largest finite value they give infinity if the type has one, else NaN if it has one, else
+the largest value, as `ml_dtypes` does.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ UINT32, INT32, INT8, UINT8 = dtype("uint32"), dtype("int32"), dtype("int8"), dty
 
 
 @dataclass(frozen=True)
-class Format:
-    """A narrow binary format: bits of exponent and significand, bias, whether it is signed, and what its special codes are.
+class NarrowFormat:
+    """A narrow binary format: exponent bits, significand bits (`digits`), bias, and special codes.
 
-    `top` is the code of the greatest finite magnitude, `over` the code of what is beyond it (infinity, NaN, or `top` itself), and
-    `nan` the code of NaN (None: there is none, and NaN becomes 0). With `unsigned_zero` the code of negative zero is NaN's.
+    `top` is the code of the largest finite magnitude, `over` the code of values beyond it (infinity, NaN, or `top` itself), and
+    `nan` the code of NaN (None: NaN becomes 0). With `unsigned_zero`, the code of negative zero is NaN.
     """
 
     exponent: int
@@ -41,32 +41,33 @@ class Format:
 
 
 FORMATS = {
-    "float16": Format(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00),
-    "bfloat16": Format(8, 7, 127, 0x7F7F, 0x7F80, 0x7FC0),
-    "float8e4m3fn": Format(4, 3, 7, 0x7E, 0x7F, 0x7F),
-    "float8e4m3fnuz": Format(4, 3, 8, 0x7F, 0x80, 0x80, unsigned_zero=True),
-    "float8e5m2": Format(5, 2, 15, 0x7B, 0x7C, 0x7E),
-    "float8e5m2fnuz": Format(5, 2, 16, 0x7F, 0x80, 0x80, unsigned_zero=True),
-    "float4e2m1": Format(2, 1, 1, 0x7, 0x7, None),
+    "float16": NarrowFormat(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00),
+    "bfloat16": NarrowFormat(8, 7, 127, 0x7F7F, 0x7F80, 0x7FC0),
+    "float8e4m3fn": NarrowFormat(4, 3, 7, 0x7E, 0x7F, 0x7F),
+    "float8e4m3fnuz": NarrowFormat(4, 3, 8, 0x7F, 0x80, 0x80, unsigned_zero=True),
+    "float8e5m2": NarrowFormat(5, 2, 15, 0x7B, 0x7C, 0x7E),
+    "float8e5m2fnuz": NarrowFormat(5, 2, 16, 0x7F, 0x80, 0x80, unsigned_zero=True),
+    "float4e2m1": NarrowFormat(2, 1, 1, 0x7, 0x7, None),
 }
 EXPONENT_ONLY = "float8e8m0"
-"""Powers of two from 2 ** -127 to 2 ** 127 by their biased exponent; 255 is NaN."""
+"""Powers of two from 2 ** -127 to 2 ** 127, encoded by their biased exponent; 255 is NaN."""
 NARROW_INTEGERS = ("int2", "int4", "uint2", "uint4")
 
 
 def carrier(of: DType) -> DType:
-    """The type that carries a narrow type's values."""
+    """The type that represents a narrow type's values."""
     if of.name in NARROW_INTEGERS:
         return INT8 if of.kind == "int" else UINT8
     return dtype(f"uint{of.bytes * 8}")
 
 
 def legalise(program: ir.LoopProgram, native: frozenset[str], converted: frozenset[str] = frozenset()) -> ir.LoopProgram:
-    """The program over the element types in `native`, which hold float32, float64, bool and the integers of 8 to 64 bits.
+    """Rewrite a program to the element types in `native`, which must include float32, float64, bool and the integers of 8 to 64
+    bits.
 
-    The processor has instructions that convert the floats in `converted` from and to float32: those are left as they are, between
-    bitcasts from and to the carrier. The same object when there is nothing to do. Mathematical functions of narrow types must be
-    expanded before.
+    For the floats in `converted`, the processor has instructions to convert from and to float32: these conversions are kept, with
+    bitcasts from and to the carrier. Returns the same object when there is nothing to do. Mathematical functions of narrow types
+    must already be expanded.
     """
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
     narrow = {
@@ -80,7 +81,7 @@ def legalise(program: ir.LoopProgram, native: frozenset[str], converted: frozens
 
 
 class _Legaliser(Rewriter):
-    """Rebuilds programs; a narrow value becomes its carrier."""
+    """Rebuilds programs with narrow values represented by their carriers."""
 
     def __init__(self, buffers: dict[ir.Buffer, ir.Buffer], native: frozenset[str], converted: frozenset[str]) -> None:
         super().__init__(buffers=buffers)
@@ -90,14 +91,14 @@ class _Legaliser(Rewriter):
         self._done: dict[ir.Expr, ir.Expr] = {}
 
     def expr(self, expr: Expr) -> Expr:
-        """A value expression rebuilt."""
+        """Rebuild a value expression."""
         done = self._done.get(expr)
         if done is None:
             done = self._done[expr] = self._rebuilt(expr)
         return done
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
-        """A statement rebuilt; of 2- and 4-bit integers only the low bits are stored, as `ml_dtypes` does."""
+        """Rebuild a statement. Stores of 2- and 4-bit integers keep only the low bits, as `ml_dtypes` does."""
         new = super().stmt(stmt)
         if isinstance(stmt, ir.Store) and isinstance(new, ir.Store) and stmt.buffer.dtype.name in NARROW_INTEGERS:
             return ir.Store(new.buffer, new.indices, new.value & ((1 << stmt.buffer.dtype.bits) - 1))
@@ -133,7 +134,7 @@ class _Legaliser(Rewriter):
         return self._cast(_again(expr, args), working, of) if self._is_narrow(of) else _again(expr, args)
 
     def _cast(self, value: Expr, source: DType, target: DType) -> Expr:
-        """A rebuilt value converted from one type to another, either of which may be narrow."""
+        """Convert a rebuilt value from one type to another; either may be narrow."""
         if self._is_narrow(source):
             if source.name in self._converted:
                 value, source = cast(bitcast(value, source), FLOAT32), FLOAT32
@@ -155,7 +156,7 @@ class _Legaliser(Rewriter):
 
 
 def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
-    """The same operation over operands of another type."""
+    """The same operation on operands of another type."""
     match expr:
         case ir.Binary(op=op):
             return binary(op, *args)
@@ -163,11 +164,11 @@ def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
             return ir.unary(op, *args)
         case ir.Fma():
             return ir.fma(*args)
-    raise AssertionError(f"{type(expr).__name__} of a narrow type must be expanded before")
+    raise AssertionError(f"{type(expr).__name__} of a narrow type must be expanded before legalise")
 
 
 def code_of(value: float | int | bool, of: DType) -> int:
-    """The carrier's value for a constant of a narrow type."""
+    """The carrier's value that encodes a constant of a narrow type."""
     if not of.is_float:
         return int(value)
     with np.errstate(all="ignore"):
@@ -180,7 +181,7 @@ def _bits(value: int) -> Expr:
 
 
 def decode(code: Expr, of: DType) -> Expr:
-    """The float32 value of a code of a narrow float type; exact."""
+    """Decode a code of a narrow float type to its float32 value, exactly."""
     wide = cast(code, UINT32)
     if of.name == EXPONENT_ONLY:
         normal = select(wide.equal(0), _bits(1 << 22), wide << 23)
@@ -190,7 +191,7 @@ def decode(code: Expr, of: DType) -> Expr:
         return bitcast(wide << 16, FLOAT32)
     width = form.exponent + form.digits
     magnitude = wide & ((1 << width) - 1)
-    # As a float32 with this exponent field the number is too small by a power of two, denormals included.
+    # Read as a float32 with this exponent field, the number is too small by a power of two; this includes denormals.
     value = bitcast(magnitude << (23 - form.digits), FLOAT32) * (2.0 ** (127 - form.bias))
     bits = bitcast(value, UINT32)
     if form.over not in (form.top, form.nan):
@@ -204,7 +205,7 @@ def decode(code: Expr, of: DType) -> Expr:
 
 
 def encode(value: Expr, of: DType) -> Expr:
-    """The code of a float32 value in a narrow float type, rounded to nearest even."""
+    """Encode a float32 value in a narrow float type, rounding half to even."""
     all_bits = bitcast(value, UINT32)
     bits = all_bits & 0x7FFFFFFF
     is_nan = ir.unary("isnan", value)
@@ -216,7 +217,7 @@ def encode(value: Expr, of: DType) -> Expr:
     rounded = (bits + ((1 << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift
     code = rounded - ((127 - form.bias) << form.digits)
     if form.bias != 127:
-        # Below the least normal number the spacing is fixed: adding a number with that spacing rounds to it.
+        # Below the smallest normal number the spacing is constant: adding a number with that spacing rounds to it.
         magic = 2.0 ** (23 + 1 - form.bias - form.digits)
         small = bitcast(bitcast(bits, FLOAT32) + magic, UINT32) - bitcast(const(magic, FLOAT32), UINT32)
         code = select(bits < _bits((128 - form.bias) << 23), small, code)
@@ -231,8 +232,7 @@ def encode(value: Expr, of: DType) -> Expr:
 
 
 def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, to: DType) -> Expr:
-    """Rounds to the nearest power of two, up where two are as near and from 2 ** -127 on, as ml_dtypes does; what is not positive
-    is NaN."""
+    """Encode as the nearest power of two, rounding ties up from 2 ** -127 on, as ml_dtypes does; non-positive values become NaN."""
     code = (bits + 0x400000) >> 23
     code = select(bits < _bits(1 << 23), select(bits < _bits(0x400001), _bits(0), _bits(1)), code)
     bad = is_nan | negative | bits.equal(0) | (_bits(254) < code)
@@ -240,8 +240,8 @@ def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, to: DType) -> Exp
 
 
 def round_to_odd(value: Expr) -> Expr:
-    """A float64 as a float32 such that rounding that to fewer digits is rounding the float64 itself: where the float32 is inexact,
-    it is cut off and its last bit set (Boldo and Melquiond, "When double rounding is odd", 2005)."""
+    """Round a float64 to float32 such that rounding the result to fewer digits equals rounding the float64: an inexact result is
+    truncated and its last bit set (Boldo and Melquiond, "When double rounding is odd", 2005)."""
     near = cast(value, FLOAT32)
     back = cast(near, FLOAT64)
     bits = bitcast(near, UINT32)
@@ -252,14 +252,14 @@ def round_to_odd(value: Expr) -> Expr:
 
 
 def _wrapped(value: Expr, of: DType) -> Expr:
-    """An integer carrier with only the bits of the narrow type, signs extended."""
+    """Keep only the narrow type's bits of an integer carrier, sign-extended."""
     if of.kind == "uint":
         return value & ((1 << of.bits) - 1)
     return (value << (8 - of.bits)) >> (8 - of.bits)
 
 
 def _narrow_integer(value: Expr, source: DType, target: DType) -> Expr:
-    """A conversion to a 2- or 4-bit integer: floats truncate and saturate, integers wrap."""
+    """Convert to a 2- or 4-bit integer: floats truncate and saturate, integers wrap."""
     to = carrier(target)
     if source.is_float:
         low, high = target.limits

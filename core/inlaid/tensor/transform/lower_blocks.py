@@ -1,4 +1,4 @@
-"""From scheduled blocks to the plain loops that code generators print: no blocks, no unrolled loops, simplified indices."""
+"""Lowers scheduled blocks to plain loops for code generators: flattens blocks, unrolls loops, simplifies indices."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _BOOL = dtype("bool")
 
 
 def truth(condition: arith.Expr) -> ir.Expr:
-    """An integer condition as a bool value."""
+    """Convert an integer condition to a bool value."""
     return ir.Index(_BOOL, condition)
 
 
 def guarded(stmt: ir.Stmt, condition: arith.Expr) -> ir.Stmt:
-    """A statement under a condition."""
+    """Wrap a statement in a condition, unless it always holds."""
     return stmt if condition == arith.ONE else ir.If(truth(condition), stmt)
 
 
 def joined(*stmts: ir.Stmt) -> ir.Stmt:
-    """Statements in order, as few as say the same."""
+    """Join statements into one, flattening sequences."""
     parts = [part for stmt in stmts for part in (stmt.stmts if isinstance(stmt, ir.Seq) else (stmt,))]
     return parts[0] if len(parts) == 1 else ir.Seq(tuple(parts))
 
 
 def conjuncts(condition: arith.Expr) -> Iterator[arith.Expr]:
-    """The parts of a conjunction."""
+    """The conjuncts of a condition."""
     stack = [condition]
     while stack:
         node = stack.pop()
@@ -44,12 +44,12 @@ def conjuncts(condition: arith.Expr) -> Iterator[arith.Expr]:
 
 
 def bound_iters(block: ir.Block) -> dict[arith.Expr, arith.Expr]:
-    """What the iteration variables of a block stand for."""
+    """Map the iteration variables of a block to their bindings."""
     return dict(zip((item.var for item in block.iters), block.bindings, strict=True))
 
 
 def mapped(stmt: ir.Stmt, change: Callable[[ir.Stmt], ir.Stmt]) -> ir.Stmt:
-    """A statement that is no block, with its direct substatements changed; the same object when none does."""
+    """Apply a function to the direct substatements of a statement other than a block; the same object when nothing changes."""
     match stmt:
         case ir.For(body=body):
             new = change(body)
@@ -76,14 +76,14 @@ def mapped(stmt: ir.Stmt, change: Callable[[ir.Stmt], ir.Stmt]) -> ir.Stmt:
 
 
 def flatten_blocks(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Blocks become their bodies, under their predicates, with the values of the iteration variables put in.
+    """Replace blocks by their bodies, guarded by their predicates, with iteration variables substituted.
 
         for i: for k: block(vi = i, vk = k): init: c[vi] = 0; c[vi] = c[vi] + a[vi, vk]
     becomes
         for i: c[i] = 0; for k: c[i] = c[i] + a[i, k]
 
-    An init goes before the outermost loop below which only reduction variables use the loops, where one nest of loops is all there
-    is; elsewhere it stays in place, under the condition that every reduction variable is 0.
+    The init is hoisted in front of the outermost loop below which all loops only reduce, if these form a perfect nest. Otherwise it
+    stays in place, guarded by the condition that every reduction variable is 0.
     """
     body = _flatten(program.body)
     return program if body is program.body else replace(program, body=body)
@@ -112,7 +112,7 @@ def _dissolved(block: ir.Block) -> ir.Stmt:
 
 
 def _without_init(loop: ir.For) -> ir.Stmt | None:
-    """A nest of loops that only reduce around one block, with the block's init in front of it; None where it is no such nest."""
+    """Hoist the init of a block out of a perfect nest of reduction loops; None where the loop is not such a nest."""
     loops: list[ir.For] = []
     stmt: ir.Stmt = loop
     while isinstance(stmt, ir.For):
@@ -143,7 +143,7 @@ def _without_init(loop: ir.For) -> ir.Stmt | None:
 
 
 def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Loops marked as unrolled become one copy of their body per iteration. Expects no blocks.
+    """Replace each loop marked as unrolled by one copy of its body per iteration. The program must have no blocks.
 
         for i in 2, unrolled: c[i] = 0    becomes    c[0] = 0; c[1] = 0
 
@@ -154,8 +154,8 @@ def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 class _Unroller(Rewriter):
-    """Copies bodies with the numbers of all unrolled loops around, outer ones first, so that each copy is built once. What does
-    not read the variable of the loop is worked out by the rewriter around, once for all copies."""
+    """Copies the bodies of unrolled loops, outer loops first, so that each copy is built once. Expressions that do not read the
+    variable of a loop are rewritten by the rewriter around it, once for all copies."""
 
     def __init__(self, around: _Unroller | None = None, var: arith.Var | None = None, number: int = 0) -> None:
         super().__init__({} if around is None or var is None else {**around._variables, var: arith.Const(number)})
@@ -176,7 +176,7 @@ class _Unroller(Rewriter):
             case ir.For(var=var, kind=ir.ForKind.UNROLLED):
                 extent = arith.simplify(self.index(stmt.extent))
                 if not isinstance(extent, arith.Const):
-                    raise ScheduleError(f"loop {var} is marked to be unrolled, but its extent {extent!r} is not constant")
+                    raise ScheduleError(f"the extent of unrolled loop {var} must be constant, got {extent!r}")
                 copies = (_Unroller(self, var, number) for number in range(extent.value))
                 return joined(*(copy.stmt(stmt.body) for copy in copies))
             case ir.Seq(stmts=stmts):
@@ -189,8 +189,8 @@ class _Unroller(Rewriter):
 
 
 def simplify_program(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Indices, extents and conditions simplified by the ranges of the loops around; loops of one iteration, and conditions that are
-    decided or known to hold already, are gone; sequences are flat. Expects no blocks."""
+    """Simplify indices, extents and conditions by the ranges of the loops around. Removes loops of one iteration and conditions
+    that are constant or already known to hold, and flattens sequences. The program must have no blocks."""
     body = _Simplifier().stmt(program.body)
     return program if body is program.body else replace(program, body=body)
 
@@ -199,7 +199,7 @@ _Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 
 
 class _Simplifier(Rewriter):
-    """Simplifies under the ranges of variables and conditions known to hold."""
+    """Simplifies under ranges of variables and conditions that are known to hold."""
 
     def __init__(self, around: _Simplifier | None = None, ranges: _Ranges | None = None) -> None:
         super().__init__(expr=self._folded)
@@ -217,7 +217,7 @@ class _Simplifier(Rewriter):
             if self._around is not None and self._ranges.keys().isdisjoint(arith.free_vars(index)) and not arith.reads_data(index):
                 done = self._around.index(index)
             else:
-                # The rebuilding remembers what it does in the same place: the final word is written last.
+                # `super().index` writes to the same memo: the simplified result must be written after it.
                 done = self._analyzer.simplify(super().index(index) if arith.reads_data(index) else index)
             done = self._indices[index] = index if done == index else done
         return done
@@ -244,7 +244,7 @@ class _Simplifier(Rewriter):
         return _Simplifier(self, ranges)
 
     def _where(self, facts: frozenset[arith.Expr]) -> _Simplifier:
-        """The simplifier of a branch. Facts change conditions alone: what ranges say of indices and values is shared."""
+        """The simplifier of a branch. Facts only affect conditions, so results for indices and values are shared."""
         inside = _Simplifier(self._around, self._ranges)
         inside._facts = self._facts | facts
         inside._analyzer, inside._indices, inside._exprs = self._analyzer, self._indices, self._exprs
@@ -253,7 +253,7 @@ class _Simplifier(Rewriter):
     def _loop(self, loop: ir.For, extent: arith.Expr) -> ir.Stmt:
         if isinstance(extent, arith.Const) and extent.value <= 0:
             return ir.Seq(())
-        # Copies of a loop side by side, as unrolling makes them, share what is worked out in one.
+        # Copies of a loop (made by unrolling) share the results computed for one of them.
         inside = self._loops.get((loop.var, extent))
         if inside is None:
             inside = self._loops[loop.var, extent] = self._inside({loop.var: (0, arith.unwrap(extent - 1))})
@@ -270,7 +270,7 @@ class _Simplifier(Rewriter):
         if isinstance(condition, ir.Index):
             unknown = self._unknown(condition.index)
             condition = truth(unknown)
-            # What is read from data may change while the branch runs.
+            # Values read from data may change while the branch runs.
             facts = frozenset(part for part in conjuncts(unknown) if not arith.reads_data(part))
         decided = _decided(condition)
         if decided is not None:
@@ -283,7 +283,7 @@ class _Simplifier(Rewriter):
         return ir.If(condition, then, otherwise)
 
     def _unknown(self, condition: arith.Expr) -> arith.Expr:
-        """A condition without what is known to hold already."""
+        """Drop the conjuncts that are already known to hold."""
         result: arith.Expr = arith.ONE
         for part in conjuncts(condition):
             if part not in self._facts:
@@ -296,7 +296,7 @@ class _Simplifier(Rewriter):
                 decided = _decided(condition)
                 return None if decided is None else then if decided else otherwise
             case ir.Binary(op=op, a=ir.Index(index=a), b=ir.Index(index=b)):
-                # 64-bit indices do not wrap, so they compare as the integers that they are.
+                # 64-bit indices do not wrap, so they compare as mathematical integers.
                 if op in _COMPARISONS and node.a.dtype.bits == 64:
                     return truth(self.index(arith.compare(_COMPARISONS[op], a, b)))
                 if op in ("and", "or") and node.dtype is _BOOL:
@@ -315,7 +315,7 @@ _COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
 def _decided(condition: ir.Expr) -> bool | None:
-    """What a condition is known to be."""
+    """The value of a constant condition; None for any other."""
     if isinstance(condition, ir.Index) and isinstance(condition.index, arith.Const):
         return bool(condition.index.value)
     return bool(condition.value) if isinstance(condition, ir.Const) else None
@@ -325,9 +325,9 @@ def _decided(condition: ir.Expr) -> bool | None:
 
 
 def check_registers(program: ir.LoopProgram) -> None:
-    """Check that buffers of scope "register" have constant indices, but for those of vectorised loops and of threads, each of which
-    gets its part (see `to_spmd`); else they would lie in memory. Raises `ScheduleError`, which names the buffer, the index and the
-    loop."""
+    """Check that indices into "register" buffers are constant, except for variables of vectorised loops and threads (each thread
+    gets its part, see `to_spmd`); otherwise the buffer would be in memory. Raises `ScheduleError`, which names the buffer, the
+    index and the loop."""
     statements = list(ir.walk_stmts(program.body))
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "register" for stmt in statements):
         return
@@ -352,15 +352,15 @@ def _check_indices(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[ar
         varying = sorted(repr(var) for var in arith.free_vars(index) - lanes)
         if varying or arith.reads_data(index):
             raise ScheduleError(
-                f"{program.name}: index {position} of register buffer {buffer}, {index!r}, varies with "
+                f"{program.name}: index {position} of register buffer {buffer}, {index!r}, must be constant, but varies with "
                 + (f"loop {', '.join(varying)}" if varying else "data"),
                 remedy="unroll that loop, or give the buffer another scope",
             )
 
 
 def check_lanes(program: ir.LoopProgram) -> None:
-    """Check that the lanes of vectorised loops are neighbours in buffers of scope "register"; else a vector of them is no register.
-    Raises `ScheduleError`, which names the buffer, the index and the loop."""
+    """Check that the lanes of vectorised loops are contiguous in "register" buffers, so that they form a vector register. Raises
+    `ScheduleError`, which names the buffer, the index and the loop."""
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED:
             for store in ir.walk_stmts(stmt.body):
@@ -381,6 +381,6 @@ def _check_step(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[arith
     if loop.extent != arith.ONE and (step is None or step[0] not in (arith.ZERO, arith.ONE)):
         found = f"{', '.join(map(repr, indices))} of its shape {list(buffer.shape)}"
         raise ScheduleError(
-            f"{program.name}: lanes of loop {loop.var} must be neighbours in register buffer {buffer}, got index {found}",
-            remedy="put the index that is vectorised last by transform_layout",
+            f"{program.name}: lanes of loop {loop.var} must be contiguous in register buffer {buffer}, got index {found}",
+            remedy="make the vectorised index the last one by transform_layout",
         )

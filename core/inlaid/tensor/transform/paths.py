@@ -1,6 +1,6 @@
-"""Finding places in loop programs and rebuilding the path to them; everything else stays the same object.
+"""Paths to statements of a loop program, and rebuilding along them; everything off the path stays the same object.
 
-Loops are named by their variables, each of which belongs to one loop of the program, and blocks by their names.
+Loops are identified by their variables, each of which belongs to one loop of the program, and blocks by their names.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from inlaid.tensor.transform.lower_blocks import bound_iters, guarded, joined, m
 from inlaid.tensor.transform.rewrite import Rewriter
 
 Path = tuple[ir.Stmt, ...]
-"""A statement, last, behind all those around it, outermost first."""
+"""A statement, last, preceded by the statements around it, outermost first."""
 _Link = tuple[ir.Stmt, "_Link | None"]
-"""A statement, and the one around it."""
+"""A statement and a link to the statement around it."""
 S = TypeVar("S", bound=ir.Stmt)
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 
 
 def find(root: ir.Stmt, kind: type[S], wanted: Callable[[S], bool]) -> Path | None:
-    """The way to the first statement of a kind that is wanted, outer before inner, in order; stores are part of their blocks."""
+    """Find the path to the first statement of a kind that satisfies `wanted`, in pre-order. Stores in blocks are not searched."""
     stack: list[_Link] = [(root, None)]
     while stack:
         link = stack.pop()
@@ -36,7 +36,7 @@ def find(root: ir.Stmt, kind: type[S], wanted: Callable[[S], bool]) -> Path | No
             case ir.For() | ir.Alloc():
                 stack.append((node.body, link))
             case ir.Block(body=ir.Store()) | ir.Store():
-                pass  # no place to look for is inside
+                pass  # contains nothing that is searched for
             case _:
                 stack.extend([(child, link) for child in reversed(ir.substatements(node))])
     return None
@@ -51,7 +51,7 @@ def _unlinked(link: _Link) -> Path:
 
 
 def rebuilt(path: Path, new: ir.Stmt | None) -> ir.Stmt:
-    """The root of a path after its last statement is replaced, or removed with whatever is left empty around it."""
+    """Replace the last statement of a path, or remove it along with any statement left empty. Returns the new root."""
     for parent, old in zip(path[-2::-1], path[:0:-1], strict=True):
         new = _with_child(parent, old, new)
     return ir.Seq(()) if new is None else new
@@ -77,22 +77,22 @@ def _with_child(parent: ir.Stmt, old: ir.Stmt, new: ir.Stmt | None) -> ir.Stmt |
 
 
 def with_body(program: ir.LoopProgram, body: ir.Stmt) -> ir.LoopProgram:
-    """The program with another body."""
+    """Replace the body of a program."""
     return replace(program, body=body)
 
 
 def loops_around(path: Path) -> list[ir.For]:
-    """The loops on a path, outermost first; the last statement counts if it is one."""
+    """The loops on a path, outermost first, including the last statement if it is one."""
     return [stmt for stmt in path if isinstance(stmt, ir.For)]
 
 
 def loop_ranges(*loops: ir.For) -> Ranges:
-    """The bounds of loop variables."""
+    """The ranges of loop variables, as bounds for an `Analyzer`."""
     return {loop.var: (0, arith.unwrap(_last(loop.extent))) for loop in loops}
 
 
 def spans_of(*loops: ir.For) -> dict[arith.Expr, arith.Span]:
-    """The ranges of loop variables, for `arith.span`."""
+    """The ranges of loop variables, as spans for `arith.span`."""
     return {loop.var: (arith.ZERO, _last(loop.extent)) for loop in loops}
 
 
@@ -108,7 +108,7 @@ class Site:
     loops: tuple[ir.For, ...]
 
     def regions(self, regions: tuple[ir.Region, ...], buffer: ir.Buffer) -> Iterator[Box]:
-        """The boxes of a buffer among regions of the block, in terms of the loops around it."""
+        """The boxes of a buffer among the given regions of the block, in terms of the loops around it."""
         bound = bound_iters(self.block)
         for region in regions:
             if region.buffer is buffer:
@@ -140,20 +140,20 @@ def sites(stmt: ir.Stmt) -> Iterator[Site]:
 
 
 def unique_name(program: ir.LoopProgram, wanted: str) -> str:
-    """A name that no block of the program has yet."""
+    """Make a block name that is not yet used in the program."""
     taken = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
     return unique(wanted, taken)
 
 
 def nest(loops: list[tuple[arith.Var, arith.Expr]], body: ir.Stmt) -> ir.Stmt:
-    """Serial loops around a statement, outermost first."""
+    """Wrap a statement in serial loops, given outermost first."""
     for var, extent in reversed(loops):
         body = ir.For(var, extent, body)
     return body
 
 
 def fresh_iters(iters: tuple[ir.IterVar, ...]) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
-    """Copies of iteration variables, and the mapping from the old to the new."""
+    """Copy iteration variables. Returns the copies and the mapping from old to new."""
     new = tuple(ir.IterVar(arith.Var(item.var.name), item.extent, item.kind) for item in iters)
     return new, {old.var: item.var for old, item in zip(iters, new, strict=True)}
 
@@ -161,7 +161,7 @@ def fresh_iters(iters: tuple[ir.IterVar, ...]) -> tuple[tuple[ir.IterVar, ...], 
 def block_nest(
     name: str, iters: tuple[ir.IterVar, ...], body: ir.Stmt, init: ir.Stmt | None = None, predicate: arith.Expr = arith.ONE
 ) -> ir.Stmt:
-    """Loops around a block, one for each of its iteration variables."""
+    """Build a block inside one loop per iteration variable."""
     loops, mapping = fresh_iters(iters)
     bindings = tuple(item.var for item in loops)
     block = with_footprint(ir.Block(name, iters, bindings, (), (), body, init, arith.substitute(predicate, mapping)))
@@ -169,8 +169,8 @@ def block_nest(
 
 
 def fresh_copy(stmt: ir.Stmt, names: set[str]) -> ir.Stmt:
-    """A copy of a statement with loops, iteration variables and buffers of its own, and blocks of names not among `names`, which it
-    adds to them."""
+    """Copy a statement with new loop variables, iteration variables and buffers. Its blocks get names not in `names`, which are
+    added to it."""
     variables: dict[arith.Expr, arith.Expr] = {}
     buffers: dict[ir.Buffer, ir.Buffer] = {}
     for node in ir.walk_stmts(stmt):
@@ -207,9 +207,9 @@ def rebound(
     analyzer: arith.Analyzer,
     condition: arith.Expr = arith.ONE,
 ) -> ir.Stmt:
-    """A statement with loop variables replaced, which may run only where a condition holds.
+    """Replace loop variables in a statement, and run it only where a condition holds.
 
-    Blocks know loops by their bindings and predicates alone, so that their bodies are not looked into.
+    Block bodies need no rewriting: blocks refer to loops only in their bindings and predicates.
     """
 
     def simplified(expr: arith.Expr) -> arith.Expr:
@@ -237,7 +237,7 @@ def rebound(
 
 
 def with_bindings(block: ir.Block, bindings: tuple[arith.Expr, ...], predicate: arith.Expr) -> ir.Block:
-    """The block under other bindings and another predicate."""
+    """Replace the bindings and the predicate of a block."""
     return ir.Block(
         block.name, block.iters, bindings, block.reads, block.writes, block.body, block.init, predicate, block.annotations
     )
@@ -246,8 +246,8 @@ def with_bindings(block: ir.Block, bindings: tuple[arith.Expr, ...], predicate: 
 def remapped(
     program: ir.LoopProgram, maps: Mapping[ir.Buffer, tuple[ir.Buffer, Callable[[tuple[arith.Expr, ...]], tuple[arith.Expr, ...]]]]
 ) -> ir.LoopProgram:
-    """The program with buffers replaced by others in which each element lies elsewhere: `maps` gives the other buffer and where
-    the element at some indices lies in it. Parameters are replaced too. Footprints of blocks are worked out anew."""
+    """Replace buffers, including parameters, and remap their elements. `maps` gives for each buffer its replacement and a function
+    from old to new indices. Reads and writes of blocks are recomputed."""
 
     def simplified(indices: tuple[arith.Expr, ...], ranges: Ranges) -> tuple[arith.Expr, ...]:
         analyzer = arith.Analyzer(ranges)
@@ -294,7 +294,7 @@ def remapped(
 
 
 def paths_to_users(root: ir.Stmt, buffer: ir.Buffer) -> Iterator[Path]:
-    """The ways to the outermost blocks that read or write a buffer, in order."""
+    """The paths to the outermost blocks that read or write a buffer, in order."""
     stack: list[_Link] = [(root, None)]
     while stack:
         link = stack.pop()
@@ -310,7 +310,7 @@ def paths_to_users(root: ir.Stmt, buffer: ir.Buffer) -> Iterator[Path]:
 
 
 def shared_length(a: Path, b: Path) -> int:
-    """How many statements two ways share before they part."""
+    """The length of the common prefix of two paths."""
     return next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x is not y), min(len(a), len(b)))
 
 
@@ -320,14 +320,14 @@ def uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
 
 
 def allocated(program: ir.LoopProgram, buffer: ir.Buffer) -> Path | None:
-    """The way to the allocation of a buffer; None for a parameter of the program."""
+    """The path to the allocation of a buffer; None for a parameter of the program."""
     return find(program.body, ir.Alloc, lambda stmt: stmt.buffer is buffer)
 
 
 def replace_allocs(program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> ir.LoopProgram:
-    """The allocations of buffers moved to the innermost statement around all uses, where the contents live for one run of that.
+    """Move the allocations of buffers to the innermost statement around all uses. Contents live for one execution of it.
 
-    Parameters have no allocation: for them nothing changes.
+    Parameters have no allocation and are skipped.
     """
     for buffer in dict.fromkeys(buffers):
         path = None if buffer in program.params else allocated(program, buffer)
@@ -339,12 +339,12 @@ def replace_allocs(program: ir.LoopProgram, buffers: Iterable[ir.Buffer]) -> ir.
 
 
 def add_alloc(program: ir.LoopProgram, buffer: ir.Buffer) -> ir.LoopProgram:
-    """An allocation of a buffer, which has none, around all its uses and as far inside as that is."""
+    """Allocate a buffer around all its uses, as far inwards as possible."""
     paths = list(paths_to_users(program.body, buffer))
     path = paths[0]
     for other in paths[1:]:
         path = path[: shared_length(path, other)]
-    # What a loop around one user carries from iteration to iteration must outlive them.
+    # Values that a loop around a single user carries between iterations must outlive the iterations.
     stops = (ir.While, ir.For) if len(paths) == 1 else (ir.While,)
     end = next((place for place, stmt in enumerate(path) if isinstance(stmt, stops)), len(path) - 1)
     return with_body(program, rebuilt(path[: end + 1], ir.Alloc(buffer, path[end])))

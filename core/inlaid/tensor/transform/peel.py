@@ -1,4 +1,4 @@
-"""The last iteration of a loop taken off, where only it must check bounds."""
+"""Peels the last iteration of a loop, so that only it checks bounds."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from inlaid.types import dtype
 
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 REMAINDERS = AnnotationKey("remainders", int)
-"""Of a loop over pieces of unrolled rows, or of vectors: each number of these that may be left has code of its own, which asks for
-none of them. The value is how many elements a row or a vector counts for."""
+"""Annotates a loop over tiles of unrolled rows or vectors: each possible remainder gets specialised code without bounds checks. The
+value is the number of elements per row or vector."""
 _LONGEST = 2 * STRIP - 1
-"""Rows of the last strip of a tile, where each number of them has code of its own: 28 rows of code, where the remainders of a tile
-of 12 are 66."""
+"""Maximum rows of the last strip of a tile with specialised code per remainder: 28 rows of code, where all remainders of a tile of
+12 take 66."""
 _PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 
 def peel_loops(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Loops whose last iteration alone can fail a condition, of a statement or a choice of values, run that iteration apart.
+    """Peel the last iteration of loops if no other iteration can fail a condition (of a statement or a select).
 
         for i in 8: for j in 14 unrolled: if 14*i + j < 100: ...
     becomes
         for i in 7: for j in 14 unrolled: ...
         for j in 14 unrolled: if 98 + j < 100: ...
 
-    and, where the extent is not known,
+    With an unknown extent:
 
         for i in (n + 13) // 14: for j in 14 unrolled: if 14*i + j < n: ...
     becomes
         for i in n // 14: for j in 14 unrolled: ...
         if n // 14 < (n + 13) // 14: let w = n // 14: for j in 14 unrolled: if 14*w + j < n: ...
 
-    A loop that does nothing once a condition of unknown limit fails ends there:
+    A loop that does nothing once a condition with a symbolic limit fails ends there:
 
         for i in 16: if 16*c + i < n: ...
     becomes
         for i in min(16, max(n - 16*c, 0)): ...
 
-    so that the body of the loop, which is where the time goes, checks nothing. What a loop around others asks once in an iteration
-    stays as it is. The program has no blocks.
+    The loop body, where the time is spent, then has no checks. Conditions that an outer loop evaluates once per iteration are kept.
+    The program must have no blocks.
     """
     return replace(program, body=_peel(program.body, {}))
 
@@ -71,7 +71,7 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
         if isinstance(loop.extent, arith.Const) and loop.extent.value > 1:
             last = loop.extent.value - 1
             most: Ranges = {**ranges, loop.var: (0, last - 1)}
-            if _last_alone(_often(loop), inside, most):
+            if _last_alone(_worthwhile(loop), inside, most):
                 main = _without(
                     replace(loop, extent=arith.Const(last)), lambda part, inner: None if Analyzer(inner).prove(part) else part, most
                 )
@@ -83,17 +83,17 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
     return replace(loop, body=_peel(loop.body, inside))
 
 
-def _often(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
-    """The conditions that are asked where a loop's time goes: what a loop around others asks once in an iteration costs less than
-    its code twice."""
+def _worthwhile(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
+    """The conditions that are worth peeling for. A condition that an outer loop evaluates once per iteration is not: it costs less
+    than duplicating the loop's code."""
     nested = any(isinstance(stmt, ir.For) for stmt in ir.walk_stmts(loop.body))
     return [(condition, inner) for condition, inner in _conditions(loop, {}) if inner or not nested]
 
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The condition `size * var + rest < limit` on a loop's variable, where `rest`, which only loops inside change, lies in
-    [0, size)."""
+    """The condition `size * var + rest < limit` on a loop's variable. `rest` depends only on inner loops and is in [0, size). A
+    piece is the range of `size` elements of one iteration."""
 
     size: int
     rest: arith.Expr
@@ -101,30 +101,30 @@ class _Pieces:
 
     @property
     def count(self) -> arith.Expr:
-        """Pieces up to the limit, the last one perhaps not whole."""
+        """The number of pieces up to the limit, including a partial last one."""
         return arith.ceildiv(self.limit, self.size)
 
     @property
     def whole(self) -> arith.Expr:
-        """Pieces that lie before the limit entirely: all of them where one element of each is asked for."""
+        """The number of pieces entirely below the limit; `count` if the condition tests only one element of each piece."""
         return self.count if self.rest == arith.ZERO else self.limit // self.size
 
     def same(self, other: _Pieces | None) -> bool:
-        """Whether two conditions cut a loop at the same place."""
+        """Whether two conditions have the same size and limit."""
         if other is None or self.size != other.size:
             return False
         return self.limit == other.limit or Analyzer().equal(self.limit, other.limit)
 
 
 class _Limits:
-    """What conditions say of a loop's variable, each worked out once."""
+    """Analyses conditions on a loop's variable, and memoises the results."""
 
     def __init__(self, loop: ir.For) -> None:
         self._variable = loop.var
         self._known: dict[Hashable, _Pieces | None] = {}
 
     def pieces(self, condition: arith.Expr, inner: Ranges) -> _Pieces | None:
-        """What a condition says; None for any that says something else. `inner` are the ranges of loops inside."""
+        """Analyse a condition; None if it is not of the form of `_Pieces`. `inner` are the ranges of inner loops."""
         if not isinstance(condition, arith.Compare) or self._variable not in arith.free_vars(condition):
             return None
         key = (condition, *inner.items())
@@ -147,29 +147,28 @@ class _Limits:
 
 
 def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
-    """A loop over pieces of an unknown length, the last piece apart; None where no condition says that it is such a loop, and where
-    loops inside can leave out what there is not."""
+    """Split a loop over pieces of a symbolic length into whole pieces and the last one. None where no condition has that form, or
+    inner loops can skip the missing elements."""
     found: list[_Pieces] = []
     limits = _Limits(loop)
     for part, pieces in _limits_of(loop, limits):
-        if _left_to_others(loop, part):
+        if _ends_inner_loop(loop, part):
             continue
         if not isinstance(loop.extent, arith.Const) and Analyzer().equal(pieces.count, loop.extent):
             found.append(pieces)
-        elif not found and _all_under(loop, pieces, limits):
+        elif not found and _no_effect_beyond(loop, pieces, limits):
             ends = (pieces.whole, pieces.count)
             whole, extent = (arith.simplify(arith.minimum(arith.maximum(end, 0), loop.extent)) for end in ends)
             return _cut(loop, [pieces], limits, whole, extent, ranges)
     if not found:
         return None
-    # Limits that take as many pieces may leave different numbers of them whole.
+    # Limits with the same number of pieces may differ in the number of whole pieces.
     whole = arith.simplify(reduce(arith.minimum, (pieces.whole for pieces in found)))
     return _cut(loop, found, limits, whole, loop.extent, ranges)
 
 
 def _limits_of(loop: ir.For, limits: _Limits) -> list[tuple[arith.Expr, _Pieces]]:
-    """The limits that conditions set, each once, with a condition: one that asks for more than the first element of a piece, where
-    one does."""
+    """The distinct limits, each with a condition that sets it; where possible, one that tests more than a piece's first element."""
     found: list[tuple[arith.Expr, _Pieces]] = []
     for part, inner in _conditions(loop, {}):
         pieces = limits.pieces(part, inner)
@@ -183,11 +182,11 @@ def _limits_of(loop: ir.For, limits: _Limits) -> list[tuple[arith.Expr, _Pieces]
     return found
 
 
-def _left_to_others(loop: ir.For, condition: arith.Expr) -> bool:
-    """Whether a loop inside ends where a condition begins to fail: then nothing need be written twice for it."""
+def _ends_inner_loop(loop: ir.For, condition: arith.Expr) -> bool:
+    """Whether an inner loop can end where a condition begins to fail, so that no code needs duplication for it."""
     used = arith.free_vars(condition)
     return any(
-        other == condition and (found := limits.pieces(other, inner)) is not None and _all_under(stmt, found, limits)
+        other == condition and (found := limits.pieces(other, inner)) is not None and _no_effect_beyond(stmt, found, limits)
         for stmt in ir.walk_stmts(loop.body)
         if isinstance(stmt, ir.For) and stmt.kind in _PLAIN and stmt.var in used
         for limits in (_Limits(stmt),)
@@ -195,13 +194,13 @@ def _left_to_others(loop: ir.For, condition: arith.Expr) -> bool:
     )
 
 
-def _all_under(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
-    """Whether iterations in which a condition fails leave nothing behind, for a limit that is not known."""
+def _no_effect_beyond(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
+    """Whether iterations in which a condition fails have no effect, for a symbolic limit."""
     if not any(isinstance(var, arith.SizeVar) for var in arith.free_vars(pieces.limit)):
         return False
     local = {stmt.buffer for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Alloc)}
 
-    def idle(stmt: ir.Stmt, inner: Ranges) -> bool:
+    def no_effect(stmt: ir.Stmt, inner: Ranges) -> bool:
         match stmt:
             case ir.Store(buffer=buffer):
                 return buffer in local
@@ -209,23 +208,24 @@ def _all_under(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
                 return all(region.buffer in local for region in stmt.touching(ir.Access.WRITE)) and bool(stmt.regions)
             case ir.If(condition=ir.Index(index=index), otherwise=otherwise):
                 if any(pieces.same(limits.pieces(part, inner)) for part in _parts(index)):
-                    return otherwise is None or idle(otherwise, inner)
+                    return otherwise is None or no_effect(otherwise, inner)
             case ir.For(var=var, extent=extent):
                 inner = {**inner, var: (0, arith.unwrap(extent - 1))}
-        return all(idle(child, inner) for child in ir.substatements(stmt))
+        return all(no_effect(child, inner) for child in ir.substatements(stmt))
 
-    return idle(loop.body, {})
+    return no_effect(loop.body, {})
 
 
 def _cut(loop: ir.For, found: Sequence[_Pieces], limits: _Limits, whole: arith.Expr, extent: arith.Expr, ranges: Ranges) -> ir.Stmt:
-    """The loop over `whole` pieces, where conditions hold; what is left of the last one apart, where `extent` is more."""
+    """The loop over `whole` pieces, in which the conditions hold, followed by the partial last piece if `extent` exceeds
+    `whole`."""
     read = _reader(loop, found, limits)
     most: Ranges = {**ranges, loop.var: (0, arith.unwrap(whole - 1))}
     main = _without(replace(loop, extent=whole), lambda part, known: None if read(part, known) else part, most)
     main = _peel_body(main, most)
     if all(pieces.rest == arith.ZERO for pieces in found):
         return main
-    # What is left names the number of whole pieces at every access: bound once, it is one variable there.
+    # The partial piece uses the number of whole pieces in every access: bind it to one variable.
     start = arith.Var(f"{loop.var.name}_end")
     ranges = {**ranges, start: (0, None)}
     last: dict[arith.Expr, arith.Expr] = {loop.var: start}
@@ -246,7 +246,7 @@ def _bound(variable: arith.Var, value: arith.Expr, body: ir.Stmt) -> ir.Stmt:
 
 
 def _reader(loop: ir.For, found: Sequence[_Pieces], limits: _Limits) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
-    """A function that tells which of these conditions a part of a condition is, given the ranges of the loops around it."""
+    """Make a function that recognises these conditions, given the ranges of the loops around."""
     inside = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
 
     def read(part: arith.Expr, known: Ranges) -> _Pieces | None:
@@ -267,8 +267,8 @@ def _remainders(
     ranges: Ranges,
     most: int | None = None,
 ) -> ir.Stmt:
-    """Code of its own for each number of rows or vectors, `unit` elements each, that may be left of the last piece: `left` elements
-    are. `most` is the greatest number that there is code for; the default is what is less than a piece."""
+    """Specialised code for each possible number of remaining rows or vectors, of `unit` elements each. `left` is the number of
+    elements remaining, `most` the largest number with specialised code (default: all numbers below a whole piece)."""
     read, count = _reader(loop, [pieces], limits), arith.Var(f"{loop.var.name}_left")
     tail: ir.Stmt | None = None
     for end in range(most or pieces.size - (unit == 1), 0, -unit):
@@ -291,13 +291,13 @@ def _remainders(
 def _strips(
     loop: ir.For, pieces: _Pieces, limits: _Limits, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges, unit: int | None
 ) -> ir.Stmt | None:
-    """What is left of the last piece as a loop over strips of its rows; None where its rows are no unrolled loops, or too few.
+    """The partial last piece as a loop over strips of its rows; None where its rows are not unrolled loops, or too few.
 
-    Where each number of rows that may be left has code of its own (`REMAINDERS`), the last strip has up to `_LONGEST` rows, which
-    keep the processor busy where those of one or two would not; numbers above have no code.
+    With specialised code for each remainder (`REMAINDERS`), the last strip has up to `_LONGEST` rows, since strips of one or two
+    rows would underuse the processor. Larger remainders have no specialised code.
     """
 
-    def asks(condition: arith.Expr, row: arith.Var) -> bool:
+    def tests_row(condition: arith.Expr, row: arith.Var) -> bool:
         part = limits.pieces(condition, {row: (0, pieces.size - 1)})
         return part is not None and part.rest == row and pieces.same(part)
 
@@ -305,17 +305,17 @@ def _strips(
         inner.var
         for inner in ir.walk_stmts(loop.body)
         if isinstance(inner, ir.For) and inner.kind is ir.ForKind.UNROLLED and inner.extent == arith.Const(pieces.size)
-        if any(asks(part, inner.var) for part, _ in _conditions(inner, {}))
+        if any(tests_row(part, inner.var) for part, _ in _conditions(inner, {}))
     )
     number = arith.Var(f"{loop.var.name}_s")
     longest = _LONGEST if unit else STRIP
     if not rows or pieces.size - bool(unit) <= longest:
         return None
-    strip = in_strips(loop.body, rows, number, asks, longest)
+    strip = in_strips(loop.body, rows, number, tests_row, longest)
     if strip is None:
         return None
     left = arith.simplify(pieces.limit - last[loop.var] * pieces.size)
-    # A piece is a few strips, which says how long the loop is at most.
+    # A piece is a few strips, which bounds the extent of the loop.
     count = arith.maximum(left // STRIP, 1) if unit else arith.ceildiv(left, STRIP)
     count = arith.simplify(arith.minimum(count, -((1 - pieces.size) // STRIP)))
     inside: Ranges = {**ranges, number: (0, arith.unwrap(count - 1))}
@@ -324,7 +324,7 @@ def _strips(
         rows_here = arith.select(arith.compare("<=", left, longest), left, STRIP)
         shifted = replace(pieces, limit=arith.simplify(pieces.limit - number * STRIP))
         return ir.For(number, count, _remainders(loop, shifted, _Limits(loop), strip, rows_here, unit, last, inside, longest))
-    # The first row of a strip is always there; asked for once, it is known to all that follows.
+    # The first row of a strip always exists; testing it once makes that known to the code inside.
     first = arith.compare("<", last[loop.var] * pieces.size + number * STRIP, pieces.limit)
     return ir.For(number, count, ir.If(truth(first), _peel(Rewriter(last).stmt(strip), inside)))
 
@@ -335,7 +335,7 @@ def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.Stmt:
 
 
 def _last_alone(conditions: Sequence[tuple[arith.Expr, Ranges]], whole: Ranges, most: Ranges) -> bool:
-    """Whether one of the conditions may fail in the loop, but not before its last iteration."""
+    """Whether a condition may fail in the loop, but only in its last iteration."""
     known: dict[int, tuple[Analyzer, Analyzer]] = {}
     for condition, inner in conditions:
         if id(inner) not in known:
@@ -347,21 +347,21 @@ def _last_alone(conditions: Sequence[tuple[arith.Expr, Ranges]], whole: Ranges, 
 
 
 def _conditions(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[arith.Expr, Ranges]]:
-    """The parts of the conditions of statements and choices that read the loop's variable, with the ranges of the loops inside."""
+    """The conjuncts of conditions and selects that read the loop's variable, with the ranges of the loops inside."""
     stack: list[tuple[ir.Stmt, Ranges]] = [(stmt, ranges)]
     variable = stmt.var if isinstance(stmt, ir.For) else None
     while stack:
         node, known = stack.pop()
         if isinstance(node, ir.For) and node is not stmt:
             known = {**known, node.var: (0, arith.unwrap(node.extent - 1))}
-        for condition in _asked(node):
+        for condition in _own_conditions(node):
             if isinstance(condition, ir.Index):
                 yield from ((part, known) for part in _parts(condition.index) if variable in arith.free_vars(part))
         stack.extend((child, known) for child in ir.substatements(node))
 
 
-def _asked(stmt: ir.Stmt) -> Iterator[ir.Expr]:
-    """The conditions of a statement itself."""
+def _own_conditions(stmt: ir.Stmt) -> Iterator[ir.Expr]:
+    """The conditions that a statement itself evaluates."""
     if isinstance(stmt, ir.If):
         yield stmt.condition
     elif isinstance(stmt, ir.Store):
@@ -369,7 +369,7 @@ def _asked(stmt: ir.Stmt) -> Iterator[ir.Expr]:
 
 
 def _parts(condition: arith.Expr) -> Iterator[arith.Expr]:
-    """The conditions that are joined by `and`."""
+    """The conjuncts of a condition."""
     if isinstance(condition, arith.And):
         for operand in condition.operands:
             yield from _parts(operand)
@@ -378,11 +378,11 @@ def _parts(condition: arith.Expr) -> Iterator[arith.Expr]:
 
 
 def _without(stmt: ir.Stmt, change: Callable[[arith.Expr, Ranges], arith.Expr | None], ranges: Ranges) -> ir.Stmt:
-    """The statement with what a function makes of each part of its conditions, given the ranges of the loops around; None for a
-    part that holds throughout."""
+    """Apply a function to each conjunct of a statement's conditions, given the ranges of the loops around. The function returns
+    None for a conjunct that always holds."""
 
     def left(condition: ir.Expr, inner: Ranges) -> ir.Expr | None:
-        """What must still be asked of a condition; None for nothing."""
+        """The remaining condition; None if nothing remains."""
         if not isinstance(condition, ir.Index):
             return condition
         parts = [new for part in _parts(condition.index) if (new := change(part, inner)) is not None]

@@ -1,4 +1,4 @@
-"""Rebuilding loop programs: variables, buffers and nodes replaced."""
+"""Rewriter of loop programs: replaces variables, buffers and nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from inlaid.tensor import ir
 
 
 class Rewriter:
-    """Rebuilds expressions and statements with one memo, so that sharing is kept; what does not change stays the same object.
+    """Rebuilds expressions and statements with one memo, so that sharing is preserved. Unchanged parts stay the same object.
 
-    `variables` maps index variables (and dimensions) to integer expressions, `buffers` buffers to buffers. `expr(node)` may replace
-    a value node and `stmt(node)` a statement whose parts are rebuilt already (None: keep it). Payloads of checked indices are
-    rebuilt as well.
+    `variables` maps index variables and dimensions to integer expressions, `buffers` maps buffers to buffers. `expr(node)` and
+    `stmt(node)` may replace a value node or a statement whose parts are already rebuilt (None: keep it). Payloads of checked
+    indices are rebuilt too.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class Rewriter:
         self._indices: dict[arith.Expr, arith.Expr] = {}
 
     def index(self, index: arith.Expr) -> arith.Expr:
-        """An integer expression rebuilt."""
+        """Rebuild an integer expression."""
         if type(index) is arith.Const or (self._mapped.isdisjoint(arith.free_vars(index)) and not arith.reads_data(index)):
             return index
         return self._rebuilt_index(index)
 
     def _rebuilt_index(self, index: arith.Expr) -> arith.Expr:
-        """An integer expression of whose parts `index` may change some."""
+        """Rebuild an integer expression whose parts `index` may change."""
         done = self._indices.get(index)
         if done is not None:
             return index if done == index else done
@@ -48,7 +48,7 @@ class Rewriter:
         if isinstance(index, (arith.Var, arith.SizeVar)):
             new = self._variables.get(index, index)
         elif isinstance(index, arith.Opaque):
-            assert isinstance(index.payload, ir.Expr), "a checked index of a loop program wraps a value expression"
+            assert isinstance(index.payload, ir.Expr), "a checked index of a loop program must wrap a value expression"
             payload, lower, upper = self.expr(index.payload), self.index(index.lower), self.index(index.upper)
             if payload is not index.payload or lower is not index.lower or upper is not index.upper:
                 new = ir.checked(payload, lower, upper)
@@ -60,11 +60,11 @@ class Rewriter:
         return new
 
     def expr(self, expr: ir.Expr) -> ir.Expr:
-        """A value expression rebuilt."""
+        """Rebuild a value expression."""
         return ir.map_expr(expr, self._leaf if self._buffers or self._replace_expr else None, self.index, self._exprs)
 
     def region(self, region: ir.Region) -> ir.Region:
-        """A region rebuilt."""
+        """Rebuild a region."""
         buffer = self._buffers.get(region.buffer, region.buffer)
         ranges = tuple((self.index(first), self.index(extent)) for first, extent in region.ranges)
         same = buffer is region.buffer and all(
@@ -73,12 +73,12 @@ class Rewriter:
         return region if same else ir.Region(buffer, ranges)
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
-        """A statement rebuilt. Recursive in the nesting of statements."""
+        """Rebuild a statement. Recursive in the nesting depth of statements."""
         new = self._stmt(stmt)
         return (self._replace_stmt(new) or new) if self._replace_stmt else new
 
     def program(self, program: ir.LoopProgram) -> ir.LoopProgram:
-        """A program rebuilt, its parameters included."""
+        """Rebuild a program, including its parameters."""
         inputs, outputs = (tuple(self._buffers.get(item, item) for item in side) for side in (program.inputs, program.outputs))
         defines = tuple((size, self._buffers.get(buffer, buffer)) for size, buffer in program.defines)
         body = self.stmt(program.body)
@@ -142,7 +142,7 @@ class Rewriter:
                 return replace(stmt, regions=new_regions, args=new_args)
             case ir.Barrier():
                 return stmt
-        raise AssertionError(f"{type(stmt).__name__} is no statement")
+        raise AssertionError(f"expected a statement, got {type(stmt).__name__}")
 
     def _block(self, block: ir.Block) -> ir.Block:
         iters = tuple(

@@ -1,4 +1,4 @@
-"""Windows over planes whose rows are reduced before their columns: see `schedules.plane_window`."""
+"""Window reductions over planes that reduce rows before columns: see `schedules.plane_window`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 @dataclass(frozen=True)
 class RowWindow:
-    """A reduction by `op` of what `load` reads for results of rows `y`, along rows by `step` elements from one to the next, `reach`
-    right of the first. `rows` and `columns` are iteration variables of constant extents. `padding` pads data, with `outside`."""
+    """A window reduction by `op` of the elements that `load` reads, with output row variable `y`. Windows advance along a row by
+    `step` elements; their last element is `reach` after the first. `rows` and `columns` are iteration variables of constant
+    extents. `padding` is the block that pads the data with `outside`."""
 
     op: str
     load: ir.Load
@@ -35,7 +36,7 @@ class RowWindow:
 def over_vectors(
     program: ir.LoopProgram, blocks: Sequence[ir.Block], window: RowWindow, plane: ir.Buffer, pitch: arith.Expr, lanes: int
 ) -> ir.LoopProgram:
-    """A program of two blocks: a reduction over columns of windows in whole vectors, from a plane of reduced rows; its results."""
+    """A program of two blocks: one reduces window columns in whole vectors from a plane of reduced rows, one stores results."""
     block, final = blocks
     sums = block.writes[0].buffer
     width = arith.simplify(arith.ceildiv(sums.shape[3], lanes) * lanes)
@@ -51,8 +52,8 @@ def over_vectors(
 def reduce_rows(
     window: RowWindow, plane: ir.Buffer, at: Sequence[arith.Expr], height: arith.Expr, pitch: arith.Expr, lanes: int
 ) -> ir.Stmt:
-    """The loops that reduce the rows of windows, for the plane `at` an image and a channel, to rows of a pitch. Windows whose rows
-    are all inside decide nothing for each."""
+    """Loops that reduce the rows of windows of the plane `at` (image, channel) into rows of length `pitch`. Windows whose rows are
+    all inside the data check no bounds per row."""
     tile, y, lane, data = Var("x"), Var("y"), Var("lane"), window.load.buffer
     column = tile * lanes + lane
     inside, whole = arith.simplify(arith.compare("<", column, data.shape[3])), arith.simplify(1)

@@ -1,4 +1,4 @@
-"""The remainder of a tile of unrolled rows as a loop over strips of a few rows."""
+"""Runs the remainder of a tile of unrolled rows as a loop over strips of a few rows."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from inlaid.tensor.transform.lower_blocks import conjuncts
 from inlaid.tensor.transform.rewrite import Rewriter
 
 STRIP = 4
-"""Rows of a strip: loops for 1, 2, 3 and 4 rows are ten rows of code."""
+"""Rows per strip: specialised loops for 1, 2, 3 and 4 rows take ten rows of code."""
 
 
 def in_strips(
-    tile: ir.Stmt, rows: frozenset[Var], strip: Var, asks: Callable[[arith.Expr, Var], bool], size: int = STRIP
+    tile: ir.Stmt, rows: frozenset[Var], strip: Var, tests_row: Callable[[arith.Expr, Var], bool], size: int = STRIP
 ) -> ir.Stmt | None:
-    """A tile of unrolled rows, of which only the first few exist, as a strip of it:
+    """Turn a tile of unrolled rows, of which only the first few exist, into one strip of it:
 
         sums[8]; for r in 8 unrolled: if r < n: sums[r] = 0
     becomes
         sums[4]; for r in 4 unrolled: if 4*strip + r < n: sums[r] = 0
 
-    `rows` are the variables of the loops over rows; `asks` tells whether a condition asks for the existence of a row; `size` is the
-    number of rows in the longest strip, where one that ends the tile is longer than the others. None where rows depend on one
-    another, or have effects where they do not exist.
+    `rows` are the variables of the loops over rows; `tests_row` tells whether a condition tests that a row exists; `size` is the
+    number of rows of the longest strip, if the last one is longer than the others. None where rows depend on each other, or have
+    effects where they do not exist.
     """
-    if not _Rows(tile, rows, asks).independent(tile):
+    if not _Rows(tile, rows, tests_row).independent(tile):
         return None
 
     def shortened(stmt: ir.Stmt) -> ir.Stmt | None:
@@ -45,23 +45,23 @@ _Access = tuple[ir.Buffer, tuple[arith.Expr, ...], bool]
 
 
 class _Rows:
-    """Whether rows of a tile can be computed one without the other."""
+    """Checks whether the rows of a tile are independent."""
 
-    def __init__(self, tile: ir.Stmt, rows: frozenset[Var], asks: Callable[[arith.Expr, Var], bool]) -> None:
+    def __init__(self, tile: ir.Stmt, rows: frozenset[Var], tests_row: Callable[[arith.Expr, Var], bool]) -> None:
         stmts = list(ir.walk_stmts(tile))
         self._rows = rows
-        self._asks = asks
+        self._tests_row = tests_row
         self._local = {stmt.buffer for stmt in stmts if isinstance(stmt, ir.Alloc)}
         self._stored = {buffer for stmt in stmts for buffer, _, written in _accesses(stmt) if written}
         self._axes: dict[ir.Buffer, int | None] = {}
 
     def independent(self, stmt: ir.Stmt, row: Var | None = None, exists: bool = False) -> bool:
-        """`row`: that of the loop around, if there is one; `exists`: under the condition that it is there."""
+        """Check a statement. `row`: the variable of the row loop around, if any; `exists`: the row's existence has been tested."""
         match stmt:
             case ir.For(var=var) if var in self._rows:
                 return row is None and self.independent(stmt.body, var)
             case ir.If(condition=ir.Index(index=condition), otherwise=None):
-                exists = exists or (row is not None and any(self._asks(part, row) for part in conjuncts(condition)))
+                exists = exists or (row is not None and any(self._tests_row(part, row) for part in conjuncts(condition)))
             case ir.While() | ir.If():
                 return False
         return all(self._allowed(*access, row, exists) for access in _accesses(stmt)) and all(
@@ -70,7 +70,7 @@ class _Rows:
 
     def _allowed(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], written: bool, row: Var | None, exists: bool) -> bool:
         if buffer not in self._local:
-            # Strips before may have stored what this one reads.
+            # Earlier strips may have stored elements that this one reads.
             return exists if written else buffer not in self._stored
         axis = next((place for place, index in enumerate(indices) if row is not None and index == row), None)
         if axis is None and ((written and row is not None) or any(not self._rows.isdisjoint(arith.free_vars(i)) for i in indices)):
@@ -79,7 +79,7 @@ class _Rows:
 
 
 def _accesses(stmt: ir.Stmt) -> list[_Access]:
-    """What a statement itself reads, or may write."""
+    """The elements that a statement itself reads or may write."""
     found: list[_Access] = [
         (node.buffer, node.indices, False) for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)
     ]

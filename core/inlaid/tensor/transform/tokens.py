@@ -1,4 +1,4 @@
-"""Dependence tokens between the stages of decoupled access-execute hardware, made from what flows between them."""
+"""Inserts dependence tokens between the stages of decoupled access-execute hardware, based on data flow between them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from math import lcm
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, widened
-from inlaid.tensor.analysis.stages import Queue, Stage, Staged, Touch
+from inlaid.tensor.analysis.stages import BoxAccess, Queue, Stage, Staged
 from inlaid.tensor.analysis.tokens import LONGEST, apart, check_tokens
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.types import MemoryScope
 
-_Touches = tuple[Touch, ...]
+_Accesses = tuple[BoxAccess, ...]
 
 
 def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> ir.LoopProgram:
-    """Stages wait for one another, by tokens between neighbours, just where they touch the same elements and one writes.
+    """Insert tokens that make stages wait for each other exactly where both access the same elements and one writes.
 
         for k in n: { inp = x[k]; acc = acc + inp }
     with a stage load that writes inp and a stage compute that writes acc becomes
@@ -29,10 +29,10 @@ def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequ
             pop load to compute; acc = acc + inp; push compute to load
         pop compute to load
 
-    Expects no blocks, no virtual threads, and loops that are not yet peeled. Buffers that share bytes of `scopes` count as one.
-    Allocations that several stages use go outside of all loops, and adjacent tasks of one stage are ordered by who waits for them.
-    Raises `VerifyError` where tokens between neighbours cannot order a dependence, as between the first and the third of three
-    stages with nothing in the second between.
+    The program must have no blocks or virtual threads, and loops that are not yet peeled. Buffers that share bytes of `scopes`
+    count as one. Allocations used by several stages move outside all loops, and adjacent tasks of a stage are ordered by which task
+    waits for them. Raises `VerifyError` where tokens between neighbouring stages cannot order a dependence, such as one between the
+    first and the third of three stages without work in the second between them.
     """
     allocated: dict[ir.Buffer, None] = {}
     body = _Inserter(Staged(program, stages, scopes), allocated).part(program.body).stmt
@@ -45,12 +45,12 @@ def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequ
 
 @dataclass
 class _Part:
-    """A statement with tokens of the queues `inside`. Of each queue: what the stage that pops touches `first`, before it has waited
-    in here; what the stage that pushes touches `last`, which the other does not wait for in here; whether that surely `waits`."""
+    """A statement with tokens of the queues `inside`. Per queue: `first` are the popping stage's accesses before its first wait;
+    `last` are the pushing stage's accesses for which nothing in here waits. A wait certainly occurs for the queues `waits`."""
 
     stmt: ir.Stmt
-    first: dict[Queue, _Touches]
-    last: dict[Queue, _Touches]
+    first: dict[Queue, _Accesses]
+    last: dict[Queue, _Accesses]
     inside: frozenset[Queue] = frozenset()
     waits: frozenset[Queue] = frozenset()
 
@@ -61,7 +61,7 @@ class _Inserter:
         self._allocated = allocated
 
     def part(self, stmt: ir.Stmt) -> _Part:
-        """A statement with tokens in it."""
+        """Insert tokens into a statement."""
         staged = self._staged
         if staged.is_task(stmt):
             touches = staged.touches(stmt)
@@ -83,7 +83,7 @@ class _Inserter:
         raise staged.error(f"expected serial loops around tasks of several stages, found {type(stmt).__name__}", stmt)
 
     def _flat(self, stmt: ir.Stmt) -> Iterator[ir.Stmt]:
-        """The statements one after the other, without what is allocated for several stages."""
+        """The statements in order; allocations shared by several stages are recorded and dropped."""
         if isinstance(stmt, ir.Alloc) and not self._staged.is_task(stmt):
             if not all(isinstance(var, arith.SizeVar) for dim in stmt.buffer.shape for var in arith.free_vars(dim)):
                 raise self._staged.error(f"expected one size of {stmt.buffer} in all iterations, found {stmt.buffer.shape}", stmt)
@@ -95,7 +95,7 @@ class _Inserter:
             yield from self._flat(part)
 
     def _sequence(self, stmt: ir.Stmt, loop: ir.For | None) -> _Part:
-        """Statements one after the other, the body of a loop for instance, with the tokens between them."""
+        """Insert tokens between statements that run in sequence, e.g. in a loop body."""
         staged = self._staged
         parts = self._gathered(list(map(self.part, self._flat(stmt))))
         pops: list[list[Queue]] = [[] for _ in parts]
@@ -134,8 +134,8 @@ class _Inserter:
         return found
 
     def _gathered(self, parts: list[_Part]) -> list[_Part]:
-        """The parts, with tasks of one stage that another one waits for together beside each other where that is free: of loads for
-        two virtual threads, those for the first before those for the second."""
+        """Group tasks of one stage that the same task of another stage waits for, where no dependence prevents it: of the loads for
+        two virtual threads, those for the first come before those for the second."""
         staged, end = self._staged, len(parts)
 
         def waiting(place: int) -> int:
@@ -156,17 +156,16 @@ class _Inserter:
                 order[at - 1 : at + 1] = order[at], order[at - 1]
         return [part for _, part in order]
 
-    def _meet(self, one: _Touches, other: _Touches) -> bool:
+    def _meet(self, one: _Accesses, other: _Accesses) -> bool:
         return self._distance(one, other, 0, None) is not None
 
     def _tokens(self, queues: Sequence[Queue], push: bool) -> list[ir.Intrinsic]:
         return [self._staged.token(queue, push) for queue in queues]
 
     def _edges(self, queue: Queue, parts: Sequence[_Part], loop: ir.For | None) -> list[tuple[int, int, int]]:
-        """Between which parts a token goes, in the order of the queue: the one after which it is pushed, the one before which it is
-        popped, and how many iterations later.
+        """The tokens of a queue as edges: (part after which it is pushed, part before which it is popped, distance in iterations).
 
-        Tokens of a queue have no names, so none may be on its way while a part runs that has tokens of that queue inside: it is
+        Tokens of a queue are anonymous, so none may be in flight while a part with tokens of the same queue inside runs: it is
         popped before that part.
         """
         others = [place for place, part in enumerate(parts) if queue in part.inside]
@@ -182,7 +181,7 @@ class _Inserter:
             needed[before] = max(needed.get(before, (-ahead, source)), (-ahead, source))
         kept: list[tuple[int, int, int]] = []
         done: tuple[float, float] = (-float("inf"), 0)
-        for iteration in (0,) if loop is None else (0, 1):  # what the first iteration waits for, later ones need not
+        for iteration in (0,) if loop is None else (0, 1):  # later iterations need not repeat the waits of the first
             kept = []
             for place, part in enumerate(parts):
                 if place in needed:
@@ -194,12 +193,12 @@ class _Inserter:
                     done = max(done, (iteration, place - 0.5))
         return kept
 
-    def _distance(self, lasts: _Touches, firsts: _Touches, least: int, loop: ir.For | None) -> int | None:
-        """The fewest iterations from a touch to one that has to wait for it, `least` or more; None where nothing has to wait."""
+    def _distance(self, lasts: _Accesses, firsts: _Accesses, least: int, loop: ir.For | None) -> int | None:
+        """The smallest distance in iterations, at least `least`, between conflicting accesses; None where none conflict."""
         found = [self._conflict(a, b, least, loop) for a, b in product(lasts, firsts) if a.written or b.written]
         return min((distance for distance in found if distance is not None), default=None)
 
-    def _conflict(self, a: Touch, b: Touch, least: int, loop: ir.For | None) -> int | None:
+    def _conflict(self, a: BoxAccess, b: BoxAccess, least: int, loop: ir.For | None) -> int | None:
         if b.buffer not in self._staged.sharing(a.buffer):
             return None
         if a.buffer is not b.buffer:
@@ -210,15 +209,15 @@ class _Inserter:
         for distance in range(least, ring + 1):
             if not _apart_at(a, b, loop.var, ring, arith.Const(distance)):
                 return distance
-        # Farther apart, at all distances.
+        # Distances beyond the ring, for all multiples.
         rounds = arith.Var("rounds")
         beyond = all(_apart_at(a, b, loop.var, ring, (rounds + 1) * ring + step, rounds) for step in range(1, ring + 1))
         return None if beyond else ring + 1
 
 
-def _until_wait(ends: Sequence[tuple[dict[Queue, _Touches], _Part, bool]], queue: Queue) -> _Touches:
-    """What is touched up to a part that waits: before it, where a token does so itself."""
-    found: _Touches = ()
+def _until_wait(ends: Sequence[tuple[dict[Queue, _Accesses], _Part, bool]], queue: Queue) -> _Accesses:
+    """The accesses up to the first part that waits; none of that part if its own token precedes it."""
+    found: _Accesses = ()
     for touches, part, token in ends:
         if token:
             break
@@ -228,14 +227,14 @@ def _until_wait(ends: Sequence[tuple[dict[Queue, _Touches], _Part, bool]], queue
     return found
 
 
-def _over(touch: Touch, loop: ir.For) -> Touch:
-    """A touch in all iterations of a loop."""
+def _over(touch: BoxAccess, loop: ir.For) -> BoxAccess:
+    """Widen an access to all iterations of a loop."""
     ranges: dict[arith.Expr, arith.Span] = {loop.var: (arith.ZERO, loop.extent - 1)}
     return replace(touch, box=tuple(widened(*pair, dim, ranges) for pair, dim in zip(touch.box, touch.buffer.shape, strict=True)))
 
 
-def _ring(touches: Sequence[Touch], var: arith.Var) -> int:
-    """After how many iterations of a loop the indices of rings come back; 1 without rings."""
+def _ring(touches: Sequence[BoxAccess], var: arith.Var) -> int:
+    """The number of iterations after which ring indices repeat; 1 without rings."""
     count = 1
     for node in (node for touch in touches for pair in touch.box for node in arith.walk(pair[0])):
         match node:
@@ -244,8 +243,8 @@ def _ring(touches: Sequence[Touch], var: arith.Var) -> int:
     return count if count <= LONGEST else 1
 
 
-def _apart_at(a: Touch, b: Touch, var: arith.Var, ring: int, distance: arith.Expr, *more: arith.Var) -> bool:
-    """Whether two touches never meet, the second some iterations after the first."""
+def _apart_at(a: BoxAccess, b: BoxAccess, var: arith.Var, ring: int, distance: arith.Expr, *more: arith.Var) -> bool:
+    """Whether two accesses never overlap if the second occurs `distance` iterations after the first."""
     turn = arith.Var("turn")
     analyzer = arith.Analyzer(dict.fromkeys((turn, *more), (0, None)))
 

@@ -1,4 +1,4 @@
-"""Local buffers that a program writes and never reads: compilers of C warn of them, and some keep their loops."""
+"""Removes local buffers that are written but never read: C compilers warn about them, and some keep their loops."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from inlaid.tensor.transform.rewrite import Rewriter
 _NOTHING = ir.Seq(())
 
 
-def without_unread(program: ir.LoopProgram) -> ir.LoopProgram:
-    """The program without local buffers that nothing reads, what is stored there, and loops that then do nothing. Buffers stay
-    where an index that the data gives is checked on the way, since the check may fail. Expects no blocks."""
+def remove_unread_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
+    """Remove local buffers that are never read, the stores to them, and loops left empty. A buffer is kept if storing to it checks
+    a data-dependent index, since the check may fail. The program must have no blocks."""
     while unread := _unread(program.body):
         program = _Remover(unread).program(program)
     return program
@@ -23,7 +23,7 @@ class _Remover(Rewriter):
         self._gone = gone
 
     def _left(self, stmt: ir.Stmt) -> ir.Stmt | None:
-        """What stays of a statement; None where all of it does."""
+        """The part of a statement to keep; None if unchanged."""
         match stmt:
             case ir.Store(buffer=buffer) if buffer in self._gone:
                 return _NOTHING
@@ -47,13 +47,13 @@ def _unread(body: ir.Stmt) -> set[ir.Buffer]:
         wrapped = [arith.wrap(index) for index in indices]
         inside = (*values, *(payload for index in wrapped for payload in ir.payloads(index)))
         loaded = {node.buffer for node in ir.walk_exprs(*inside) if isinstance(node, ir.Load)}
-        # A sum that reads itself to grow is of no use to others.
+        # A reduction that reads only itself does not count as a use.
         read |= loaded - {stmt.buffer} if isinstance(stmt, ir.Store) else loaded
         match stmt:
             case ir.Alloc(buffer=buffer):
                 local.add(buffer)
             case ir.Intrinsic(regions=regions):
-                # One that writes a single buffer goes with it.
+                # An intrinsic that writes a single buffer is removed with it.
                 written = {region.buffer for region in stmt.touching(ir.Access.WRITE)}
                 kept = len(written) > 1 or _checks(values, wrapped)
                 read |= {region.buffer for region in regions} - (set() if kept else written)
@@ -63,6 +63,6 @@ def _unread(body: ir.Stmt) -> set[ir.Buffer]:
 
 
 def _checks(values: tuple[ir.Expr, ...], indices: list[arith.Expr]) -> bool:
-    """Whether an index that the data gives is checked where these are worked out."""
+    """Whether evaluating these checks a data-dependent index."""
     inner = (index for node in ir.walk_exprs(*values) for index in ir.index_operands(node))
     return any(arith.reads_data(index) for index in (*indices, *inner))

@@ -1,4 +1,4 @@
-"""Virtual threads: their statements interleaved, so that one waits while another works."""
+"""Lowers virtual threads: interleaves their statements, so that one waits while another computes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def lower_vthreads(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Loops over virtual threads become one copy of each task per thread, side by side inside the loops that they share.
+    """Replace loops over virtual threads by one copy of each task per thread, side by side inside the loops that they share.
 
         for t in 2, vthread: alloc b: for k in 8: { b[0] = a[t, k]; c[t] += b[0] }
     becomes
         alloc b_0: alloc b_1: for k in 8: { b_0[0] = a[0, k]; b_1[0] = a[1, k]; c[0] += b_0[0]; c[1] += b_1[0] }
 
-    Where a loop in it, or the loop over threads itself, is marked `TASKS`, the statements directly in that loop are tasks, and
-    those beside the loops that hold it; else the innermost statements are. Buffers are each thread's own. Expects no blocks.
-    Raises `ScheduleError` where the number of threads is not constant.
+    Where a loop inside, or the thread loop itself, is marked `TASKS`, tasks are the statements directly in that loop and the
+    siblings of the loops around it; otherwise they are the innermost statements. Buffers are private to a thread. The program must
+    have no blocks. Raises `ScheduleError` where the number of threads is not constant.
     """
     body = _lowered(program.body)
     return program if body is program.body else replace(program, body=body)
@@ -33,7 +33,7 @@ def _lowered(stmt: ir.Stmt) -> ir.Stmt:
         return stmt
     extent = arith.simplify(stmt.extent)
     if not isinstance(extent, arith.Const):
-        raise ScheduleError(f"loop {stmt.var} runs virtual threads, but its extent {extent!r} is not constant")
+        raise ScheduleError(f"the extent of virtual thread loop {stmt.var} must be constant, got {extent!r}")
     marked = {item for item in ir.walk_stmts(stmt) if isinstance(item, ir.For) and (TASKS.name, True) in item.annotations}
     return _Threads(stmt.var, extent.value, marked).stmt(stmt.body)
 
@@ -46,7 +46,7 @@ class _Threads:
         self._own: list[dict[ir.Buffer, ir.Buffer]] = [{} for _ in range(count)]
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
-        """A statement for all threads."""
+        """Lower a statement for all threads."""
         match stmt:
             case ir.Seq(stmts=stmts):
                 return joined(*map(self.stmt, stmts))

@@ -1,4 +1,4 @@
-"""The order in which kernels that pass buffers to one another run as one: step by step, in turns of one loop."""
+"""Plans the loop in which kernels that pass buffers to each other run as one kernel, step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError, accesses
 
 LONGEST = 16
-"""Pieces of kernels after which an order may repeat: more would be more code than memory is worth."""
+"""Maximum number of pieces in a repeating order; beyond that, the growth in code outweighs the memory saved."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,8 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Touch:
-    """Bytes of a buffer that a step reads or writes: in iteration i from `low` to `high`, the latter not included, plus i times
-    `step`."""
+class ByteAccess:
+    """The bytes of a buffer that a step accesses: [low, high) in iteration 0, advancing by `step` per iteration."""
 
     number: int
     low: int
@@ -36,28 +35,28 @@ class Touch:
     step: int
 
     def lowest(self, start: int, end: int) -> int:
-        """The first byte in iterations from `start` up to `end`, which is not included."""
+        """The first byte accessed in iterations [start, end)."""
         return max(0, self.low + self.step * (start if self.step >= 0 else end - 1))
 
     def highest(self, start: int, end: int) -> int:
-        """The last byte, not included."""
+        """The end (exclusive) of the bytes accessed in iterations [start, end)."""
         return self.high + self.step * (start if self.step < 0 else end - 1)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps: the iterations of a loop over `var`, or, where there is none, a statement. `local` are the buffers that are allocated
-    around it, and what takes their place in a kernel of several."""
+    """A sequence of steps: the iterations of a loop over `var`, or a single statement if `var` is None. `local` maps the buffers
+    allocated around it to their replacements in the combined kernel."""
 
     var: arith.Var | None
     body: ir.Stmt
     count: int
-    touches: tuple[Touch, ...]
+    touches: tuple[ByteAccess, ...]
     local: Mapping[ir.Buffer, ir.Buffer]
 
 
 class Tape:
-    """A member as steps. `sizes` are the bytes of the passed buffers that it touches, by number."""
+    """A member as a sequence of steps. `sizes` maps the numbers of the passed buffers that it accesses to their sizes in bytes."""
 
     def __init__(self, member: Member, passed: Sequence[int]) -> None:
         program = member.program
@@ -71,7 +70,7 @@ class Tape:
         self._later = {number: self._suffixes(number) for number in self.sizes}
 
     def first_touched(self, number: int, segment: int, at: int) -> float:
-        """The first byte of a buffer that is touched from a step on; infinity where none is."""
+        """The first byte of a buffer that is accessed from a step on; infinity if none is."""
         if segment == len(self.segments):
             return math.inf
         here = self.segments[segment]
@@ -87,22 +86,22 @@ class Tape:
 
     def _segment(self, stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Segment:
         for node in ir.walk_stmts(stmt):
-            # A window has one dimension.
+            # Windows are one-dimensional.
             boxes = node.regions if isinstance(node, ir.Intrinsic) else ()
             passed = [region for region in boxes if region.buffer in self.buffers]
             if any(extent != arith.ONE for region in passed for _, extent in region.ranges[:-1]):
                 raise UnknownAccessError
         loop = stmt if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL else None
-        touches: dict[tuple[int, int], Touch] = {}
+        touches: dict[tuple[int, int], ByteAccess] = {}
         for buffer, number in self.buffers.items():
             for reads in (True, False) if number in self.written else (True,):
                 for place, access in accesses(stmt, buffer, reads):
-                    others = [(access.step(turn), turn.count - 1) for turn in place if turn.stmt is not loop]
+                    others = [(access.step(entry), entry.count - 1) for entry in place if entry.stmt is not loop]
                     low = access.low + sum(min(0, step * last) for step, last in others)
                     high = access.high + sum(max(0, step * last) for step, last in others)
-                    step = next((access.step(turn) for turn in place if turn.stmt is loop), 0)
-                    known = touches.get((number, step), Touch(number, low, high, step))
-                    touches[number, step] = Touch(number, min(low, known.low), max(high, known.high), step)
+                    step = next((access.step(entry) for entry in place if entry.stmt is loop), 0)
+                    known = touches.get((number, step), ByteAccess(number, low, high, step))
+                    touches[number, step] = ByteAccess(number, min(low, known.low), max(high, known.high), step)
         if loop is None or not isinstance(loop.extent, arith.Const):
             if any(touch.step for touch in touches.values()):
                 raise UnknownAccessError
@@ -111,7 +110,7 @@ class Tape:
 
 
 def _steps(stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Iterator[tuple[ir.Stmt, Mapping[ir.Buffer, ir.Buffer]]]:
-    """The statements one after the other, with what is allocated around each."""
+    """The statements in order, with the buffers allocated around each."""
     match stmt:
         case ir.Seq(stmts=stmts):
             for item in stmts:
@@ -134,7 +133,7 @@ def _bytes(buffer: ir.Buffer) -> int:
 
 @dataclass(frozen=True)
 class Piece:
-    """Iterations of a segment of a member, from `start` on."""
+    """`count` iterations of a segment of a member, beginning with `start`."""
 
     tape: int
     segment: int
@@ -147,7 +146,7 @@ class Piece:
 
 
 class _Walk:
-    """Members on the way: the segment at which each is, and the iteration of that."""
+    """The progress of all members: the current segment of each, and the iteration in it."""
 
     def __init__(self, tapes: Sequence[Tape]) -> None:
         self._tapes = tapes
@@ -156,40 +155,39 @@ class _Walk:
         self._sizes = {number: size for tape in tapes for number, size in tape.sizes.items()}
 
     def _written(self, number: int) -> float:
-        """Up to which byte a buffer is written."""
+        """The number of leading bytes of a buffer that are written."""
         place = self._writer[number]
         return self._tapes[place].first_touched(number, *self._at[place])
 
     def _inputs(self, piece: Piece) -> Iterator[tuple[int, int]]:
-        """Up to which bytes of which buffers a piece reads."""
+        """The buffers that a piece reads, each with the end of the bytes read."""
         tape = self._tapes[piece.tape]
         for touch in tape.segments[piece.segment].touches:
             if touch.number not in tape.written:
                 yield touch.number, min(touch.highest(piece.start, piece.end), self._sizes[touch.number])
 
     def _pass(self, piece: Piece) -> None:
-        """Move a member behind a piece."""
+        """Advance a member past a piece."""
         done = piece.end == self._tapes[piece.tape].segments[piece.segment].count
         self._at[piece.tape] = (piece.segment + 1, 0) if done else (piece.segment, piece.end)
 
 
 class _Run(_Walk):
-    """Runs the members, the last as far as it gets, the others for what it needs."""
+    """Runs the last member as fast as possible, and the other members on demand."""
 
     def __init__(self, tapes: Sequence[Tape]) -> None:
         super().__init__(tapes)
         self._done: list[Piece] = []
 
     def pieces(self) -> list[Piece]:
-        """The order."""
+        """The resulting order."""
         last = len(self._tapes) - 1
         while self._at[last][0] < len(self._tapes[last].segments):
             self._step(last, None)
         return self._done
 
     def _step(self, place: int, wanted: tuple[int, float] | None) -> None:
-        """Run steps of the segment at which a member is, at least one, and no more than it takes to write a wanted buffer up to a
-        byte."""
+        """Run at least one step of a member's current segment, and no more than needed to write a wanted buffer up to a byte."""
         segment, at = self._at[place]
         here = self._tapes[place].segments[segment]
         most = here.count - at if wanted is None else self._steps_until(place, *wanted)
@@ -214,7 +212,7 @@ class _Run(_Walk):
             self._step(self._writer[number], (number, end))
 
     def _steps_until(self, place: int, number: int, end: float) -> int:
-        """How many steps of the segment at which a member is it takes to write a buffer up to a byte, as far as that goes."""
+        """The number of steps of a member's current segment needed to write a buffer up to a byte (at most all that remain)."""
         segment, at = self._at[place]
         here = self._tapes[place].segments[segment]
         most = 1
@@ -227,7 +225,7 @@ class _Run(_Walk):
 
 @dataclass(frozen=True)
 class _Cycle:
-    """A part of an order that repeats: from piece `start` on, `length` pieces, so many `times`."""
+    """A repeating part of an order: `length` pieces from piece `start` on, repeated `times` times."""
 
     start: int
     length: int
@@ -248,13 +246,13 @@ def _cycle(pieces: Sequence[Piece]) -> _Cycle | None:
     return best
 
 
-# --- turns ------------------------------------------------------------------------------------------------------------
+# --- the loop ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Track:
-    """What a turn of the loop runs of a member: `count` iterations of a segment, from `start` on in the first turn, and `step`
-    further in each that follows, as far as the segment has them."""
+    """The steps of a member in each iteration of the loop: `count` iterations of a segment, from `start` on in the first iteration,
+    advancing by `step` per iteration, clipped to the segment's extent."""
 
     tape: int
     segment: int
@@ -262,16 +260,16 @@ class Track:
     step: int
     count: int
 
-    def span(self, turn: int, most: int) -> tuple[int, int]:
-        """From which iteration on it runs in a turn, and up to which, of a segment of so many."""
-        first = self.start + self.step * turn
+    def span(self, iteration: int, most: int) -> tuple[int, int]:
+        """The range [first, end) of segment iterations run in an iteration of the loop, for a segment of `most` iterations."""
+        first = self.start + self.step * iteration
         return max(0, first), min(most, first + self.count)
 
 
 @dataclass(frozen=True)
-class Turns:
-    """The loop: what its turns run, how many there are, and the order of all that runs: turns with the pieces that they run, -1 for
-    what comes before the loop. `once` are the pieces that a single turn runs, by the track before which they stand."""
+class LoopPlan:
+    """The plan of the loop: the tracks of each iteration, the number of iterations, and the whole order as (iteration, piece),
+    where iteration -1 precedes the loop. `once` are pieces that run in a single iteration, by the track that they precede."""
 
     tracks: tuple[Track, ...]
     count: int
@@ -280,28 +278,28 @@ class Turns:
 
 
 def _tracks(tapes: Sequence[Tape], pieces: Sequence[Piece], cycle: _Cycle) -> tuple[tuple[Track, ...], int]:
-    """What repeats, begun as early and gone on with as long as any segment has iterations, and the number of turns."""
-    turn = pieces[cycle.start : cycle.start + cycle.length]
+    """The repeating part, extended in both directions while any segment has iterations, and the number of loop iterations."""
+    period = pieces[cycle.start : cycle.start + cycle.length]
     steps: dict[tuple[int, int], int] = {}
-    for piece in turn:
+    for piece in period:
         steps[piece.tape, piece.segment] = steps.get((piece.tape, piece.segment), 0) + piece.count
-    tracks = [Track(p.tape, p.segment, p.start, steps[p.tape, p.segment], p.count) for p in turn]
+    tracks = [Track(p.tape, p.segment, p.start, steps[p.tape, p.segment], p.count) for p in period]
     first = min(-((track.start + track.count - 1) // track.step) for track in tracks)
     last = max((tapes[track.tape].segments[track.segment].count - 1 - track.start) // track.step for track in tracks)
     return tuple(replace(track, start=track.start + track.step * first) for track in tracks), last - first + 1
 
 
-def turns_of(tapes: Sequence[Tape]) -> Turns | None:
-    """The loop in which members run; None where the order in which they can does not repeat."""
+def plan_loop(tapes: Sequence[Tape]) -> LoopPlan | None:
+    """Plan the loop in which the members run; None where their order does not repeat."""
     pieces = _Run(tapes).pieces()
     cycle = _cycle(pieces)
-    return None if cycle is None else _Loop(tapes, *_tracks(tapes, pieces, cycle)).turns()
+    return None if cycle is None else _Loop(tapes, *_tracks(tapes, pieces, cycle)).plan()
 
 
 class _Loop(_Walk):
-    """Runs tracks turn by turn, and checks that all that is read has been written. What is in no track comes once: before the loop,
-    where it reads nothing that is passed; else, if it comes before the member's track, as soon as what it reads is there, and if it
-    comes after that, when it is needed."""
+    """Runs tracks iteration by iteration, and checks that everything is written before it is read. Pieces outside the tracks run
+    once. They run before the loop if they read no passed buffer. Otherwise they run as soon as their operands are ready if they
+    precede their member's track, and on demand if they follow it."""
 
     def __init__(self, tapes: Sequence[Tape], tracks: Sequence[Track], count: int) -> None:
         super().__init__(tapes)
@@ -310,33 +308,33 @@ class _Loop(_Walk):
         self._order: list[tuple[int, Piece]] = []
         self._once: dict[int, list[tuple[int, Piece]]] = {}
 
-    def turns(self) -> Turns | None:
-        """The loop; None where something is read too early."""
+    def plan(self) -> LoopPlan | None:
+        """The plan; None where an operand would be read too early."""
         if len(self._own) != len({(track.tape, track.segment) for track in self._tracks}):
             return None
         for place in range(len(self._tapes)):
             while self._is_early(place) and self._ready(self._next(place)):
                 self._run(self._next(place), -1)
-        for turn in range(self._count):
+        for iteration in range(self._count):
             for slot, track in enumerate(self._tracks):
                 while self._is_early(track.tape) and self._ready(self._next(track.tape)):
-                    self._run(self._next(track.tape), turn, slot)
-                first, end = track.span(turn, self._tapes[track.tape].segments[track.segment].count)
+                    self._run(self._next(track.tape), iteration, slot)
+                first, end = track.span(iteration, self._tapes[track.tape].segments[track.segment].count)
                 if first >= end:
                     continue
                 piece = Piece(track.tape, track.segment, first, end - first)
-                if self._at[track.tape] != (track.segment, first) or not self._demand(piece, turn, slot):
+                if self._at[track.tape] != (track.segment, first) or not self._demand(piece, iteration, slot):
                     return None
-                self._run(piece, turn)
+                self._run(piece, iteration)
         for place, tape in enumerate(self._tapes):
             while self._at[place][0] < len(tape.segments):
                 if not self._ready(self._next(place)):
                     return None
                 self._run(self._next(place), self._count)
-        return Turns(tuple(self._tracks), self._count, tuple(self._order), {k: tuple(v) for k, v in self._once.items()})
+        return LoopPlan(tuple(self._tracks), self._count, tuple(self._order), {k: tuple(v) for k, v in self._once.items()})
 
     def _is_early(self, place: int) -> bool:
-        """Whether a member's next segment comes before that of its track."""
+        """Whether a member's next segment precedes that of its track."""
         return self._at[place][0] < self._own.get(place, len(self._tapes[place].segments))
 
     def _next(self, place: int) -> Piece:
@@ -346,24 +344,24 @@ class _Loop(_Walk):
     def _ready(self, piece: Piece) -> bool:
         return all(self._written(number) >= end for number, end in self._inputs(piece))
 
-    def _demand(self, piece: Piece, turn: int, slot: int) -> bool:
-        """Whether a piece can run, when what its writers run once has run."""
+    def _demand(self, piece: Piece, iteration: int, slot: int) -> bool:
+        """Run the pieces outside tracks that a piece depends on. Returns whether the piece can run then."""
         for number, end in self._inputs(piece):
             writer = self._writer[number]
             while self._written(number) < end:
                 if self._at[writer][0] == self._own.get(writer):
                     return False
                 missing = self._next(writer)
-                if not self._demand(missing, turn, slot):
+                if not self._demand(missing, iteration, slot):
                     return False
-                self._run(missing, turn, slot)
+                self._run(missing, iteration, slot)
         return True
 
-    def _run(self, piece: Piece, turn: int, slot: int | None = None) -> None:
-        """Note a piece, where a slot is given as one that a single turn runs, before that slot's track."""
+    def _run(self, piece: Piece, iteration: int, slot: int | None = None) -> None:
+        """Record a piece; with `slot`, as one that runs in a single iteration, before that track."""
         if slot is not None:
-            self._once.setdefault(slot, []).append((turn, piece))
-        self._order.append((turn, piece))
+            self._once.setdefault(slot, []).append((iteration, piece))
+        self._order.append((iteration, piece))
         self._pass(piece)
 
 
@@ -372,40 +370,40 @@ class _Loop(_Walk):
 
 @dataclass(frozen=True)
 class Window:
-    """What is kept of a passed buffer, in bytes: it begins at `start` in the first turn, and moves on by `step` in every turn,
-    behind which the bytes that are `kept` move to its beginning."""
+    """The part of a passed buffer that is kept, in bytes. It begins at `start` in the first iteration and advances by `step` per
+    iteration, after which the `kept` bytes that are still needed move to its beginning."""
 
     buffer: ir.Buffer
     start: int
     step: int
     kept: int
 
-    def at(self, turn: arith.Expr | int) -> arith.Expr:
-        """The element at which it begins in a turn."""
+    def at(self, iteration: arith.Expr | int) -> arith.Expr:
+        """The element at which the window begins in an iteration."""
         each = self.buffer.dtype.bytes
-        return arith.wrap(turn) * (self.step // each) + self.start // each
+        return arith.wrap(iteration) * (self.step // each) + self.start // each
 
 
-def window_of(number: int, tapes: Sequence[Tape], turns: Turns) -> Window | None:
-    """The window of a passed buffer; None where its place is not the same in all turns."""
+def window_of(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> Window | None:
+    """The window of a passed buffer; None where it does not advance uniformly."""
     users = {place: tape for place, tape in enumerate(tapes) if number in tape.sizes}
     buffer = next(buffer for tape in users.values() for buffer, of in tape.buffers.items() if of == number)
     size = _bytes(buffer)
 
-    def touched(piece: Piece) -> list[Touch]:
+    def touched(piece: Piece) -> list[ByteAccess]:
         return [touch for touch in tapes[piece.tape].segments[piece.segment].touches if touch.number == number]
 
-    parts = [Piece(track.tape, track.segment, 0, track.step) for track in turns.tracks]
+    parts = [Piece(track.tape, track.segment, 0, track.step) for track in plan.tracks]
     moved = {touch.step * part.count for part in parts for touch in touched(part)}
     if len(moved) != 1 or min(moved) <= 0:
         return None
     step = moved.pop()
-    # From where on it is touched when a turn begins, and up to where it has been written then.
+    # For each iteration: the first byte accessed from its beginning on, and the end of the bytes written before it.
     at = dict.fromkeys(users, (0, 0))
-    needed, reached, high = [math.inf] * (turns.count + 1), [0] * (turns.count + 1), 0
+    needed, reached, high = [math.inf] * (plan.count + 1), [0] * (plan.count + 1), 0
     begun = 0
-    for turn, piece in turns.order:
-        while begun <= turn or begun == 0:
+    for iteration, piece in plan.order:
+        while begun <= iteration or begun == 0:
             needed[begun] = min(tape.first_touched(number, *at[place]) for place, tape in users.items())
             reached[begun] = high
             begun += 1
@@ -414,11 +412,11 @@ def window_of(number: int, tapes: Sequence[Tape], turns: Turns) -> Window | None
             at[piece.tape] = (piece.segment + 1, 0) if done else (piece.segment, piece.end)
             if number in users[piece.tape].written:
                 high = max([high, *(min(size, touch.highest(piece.start, piece.end)) for touch in touched(piece))])
-    start = int(min(first - step * turn for turn, first in enumerate(needed) if first < size))
-    kept = max(0, *(high - start - step * turn for turn, high in enumerate(reached) if turn))
+    start = int(min(first - step * iteration for iteration, first in enumerate(needed) if first < size))
+    kept = max(0, *(high - start - step * iteration for iteration, high in enumerate(reached) if iteration))
     room = [step + kept] if kept else []
-    for turn, piece in turns.order:
-        base = start + step * max(turn, 0)
+    for iteration, piece in plan.order:
+        base = start + step * max(iteration, 0)
         room += [min(size, touch.highest(piece.start, piece.end)) - base for touch in touched(piece)]
     each = buffer.dtype.bytes
     return Window(ir.Buffer(buffer.name, (max(room) // each,), buffer.dtype), start, step, kept)
