@@ -232,8 +232,8 @@ def coverage_page(outcomes: Sequence[Outcome], device: str) -> str:
         "",
         f"Light models: {summary(lights)}.",
         "",
-        "A case is evaluated at compile time if it has no inputs, or reads only their shape. Cases whose inputs decide the shape of "
-        "the output, and are bound at the first run, count as well.",
+        "A case is evaluated at compile time if it has no inputs, or reads only their shape. Cases whose inputs decide the shape "
+        "of the output, and are bound at the first run, count as well.",
     ]
     for state, title, column in (
         ("fallback", "Runs partly on the reference target", "operators on reference"),
