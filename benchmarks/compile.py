@@ -31,7 +31,7 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins.registry import default_registry
 from inlaid.schedules.default import SHARED_RULES
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.types import ROW_MAJOR
 from zoo import path_of
 
@@ -158,7 +158,7 @@ def schedule(target: str, rounds: int) -> bool:
     assert isinstance(result, Call) and isinstance(result.callee, Operator)
     body = Call(result.type, None, result.callee, (image, kernel), result.attrs)
     program = build(KernelSource("conv", (image, kernel), body))
-    given = (Given(ROW_MAJOR), Given(ROW_MAJOR, constant=True))
+    given = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, constant=True))
     made = next(filter(None, (rule.offer(program, context, given) for rule in SHARED_RULES)))
     offer = made if isinstance(made, Offer) else made[0]
     scheduled = offer.schedule(program)

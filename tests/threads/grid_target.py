@@ -13,7 +13,7 @@ from inlaid import arith
 from inlaid.artifact import Artifact
 from inlaid.codegen.launch_plan import ThreadRegion, thread_region
 from inlaid.errors import KernelFault
-from inlaid.lowering.claims import rule_for_loops
+from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import Capabilities, Codegen, Level, Loaded, MemoryScope, TargetSpec, Threads, hookimpl
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.runtime.host import HostRuntime
@@ -51,7 +51,7 @@ class Grid:
 
         @hookimpl
         def inlaid_op_rules(target):
-            return [rule_for_loops(KIND)] if target.kind == KIND else ()
+            return [loop_rule(KIND)] if target.kind == KIND else ()
 
         @hookimpl
         def inlaid_codegen(target):

@@ -1,1 +1,1 @@
-"""What code generators share that print languages which several targets have."""
+"""Code generation shared by targets: C, SPMD kernel languages, and the ELF linker."""

@@ -1,4 +1,4 @@
-"""Regions in C: what every code generator writes around the code of its own."""
+"""Regions in C: helpers that all C code generators share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inlaid.errors import Unsupported
 from inlaid.runtime.c_source import REGION_PARAMETERS, REGION_PRELUDE
 from inlaid.types import DType
 
-if TYPE_CHECKING:  # what runs packages prints C too, without the compiler
+if TYPE_CHECKING:  # the runtime uses this module too, without the compiler
     from inlaid.tensor.region import RegionBuffer
 
 C_TYPES = {
@@ -18,19 +18,19 @@ C_TYPES = {
     "bool": "uint8_t",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""C types by element type: those that C computes with."""
+"""C type by name of the element type, for the element types that C has arithmetic for."""
 
 
 def c_type(of: DType) -> str:
-    """The C type of an element. Raises `Unsupported` for one that C does not compute with."""
+    """C type of an element type. Raises `Unsupported` for a type that C lacks."""
     found = C_TYPES.get(of.name)
     if found is None:
-        raise Unsupported(f"C has no type for {of}")
+        raise Unsupported(f"C has no type for {of}, expected one of {', '.join(C_TYPES)}")
     return found
 
 
 def spread(head: str, parts: Sequence[str], end: str, width: int) -> str:
-    """A head, parts in parentheses and an end: a line, or as many as it takes, of about this width."""
+    """Format `head(part, ..., part)end` in lines of about `width` characters."""
     lines, line = [], f"{head}("
     for number, part in enumerate(parts):
         text = f"{part}{')' + end if number == len(parts) - 1 else ','}"
@@ -43,19 +43,19 @@ def spread(head: str, parts: Sequence[str], end: str, width: int) -> str:
 
 
 def address(buffer: RegionBuffer, offset: str = "") -> str:
-    """An expression for the address of a region's buffer inside the region's function, of no type: it fits every pointer. `offset`:
-    that of the buffer in C, where it is no number."""
+    """C expression of type `void *` for the address of a buffer inside the region's function. `offset` is the buffer's arena offset
+    as C text if it is symbolic."""
     if buffer.storage == "arena":
         return f"(void *)((char *)workspace + {offset or buffer.offset})"
     return f"{buffer.storage}s[{buffer.index}]"
 
 
 def pointer(buffer: RegionBuffer) -> str:
-    """The address of a region's buffer of static place as a pointer to its elements."""
+    """C expression for a typed pointer to a buffer with a static offset."""
     const = "const " if buffer.storage in ("input", "constant") else ""
     return f"(({const}{c_type(buffer.dtype)} *)({address(buffer)}))"
 
 
 def region_source(symbol: str, body: str, before: str = "") -> bytes:
-    """The source of a region: `body` are the statements of its function, `before` what stands before it."""
+    """C source of a region: `body` is the text of its function's statements, `before` the text before the function."""
     return f"{REGION_PRELUDE}{before}\nint32_t {symbol}({REGION_PARAMETERS}) {{\n{body}\n    return 0;\n}}\n".encode()

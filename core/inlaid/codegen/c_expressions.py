@@ -1,4 +1,4 @@
-"""Values and indices of a kernel in C: what is evaluated where, and what gets a name."""
+"""Print the values and indices of a kernel as C expressions; values with several uses get variables."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from inlaid.tensor.analysis.ranges import Ranges
 from inlaid.types import dtype
 
 WIDTH = 110
-"""Characters of an expression beyond which a part of it gets a line of its own."""
+"""Maximum length of an expression in characters; parts of a longer one get variables."""
 
 
 class Expressions:
-    """Prints the values and indices of one kernel. `known` are the values that stand in variables at this point; `names` those of
-    index variables; `index_type` is the type of indices. What is read of buffers, and how a bad index is reported, is for
-    subclasses to say."""
+    """Prints the values and indices of one kernel. `known` maps the values available at this point to their text, `names` index
+    variables to C names; `index_type` is the C type of indices. Subclasses define how buffers are read and how a bad index is
+    reported."""
 
     language = "C"
 
@@ -41,7 +41,7 @@ class Expressions:
         self.known: dict[ir.Expr, Text] = {}
 
     def check(self, name: str, low: arith.Dim, high: arith.Dim) -> None:
-        """Print the check that an index variable is within limits."""
+        """Print a check that an index variable is in [low, high]."""
         raise NotImplementedError
 
     def line(self, text: str) -> None:
@@ -52,14 +52,14 @@ class Expressions:
         return self.unique(f"{letter}{self.count}")
 
     def unique(self, wanted: str) -> str:
-        """A name that nothing else in the function has."""
+        """Make a C identifier that is unique in the function."""
         clean = re.sub(r"[^A-Za-z0-9_]", "_", wanted) or "x"
         clean = clean if clean[0].isalpha() else f"x{clean}"
         return unique(clean, self.taken)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Lines in braces; what stands in variables there is forgotten after it."""
+        """Print a braced block. Variables declared in it are out of scope after it."""
         outer = self.known
         self.known = dict(outer)
         self.line(f"{head} {{".lstrip())
@@ -70,7 +70,7 @@ class Expressions:
         self.known = outer
 
     def inside(self, value: ir.Expr, low: arith.Dim, high: arith.Dim) -> bool:
-        """Whether an integer is known to be within limits."""
+        """Whether an integer is proved to be in [low, high]."""
         match self.ranges.of(value), arith.wrap(low), arith.wrap(high):
             case (least, greatest), arith.Const(value=first), arith.Const(value=last):
                 return first <= least and greatest <= last
@@ -79,11 +79,11 @@ class Expressions:
     # --- indices ---
 
     def index(self, expr: arith.Expr) -> str:
-        """An integer expression. What it reads of buffers is read before, in lines of its own."""
+        """Print an index expression. Its loads from buffers are printed as statements before it."""
         return self.index_with(expr, self.leaf)
 
     def index_with(self, expr: arith.Expr, leaf: Callable[[arith.Expr], str | None]) -> str:
-        """An integer expression whose leaves are said."""
+        """Print an index expression whose leaves are printed by `leaf`."""
         return index_text(expr, leaf, self.ranges.indices)
 
     def leaf(self, expr: arith.Expr) -> str | None:
@@ -108,7 +108,7 @@ class Expressions:
         return None
 
     def narrowed(self, expr: ir.Expr) -> str:
-        """A value as an index. Of more bits than an index has, it goes to the nearest end of what an index can be."""
+        """Convert a value to the index type, saturating if it is wider."""
         text, width, kind = self.value(expr), dtype(self.index_type.removesuffix("_t")), self.index_type
         if expr.dtype.bits < width.bits or expr.dtype is width:
             return text.code
@@ -130,7 +130,7 @@ class Expressions:
     # --- values ---
 
     def share(self, root: ir.Expr) -> None:
-        """Give what a value has a use for several times lines of its own, what of it is evaluated in any case."""
+        """Assign the subexpressions of a value that are used several times and evaluated unconditionally to variables."""
         uses: dict[ir.Expr, int] = {}
         order: list[ir.Expr] = []
         stack: list[tuple[ir.Expr, bool]] = [(root, False)]
@@ -161,7 +161,7 @@ class Expressions:
         self.known[node] = Text(name, ATOM)
 
     def repeats(self, node: ir.Expr) -> bool:
-        """Whether the text of a node has its operands more than once."""
+        """Whether the C text of a node repeats its operands."""
         of = ir.operands(node)[0].dtype if ir.operands(node) else node.dtype
         match node:
             case ir.Binary(op="div" | "mod"):
@@ -177,7 +177,7 @@ class Expressions:
         return False
 
     def value(self, expr: ir.Expr) -> Text:
-        """A value, as an expression over what stands in variables."""
+        """Print a value as an expression over the known variables."""
         if isinstance(expr, ir.Const):
             return c_values.constant(expr.value, expr.dtype)
         if expr not in self.known:
@@ -186,7 +186,7 @@ class Expressions:
         return self.known[expr]
 
     def chosen(self, kind: str, flag: str, then: Callable[[], Text], otherwise: Callable[[], Text]) -> Text:
-        """One of two values, each evaluated only where it is chosen."""
+        """Print a choice between two values, each evaluated only if it is chosen."""
         sides = []
         for side in (then, otherwise):
             lines, known = self.lines, self.known
@@ -207,12 +207,12 @@ class Expressions:
         return Text(name, ATOM)
 
     def shifts(self, expr: ir.Binary) -> bool:
-        """Whether the count of a shift is known to be less than the width."""
+        """Whether a shift count is proved to be in [0, width)."""
         count = self.ranges.of(expr.b)
         return count is not None and count[0] >= 0 and count[1] < expr.dtype.bits
 
     def divides(self, expr: ir.Binary) -> bool:
-        """Whether a divisor is known to be neither 0 nor -1."""
+        """Whether a divisor is proved to be neither 0 nor -1."""
         of = self.ranges.of(expr.b)
         return of is not None and (of[0] > 0 or of[1] < -1)
 
@@ -246,13 +246,13 @@ class Expressions:
                 return c_values.reinterpret(self.value(a), a.dtype, of)
             case ir.Fma(a=a, b=b, c=c):
                 return c_values.fma(self.value(a), self.value(b), self.value(c), expr.dtype)
-        raise Unsupported(f"kernel {self.program.name} holds a {type(expr).__name__}, which {self.language} has not")
+        raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__}")
 
     def eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
-        """The value operands that are evaluated whenever a value is."""
+        """Operands that are evaluated whenever the value is."""
         return (expr.condition,) if isinstance(expr, ir.Select) else ir.operands(expr)
 
 
 def is_name(text: str) -> bool:
-    """Whether an expression is a name or a number."""
+    """Whether an expression is a single name or number."""
     return re.fullmatch(r"\w+", text) is not None

@@ -1,4 +1,4 @@
-"""Integer expressions as C, and the functions that they call."""
+"""Print index expressions as C, with the helper functions that they call."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ static inline INDEX inlaid_floordiv(INDEX a, INDEX b) {
     "floormod": "static inline INDEX inlaid_floormod(INDEX a, INDEX b) { return b == 0 ? 0 : a - b * inlaid_floordiv(a, b); }",
     "min": "static inline INDEX inlaid_min(INDEX a, INDEX b) { return a < b ? a : b; }",
     "max": "static inline INDEX inlaid_max(INDEX a, INDEX b) { return a > b ? a : b; }",
-    # From 2^23 on numbers have no fraction; -0 stays what it is.
+    # Floats from 2^23 on are integers; -0.0 is preserved.
     "floorf": """\
 static inline float inlaid_floorf(float x) {
     const float whole = x > -8388608.0f && x < 8388608.0f ? (float)(int32_t)x : x;
     return whole > x ? whole - 1.0f : x == 0.0f ? x : whole;
 }""",
 }
-"""Functions that printed kernels call, by name."""
+"""C definitions of helper functions that printed kernels call, by name."""
 
 
 def helpers(text: str, index: str = "int64_t") -> str:
-    """The functions that printed integer expressions call, those that a text has a use for."""
+    """Definitions of the helper functions that `text` calls, with index type `index`."""
     wanted = [name for name in HELPERS if f"inlaid_{name}(" in text]
     if "floormod" in wanted and "floordiv" not in wanted:
         wanted.insert(0, "floordiv")
@@ -39,8 +39,8 @@ def helpers(text: str, index: str = "int64_t") -> str:
 
 
 def index_text(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: arith.Analyzer | None = None) -> str:
-    """An integer expression as C. `leaf` gives what variables and values stand for, None for all else; `indices` knows what values
-    variables have."""
+    """Print an index expression as C. `leaf` returns the text of variables and loads, None for other nodes; `indices` knows the
+    bounds of variables."""
     return _index(expr, leaf, indices or arith.Analyzer()).code
 
 
@@ -69,8 +69,8 @@ def _index(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: 
         return Text(f"{parts[0].within(c_values.SUM)} - {-expr.operands[-1].value}", c_values.SUM)
     if type(expr) in _OPERATORS:
         symbol, level = _OPERATORS[type(expr)]
-        # C reads a * b / c from the left, and the quotient is rounded.
+        # C evaluates a * b / c left to right, and the division rounds.
         others = ATOM if isinstance(expr, arith.Mul) else level
         texts = [part.within(others if number else level) for number, part in enumerate(parts)]
         return Text(f" {symbol} ".join(texts), level or c_values.OTHER)
-    raise CompileError(f"{expr!r} is not in scope")
+    raise CompileError(f"index variable {expr!r} is not in scope")

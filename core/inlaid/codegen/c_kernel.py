@@ -1,8 +1,7 @@
-"""Loop programs as functions in C99 that people can read.
+"""Print loop programs as readable C99 functions.
 
-A kernel is a function of its buffers and sizes. One that checks indices returns int32_t: 0, or 1 where one is out of range; all
-others return nothing. Loops of every kind that a processor has run one iteration after another; what compilers make of them is
-theirs.
+A kernel is a function of its buffers and sizes. A kernel that checks indices returns int32_t, 1 if one is out of range, else 0;
+other kernels return void. Serial, parallel, vectorized and unrolled loops are all printed as serial loops.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from inlaid.tensor.region import size_vars
 from inlaid.tensor.transform.legalise import legalise
 
 STACK_LIMIT = 1 << 16
-"""Bytes of one local buffer."""
+"""Maximum bytes of one local buffer."""
 _WORDS = """
     auto break case char const continue default do double else enum extern float for goto if inline int long register restrict
     return short signed sizeof static struct switch typedef union unsigned void volatile while asm
     ceil ceilf fabs fabsf floor floorf fma fmaf fmod fmodf rint rintf sqrt sqrtf trunc truncf memcpy
 """
-"""Words that C keeps for itself, and functions that kernels call."""
+"""C keywords, and library functions that kernels call."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How C is written: the type of indices, the tensor intrinsics that there are, by name, and whether what stored bytes need of
-    floats (`floor`) does without <math.h>."""
+    """Variant of C: the index type, emitters of tensor intrinsics by name, and whether 8-bit kernels must not depend on <math.h>
+    (`freestanding`)."""
 
     index: str = "int64_t"
     emitters: Mapping[str, Emitter] = field(default_factory=dict)
@@ -49,7 +48,7 @@ PLAIN = Dialect()
 
 @dataclass(frozen=True)
 class KernelText:
-    """A kernel in C. `checks`: it returns int32_t, whether an index was out of range."""
+    """A kernel in C. `checks`: it returns int32_t, 1 if an index is out of range."""
 
     text: str
     checks: bool
@@ -63,9 +62,8 @@ def print_kernel(
     shared: Collection[int] = (),
     names: Sequence[str] = (),
 ) -> KernelText:
-    """A kernel as a static function of that name. `known` are the ranges of what parameters hold, by number; `shared` the numbers
-    of those that may share memory with others, `names` what to call them if not as the program does. Raises `Unsupported` for
-    loops and intrinsics that C has not."""
+    """Print a kernel as a static function `name`. `known` maps parameter numbers to value ranges; parameters in `shared` may alias
+    others (no `restrict`); `names` overrides parameter names. Raises `Unsupported` for loops and intrinsics that C lacks."""
     program = prepared(program, known)
     return _Kernel(program, name, dialect, _of_params(program, known)).print(
         shared, names or [item.name for item in program.params]
@@ -73,7 +71,7 @@ def print_kernel(
 
 
 def prepared(program: ir.LoopProgram, known: Mapping[int, Range] | None = None) -> ir.LoopProgram:
-    """A kernel as it is printed: over C's types, without what `known` makes idle (see `print_kernel`)."""
+    """Legalize a kernel to C types and simplify it by the ranges `known` (see `print_kernel`)."""
     program = legalise(expand_program(program), c_values.NATIVE)
     return narrow(program, _of_params(program, known))
 
@@ -115,7 +113,8 @@ class _Kernel(Statements):
     def alloc(self, buffer: ir.Buffer) -> None:
         size = arith.product(buffer.shape)
         if not isinstance(size, int) or size * buffer.dtype.bytes > STACK_LIMIT:
-            raise Unsupported(f"local buffer {buffer.name} of shape {buffer.shape} is too large for the stack")
+            limit = f"a constant size of at most {STACK_LIMIT} bytes"
+            raise Unsupported(f"local buffer {buffer.name} must have {limit}, found {buffer.dtype} of shape {buffer.shape}")
         self.buffers[buffer] = self.unique(buffer.name)
         self.line(f"{c_type(buffer.dtype)} {self.buffers[buffer]}[{max(size, 1)}];")
 

@@ -1,4 +1,4 @@
-"""Regions of loop programs in C: what a loop-level plugin for a processor with a C compiler starts from."""
+"""Print regions of loop programs as C: a starting point for loop-level plugins whose target has a C compiler."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _INCLUDES = "#include <math.h>\n#include <stdio.h>\n"
 
 
 def region_in_c(region: RegionProgram) -> bytes:
-    """A region as C that defines the function `region.name` (see `inlaid.runtime.host`). Equal regions give equal bytes. Raises
-    `Unsupported` for what C has not."""
+    """Print a region as C source that defines the function `region.name` (see `inlaid.runtime.host`). Equal regions give equal
+    bytes. Raises `Unsupported` for constructs that C lacks."""
     kernels = [print_kernel(kernel, f"kernel{number}") for number, kernel in enumerate(region.kernels)]
     entry = "\n".join(_entry(region, [kernel.checks for kernel in kernels]))
     code = "\n".join(kernel.text for kernel in kernels)
@@ -24,7 +24,7 @@ def region_in_c(region: RegionProgram) -> bytes:
 
 
 def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
-    """The statements that call the kernels in order; `checks` says which of them may find an index out of range."""
+    """Statements of the region's function, which call the kernels in order. `checks`: whether each kernel checks indices."""
     places: dict[arith.Expr, str] = {arith.SizeVar(dim.name): f"dims[{number}]" for number, dim in enumerate(region.signature.dims)}
     bounds: dict[arith.Expr, arith.Expr] = {
         arith.SizeVar(dim.name): arith.wrap(dim.upper)
@@ -45,7 +45,7 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
         return f"{negated}*(const uint8_t *){place(region.buffers[predicate.condition])}"
 
     lines: list[str] = []
-    # What offsets share, and would be written many times over.
+    # Common subexpressions of offsets.
     for maximum in _maxima(region, bounds):
         lines.append(f"    const int64_t end{len(lines)} = {size(maximum)};")
         places[maximum] = f"end{len(lines) - 1}"
@@ -67,7 +67,7 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
 
 
 def _maxima(region: RegionProgram, bounds: Mapping[arith.Expr, arith.Expr]) -> list[arith.Expr]:
-    """The maxima in offsets of what calls use, each after those inside of it."""
+    """Maximum expressions in the offsets of used buffers, inner ones first."""
     used = dict.fromkeys(number for call in region.calls for number in (*call.reads, *call.outputs))
     found: dict[arith.Expr, None] = {}
     seen: set[arith.Expr] = set()

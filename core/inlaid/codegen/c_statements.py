@@ -1,4 +1,4 @@
-"""Statements of a kernel in C."""
+"""Print the statements of a kernel as C."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _LOOPS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForK
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a region that an intrinsic works on begins: a pointer to its first element, as C."""
+class RegionPointer:
+    """A buffer region that an intrinsic accesses, with a C pointer to its first element."""
 
     region: ir.Region
     pointer: str
 
 
-Emitter = Callable[[Sequence[Place], Sequence[str]], Sequence[str]]
-"""Prints an intrinsic as statements on regions, in the order of the parameters of its semantics."""
+Emitter = Callable[[Sequence[RegionPointer], Sequence[str]], Sequence[str]]
+"""Prints an intrinsic as statements, given its regions in the order of its semantics' parameters and its scalar arguments."""
 
 
 class Statements(Expressions):
-    """Prints the statements of one kernel. Loops of every kind that a processor has run one iteration after another."""
+    """Prints the statements of one kernel. Serial, parallel, vectorized and unrolled loops are printed as serial loops."""
 
     emitters: Mapping[str, Emitter] = {}
 
@@ -39,7 +39,7 @@ class Statements(Expressions):
             case ir.Seq(stmts=stmts):
                 for item in stmts:
                     if isinstance(item, ir.Alloc):
-                        with self.block(""):  # so that compilers let buffers share the stack
+                        with self.block(""):  # a block, so that compilers can reuse the buffer's stack space
                             self.statement(item)
                     else:
                         self.statement(item)
@@ -65,16 +65,16 @@ class Statements(Expressions):
             case ir.Intrinsic(name=name, regions=regions, args=args):
                 emitter = self.emitters.get(name)
                 if emitter is None:
-                    raise Unsupported(f"kernel {self.program.name} uses tensor intrinsic {name!r}, which {self.language} has not")
+                    raise Unsupported(f"kernel {self.program.name}: {self.language} has no tensor intrinsic {name!r}")
                 self.known = {}
-                places = [Place(region, f"&{self.corner(region)}") for region in regions]
+                places = [RegionPointer(region, f"&{self.corner(region)}") for region in regions]
                 for line in emitter(places, [*(self.value(arg).atom for arg in args), *self.further_arguments(stmt)]):
                     self.line(line)
             case _:
-                raise CompileError(f"kernel {self.program.name} holds a {type(stmt).__name__}, which must be lowered first")
+                raise CompileError(f"kernel {self.program.name} must be plain loops, found {type(stmt).__name__}: lower it first")
 
     def further_arguments(self, stmt: ir.Intrinsic) -> Sequence[str]:
-        """Arguments of an intrinsic that the emitter gets after its own."""
+        """Additional arguments for the emitter of an intrinsic, after its own."""
         return ()
 
     def store(self, stmt: ir.Store) -> None:
@@ -95,7 +95,7 @@ class Statements(Expressions):
 
     def loop(self, loop: ir.For) -> None:
         if loop.kind not in _LOOPS:
-            raise Unsupported(f"loop {loop.var.name} is {loop.kind.value}, which {self.language} has not")
+            raise Unsupported(f"loop {loop.var.name}: {self.language} has no {loop.kind.value} loops")
         self.known = {}
         extent = arith.simplify(loop.extent)
         name = self.unique(loop.var.name)

@@ -1,5 +1,5 @@
-"""Values in C99, with the semantics that `inlaid.tensor.ir` fixes, whatever flags a compiler is given: signed arithmetic that may
-wrap goes through unsigned types, and every conversion is written out."""
+"""Print value operations as C99 with the semantics of `inlaid.tensor.ir` under any compiler flags: signed arithmetic that may wrap
+is done in unsigned types, and every conversion is explicit."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from inlaid.codegen.c import C_TYPES, c_type
 from inlaid.types import DType, dtype
 
 NATIVE = frozenset(C_TYPES)
-"""Names of the element types that C computes with; all others are legalised to these before."""
+"""Names of the element types that C has arithmetic for; all others are legalized to these first."""
 
 ATOM, PRODUCT, SUM, OTHER = range(4)
-"""How tightly an expression binds: a name, a literal, a call or what stands in parentheses; a product or quotient; a sum or
-difference; all else."""
+"""Precedence levels of expressions: names, literals, calls and parenthesized expressions; products and quotients; sums and
+differences; all others."""
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _FUNCTIONS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
 REPEATS = ("min", "max", "isinf", "isnan")
-"""Operations whose operands are written several times."""
+"""Operations whose C text repeats operands."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """An expression in C and how tightly it binds. `number`: a literal that is a number, and no NaN."""
+    """A C expression with its precedence level. `number`: it is a literal other than NaN."""
 
     code: str
     level: int = OTHER
     number: bool = False
 
     def within(self, level: int) -> str:
-        """The expression as an operand of what binds so."""
+        """The expression as an operand at a precedence level: in parentheses if it binds less tightly."""
         return self.code if self.level <= level else f"({self.code})"
 
     @property
     def atom(self) -> str:
-        """The expression in parentheses, where it needs them."""
+        """The expression, in parentheses unless it is an atom."""
         return self.within(ATOM)
 
 
 def value_type(of: DType) -> str:
-    """The C type of a value."""
+    """C type of a value in a variable (bool is _Bool)."""
     return "_Bool" if of.kind == "bool" else c_type(of)
 
 
 def literal(value: float | int | bool, of: DType) -> str:
-    """A constant."""
+    """C literal of a constant."""
     if of.is_float:
         number = float(value)
         if math.isnan(number):
@@ -63,7 +63,7 @@ def literal(value: float | int | bool, of: DType) -> str:
         return str(int(value))
     number = int(value)
     if of.bits <= 16:
-        return str(number)  # C computes with these as int
+        return str(number)  # promoted to int
     if of.kind == "uint":
         return f"{number}u" if of.bits == 32 else f"UINT64_C({number})"
     if number == of.limits[0]:
@@ -72,15 +72,15 @@ def literal(value: float | int | bool, of: DType) -> str:
 
 
 def constant(value: float | int | bool, of: DType) -> Text:
-    """A constant as an operand."""
+    """C literal of a constant with its precedence level."""
     text = literal(value, of)
     return Text(text, PRODUCT if text.startswith("-") else ATOM, not (of.is_float and math.isnan(value)))
 
 
 def binary(op: str, a: Text, b: Text, of: DType, exact: bool = False, shift: bool = False) -> Text:
-    """`op` on two values of one element type. `exact`: a sum, difference or product that never wraps; `shift`: a count that is
-    at least 0 and less than the width. Of `REPEATS`, and of divisions and shifts of which nothing is known, operands are written
-    several times."""
+    """Print a binary operation on two values of one element type. `exact`: the sum, difference or product is proved not to wrap, or
+    the divisor to be neither 0 nor -1; `shift`: the count is proved in [0, width). Operations in `REPEATS`, and unproved divisions
+    and shifts, repeat their operands."""
     kind = value_type(of)
     if op in ("min", "max"):
         one, two = a.within(SUM), b.within(SUM)
@@ -111,19 +111,19 @@ def binary(op: str, a: Text, b: Text, of: DType, exact: bool = False, shift: boo
     if op in ("lt", "le", "eq", "ne"):
         return Text(f"{a.within(SUM)} {symbol} {b.within(SUM)}")
     if op in ("and", "or", "xor"):
-        # Clang warns of bitwise operators on two truth values.
+        # Clang warns about bitwise operators on two booleans.
         plain = Text(f"{'(int)' * (of.kind == 'bool')}{a.atom} {symbol} {b.atom}")
         return plain if of.bits >= 32 else Text(f"({kind}){plain.atom}", ATOM)
     if of.is_float or (exact and of.bits >= 32) or (of.kind == "uint" and of.bits >= 32):
         return _sum(op, a, b)
     if of.bits <= 16 and op != "mul":
-        return Text(f"({kind}){_sum(op, a, b).atom}", ATOM)  # as int, which holds every result
+        return Text(f"({kind}){_sum(op, a, b).atom}", ATOM)  # int holds every result
     wide = "uint64_t" if of.bits == 64 else "uint32_t"
     return Text(f"({kind}){_sum(op, Text(f'({wide}){a.atom}', ATOM), Text(f'({wide}){b.atom}', ATOM)).atom}", ATOM)
 
 
 def _sum(op: str, a: Text, b: Text) -> Text:
-    """A sum, difference or product."""
+    """Print a sum, difference or product with minimal parentheses."""
     if op == "mul":
         return Text(f"{a.within(PRODUCT)} * {b.atom}", PRODUCT)
     if b.number and b.code.startswith("-"):
@@ -132,14 +132,14 @@ def _sum(op: str, a: Text, b: Text) -> Text:
 
 
 def fma(a: Text, b: Text, c: Text, of: DType) -> Text:
-    """a * b + c, rounded once."""
+    """Print a * b + c, rounded once."""
     if of.is_float:
         return Text(f"fma{_suffix(of)}({a.code}, {b.code}, {c.code})", ATOM)
     return binary("add", binary("mul", a, b, of), c, of)
 
 
 def unary(op: str, a: Text, of: DType) -> Text:
-    """`op` on one value of an element type."""
+    """Print a unary operation."""
     kind = value_type(of)
     match op:
         case "isnan":
@@ -165,7 +165,8 @@ def unary(op: str, a: Text, of: DType) -> Text:
 
 
 def convert(a: Text, source: DType, target: DType, inside: bool = False) -> Text:
-    """A conversion between element types. `inside`: the value is known to be one of the target's."""
+    """Print a conversion between element types; float to integer saturates. `inside`: the value is proved to be in the target's
+    range."""
     if target.kind == "bool":
         return Text(f"{a.atom} != 0")
     kind = c_type(target)
@@ -177,12 +178,12 @@ def convert(a: Text, source: DType, target: DType, inside: bool = False) -> Text
 
 
 def reinterpret(a: Text, source: DType, target: DType) -> Text:
-    """Bitcast to a dtype of the same width."""
+    """Print a bitcast to a dtype of the same width."""
     return Text(f"((union {{ {c_type(source)} from; {c_type(target)} to; }}){{.from = {a.code}}}).to", ATOM)
 
 
 def _negated(a: Text, of: DType) -> str:
-    """A negative integer; the least one is its own."""
+    """Negate an integer, wrapping: the minimum is its own negation."""
     if of.bits < 32:
         return f"({c_type(of)})-{a.atom}"
     return f"({c_type(of)})(0u - {_same_width(a, of)})"
@@ -193,11 +194,11 @@ def _suffix(of: DType) -> str:
 
 
 def _same_width(a: Text, of: DType) -> str:
-    """A value as the unsigned integer of its width."""
+    """Cast a value to the unsigned integer of its width."""
     return f"({c_type(dtype(f'uint{of.bits}'))}){a.atom}"
 
 
 def _unsigned(a: Text, of: DType) -> str:
-    """A value as an unsigned integer of its width, and of at least 32 bits: that is how it is shifted and counted."""
+    """Zero-extend a value to an unsigned integer of at least 32 bits, for shifts and bit counts."""
     same = _same_width(a, of)
     return same if of.bits >= 32 else f"(uint32_t){same}"

@@ -40,14 +40,14 @@ class ThreadRegion:
     def reporting(
         self, reports: Sequence[bool], shared: Sequence[int] = (), descriptors: Sequence[tuple[Descriptor, ...]] = ()
     ) -> LaunchPlan:
-        """The plan, completed by whether each kernel reports bad indices, its bytes of dynamic shared memory and descriptors."""
+        """Complete the plan: whether each kernel reports bad indices, its bytes of dynamic shared memory, and its descriptors."""
         bytes_, described = tuple(shared) if any(shared) else (), tuple(descriptors) if any(descriptors) else ()
         return replace(self.plan, reports=tuple(reports), shared=bytes_, descriptors=described)
 
 
 def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:
-    """Lower a region to kernels and a launch plan, by `split_launches`. Raises `ScheduleError` as that does, and `Unsupported` for
-    calls that are predicated on data."""
+    """Lower a region to kernels and a launch plan by `split_launches`, whose errors it raises. Also raises `Unsupported` for calls
+    that are predicated on data."""
     return _Builder(program, scopes, subgroup).build()
 
 
@@ -174,7 +174,7 @@ def _buffer_inputs(launches: Launches, name: str) -> int:
     for stmt in ir.walk_stmts(launches.host.body):
         if isinstance(stmt, ir.Intrinsic) and stmt.name == name:
             return len(kernel.inputs) - len(stmt.args)
-    raise CompileError(f"kernel {name} is never launched")
+    raise CompileError(f"kernel {name} must be launched by its host program, found no launch")
 
 
 def _substituted(expr: arith.Expr, values: Mapping[arith.Expr, arith.Expr]) -> Dim:

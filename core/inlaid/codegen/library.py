@@ -1,8 +1,8 @@
-"""What the function of an exported library does: plain data that a code generator prints.
+"""Description of an exported library's function, which a code generator prints.
 
     int32 <symbol>(void *argument0, ..., void *workspace, char *message)
 
-runs steps in order. `message` has room for `MESSAGE_BYTES` bytes or is null.
+runs its steps in order. `message` is a buffer of `MESSAGE_BYTES` bytes or null.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from inlaid.codegen.elf import Architecture
 from inlaid.plugins import Codegen
 
 WEIGHTS = "inlaid_weights"
-"""The symbol of the memory that holds all weights."""
+"""Symbol of the block of all weights."""
 UNSUPPORTED_PROCESSOR = -1
-"""What the function returns on a processor that lacks what the code requires. Regions return positive codes."""
+"""Returned on a processor that lacks a required feature. Error codes of regions are positive."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """An address: the argument number `number`, or `number` bytes into the workspace or the weights."""
+    """An address: argument number `number`, or byte offset `number` in the workspace or the weights."""
 
     memory: Literal["argument", "workspace", "weights"]
     number: int
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True)
 class CallStep:
-    """Call a region, a function of the C ABI (`inlaid.runtime.host`) without dimensions; if it fails, return its error code and
+    """Call a region through the C ABI (`inlaid.runtime.host`), without dimensions; if it fails, return its error code and
     message."""
 
     symbol: str
@@ -42,7 +42,7 @@ class CallStep:
 
 @dataclass(frozen=True)
 class CopyStep:
-    """Copy bytes from one place to another, which does not overlap it, or is the same: then there is nothing to do."""
+    """Copy `size` bytes between places that are disjoint or equal; equal places are a no-op."""
 
     target: Place
     source: Place
@@ -51,8 +51,8 @@ class CopyStep:
 
 @dataclass(frozen=True)
 class LibraryFunction:
-    """The function. `arguments` counts the pointers before `workspace`; regions get the workspace from byte `scratch` on. Without
-    the features that it `requires` of the processor it returns `UNSUPPORTED_PROCESSOR` and runs nothing."""
+    """The exported function. `arguments` is the number of pointers before `workspace`; regions use the workspace from byte
+    `scratch` on. If the processor lacks a feature in `requires`, it returns `UNSUPPORTED_PROCESSOR` and runs nothing."""
 
     symbol: str
     arguments: int
@@ -62,13 +62,13 @@ class LibraryFunction:
 
 
 class LibraryCodegen(Codegen):
-    """A code generator whose artifacts are images (`inlaid.artifact.image`), so that shared libraries can be made of them."""
+    """A code generator whose artifacts are images (`inlaid.artifact.image`), which can be linked into shared libraries."""
 
     @property
     @abstractmethod
     def architecture(self) -> Architecture:
-        """What the linker must know."""
+        """The architecture for the linker."""
 
     @abstractmethod
     def library_objects(self, function: LibraryFunction) -> Sequence[bytes]:
-        """Relocatable objects that define the function, and need no others but the regions and the weights."""
+        """Compile relocatable objects that define the function. Their only undefined symbols are regions and weights."""

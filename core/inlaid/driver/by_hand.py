@@ -12,7 +12,7 @@ from inlaid.driver.context import candidate
 from inlaid.errors import InputError, ScheduleError, Unsupported, VerifyError
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs, Operator
-from inlaid.lowering.kernel import Whole
+from inlaid.lowering.kernel import LoopCompute
 from inlaid.lowering.plan import OUTPUT_NAMES
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.outline import call_by_name, outlined
@@ -51,7 +51,9 @@ def build_scheduled(
         raise ScheduleError(f"{program.name} is malformed: {error.message}") from error
     results = [TensorType(buffer.shape, buffer.dtype) for buffer in program.outputs[: len(program.outputs) - len(program.defines)]]
     type_: Type = results[0] if len(results) == 1 else TupleType(tuple(results))
-    operator = Operator(program.name, partial(_typed, type_), compute=Whole(scheduled(program)), arity=(0, None), existential=True)
+    operator = Operator(
+        program.name, partial(_typed, type_), compute=LoopCompute(scheduled(program)), arity=(0, None), existential=True
+    )
     params = [ir.var(buffer.name, TensorType(buffer.shape, buffer.dtype)) for buffer in program.inputs]
     region = outlined(ir.function(params, operator(*params)), taker.target)
     outer = [ir.var(param.name, param.type) for param in params]

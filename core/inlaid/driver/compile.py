@@ -20,7 +20,7 @@ from inlaid.graph.ir import Module
 from inlaid.partitioning import Partitioned, partition, verify_partition
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.control import absorb_control
-from inlaid.passes.manager import After, Instrument, PassManager
+from inlaid.passes.manager import Capture, Instrument, PassManager
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import Package
@@ -73,7 +73,7 @@ def after_step(
     partitioned, takers = cut(module, targets, registry, settings=settings)
     if step == PARTITION:
         return partitioned.module
-    seen, kernels = After[Module](step), After[LoopProgram](step)
+    seen, kernels = Capture[Module](step), Capture[LoopProgram](step)
     bordered = at_borders(partitioned, takers, registry)
     whole = bordered.partitioned.module
     for lower in (False, True):

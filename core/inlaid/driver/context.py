@@ -124,7 +124,7 @@ class DriverContext:
         store = None if region.borders is None else partial(stored_function, borders=region.borders)
         passes = PassManager(rewrites(context, dissolve, store, self.fusion, self._takes), self.instruments)
         module = passes.run(Module({region.symbol: region.function}))
-        return RegionSource(region.symbol, module[region.symbol], takes=self._takes)
+        return RegionSource(region.symbol, module[region.symbol], supports=self._takes)
 
     @cached_property
     def _candidate(self) -> Candidate:

@@ -1,4 +1,4 @@
-"""When the calls of a region run, and where its buffers lie."""
+"""Order the calls of a region and assign arena offsets to its buffers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inlaid.arith import Dim
-from inlaid.lowering.calls import Calls, Part, Root
+from inlaid.lowering.calls import ByteRange, Calls, Root
 from inlaid.lowering.streams import stack_of, streamed
 from inlaid.memory.order import best_order
 from inlaid.memory.planner import plan
@@ -16,13 +16,13 @@ from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelCall
 
 WORTH = 0.98
-"""Of the memory that is left when more kernels become one: code grows, so that a gain must be worth it."""
+"""Merging more kernels must reduce memory to at most this fraction, since it grows the code."""
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The calls in order, the offsets of roots that have places in the arena, by number, and the bytes of the arena. Those of the
-    roots that are `quick` are in fast memory, of which `fast` bytes are taken."""
+    """Ordered calls, byte offsets of roots in the arena by number, and the arena's size in bytes. Roots in `quick` are in fast
+    memory, of which `fast` bytes are used."""
 
     region: Calls
     offsets: Mapping[int, Dim]
@@ -34,17 +34,16 @@ class Arrangement:
 def arrange(
     kernels: Sequence[LoopProgram],
     calls: Sequence[KernelCall],
-    inside: Sequence[Part],
+    inside: Sequence[ByteRange],
     roots: Mapping[int, Root],
     memory: StaticMemory | None,
 ) -> Arrangement:
-    """Places for what is neither input, output nor constant, in an arena that the caller provides.
+    """Plan the arena, which the caller provides, for buffers other than inputs, outputs and constants.
 
-    With a `memory` that is scarce, inputs and outputs have places as well; calls run in the order that takes least of it; results
-    lie over what they are computed from; and kernels become one where that saves memory. Kernels then run one iteration after the
-    other.
+    With a static `memory`, the arena also holds inputs and outputs, calls are reordered to minimize peak memory, results overlap
+    their operands, and kernels are merged where that saves memory. Loops of such kernels must run serially.
 
-    `inside` says of each buffer where it lies.
+    `inside` gives the root and byte range of each buffer.
     """
     region = Calls(tuple(kernels), tuple(calls), tuple(inside), roots)
     if memory is None:
@@ -66,13 +65,13 @@ def arrange(
 
 
 def _bytes(arrangement: Arrangement) -> int:
-    """Of all memory, the stack's included."""
+    """Total bytes of memory, including the stack."""
     assert isinstance(arrangement.size, int)
     return arrangement.size + arrangement.fast + stack_of(arrangement.region)
 
 
 def _placed(region: Calls, memory: StaticMemory) -> Arrangement:
-    """Places in scarce memory, calls in their order."""
+    """Plan static memory for calls in their given order."""
     owners = region.owners
     lives = region.lives(owners)
     places = {number: place for place, number in enumerate(owners)}

@@ -1,10 +1,10 @@
-"""Choosing one option for every node of a graph where nodes have costs, and pairs of neighbours have.
+"""Choose one option per node of a graph to minimize the sum of node costs and edge costs.
 
-The problem is known as partitioned Boolean quadratic programming; Scholz and Eckstein solve it by reductions ("Register Allocation
-for Irregular Architectures", LCTES 2002), Anderson and Gregg use it for what is chosen here ("Optimal DNN Primitive Selection with
-Partitioned Boolean Quadratic Programming", CGO 2018). A node of one or two neighbours is taken out without loss, its cost passed on
-to them, so that chains, trees and what branches and joins again (residual and inception blocks) are solved exactly, in linear time.
-Where only nodes of more neighbours are left, the one with most of them takes what is best for itself and for each neighbour alone.
+The problem is partitioned Boolean quadratic programming (PBQP). Scholz and Eckstein solve it by reductions ("Register Allocation
+for Irregular Architectures", LCTES 2002); Anderson and Gregg apply it to DNN layouts ("Optimal DNN Primitive Selection with
+Partitioned Boolean Quadratic Programming", CGO 2018). A node with one or two neighbours is eliminated exactly by moving its cost to
+them, so chains, trees and series-parallel graphs (residual and inception blocks) are solved exactly in linear time. If only nodes
+with more neighbours remain, the node with the most neighbours greedily takes its locally best option.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import math
 from dataclasses import dataclass, field
 
 Matrix = tuple[tuple[float, ...], ...]
-"""Costs by option of the one node, then of the other."""
+"""Edge costs, indexed by option of the first node, then of the second."""
 
 
 @dataclass
 class Assignment:
-    """Nodes and edges; costs may be infinite where options exclude each other."""
+    """A PBQP instance. Costs may be infinite for options that exclude each other."""
 
     costs: list[list[float]] = field(default_factory=list)
     edges: list[dict[int, Matrix]] = field(default_factory=list)
 
     def node(self, costs: list[float]) -> int:
-        """A node with the costs of its options; its number."""
+        """Add a node with the costs of its options; returns its number."""
         self.costs.append(list(costs))
         self.edges.append({})
         return len(self.costs) - 1
 
     def edge(self, a: int, b: int, matrix: Matrix) -> None:
-        """What the options of two nodes cost together, besides what was said before."""
+        """Add edge costs for the option pairs of two nodes to those already there."""
         assert a != b
         known = self.edges[a].get(b)
         if known is not None:
@@ -40,10 +40,10 @@ class Assignment:
         self.edges[b][a] = tuple(zip(*matrix, strict=True))
 
     def solve(self) -> list[int]:
-        """The option of every node, by number. The nodes are used up."""
+        """Choose an option per node, by number. Consumes the instance."""
         order: list[tuple[int, dict[int, Matrix]]] = []
         chosen = [-1] * len(self.costs)
-        # What has one option is settled first: it makes no ties between others.
+        # Nodes with a single option first: fixing them adds no edges between their neighbours.
         for number, costs in enumerate(self.costs):
             if len(costs) == 1:
                 self._settle(number, 0, chosen)
@@ -83,7 +83,7 @@ class Assignment:
         return chosen
 
     def _settle(self, number: int, option: int, chosen: list[int]) -> None:
-        """Fix a node's option: its neighbours bear what it costs them."""
+        """Fix a node's option and move the edge costs to its neighbours."""
         chosen[number] = option
         for other, matrix in self.edges[number].items():
             self.costs[other] = [cost + extra for cost, extra in zip(self.costs[other], matrix[option], strict=True)]
@@ -98,7 +98,7 @@ class Assignment:
         return sums.index(min(sums))
 
     def _reduce(self, number: int, near: dict[int, Matrix]) -> None:
-        """Take out a node of at most two neighbours: they bear what its best option costs, for each of theirs."""
+        """Eliminate a node with at most two neighbours: its cost for each of their options moves to them."""
         costs = self.costs[number]
         for other in near:
             del self.edges[other][number]

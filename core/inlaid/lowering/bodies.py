@@ -1,4 +1,4 @@
-"""What kernels compute, as functions of the graph: the bodies of calls."""
+"""The graph-level bodies of kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.types import type_vars
 
 
 def body_of(call: graph.Call) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[graph.Expr, ...]]:
-    """The parameters and the body of what a call computes, and its arguments, with constants of one element inside."""
+    """Return the parameters, body and arguments of a call, with single-element constants inlined into the body."""
     if isinstance(call.callee, graph.Function):
         return inline_scalars(call.callee.params, call.callee.body, call.args)
     params = tuple(graph.var(f"x{index}", arg.type) for index, arg in enumerate(call.args))
@@ -19,8 +19,8 @@ def body_of(call: graph.Call) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[
 
 
 def hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[arith.Expr]:
-    """The dimensions of a fused function that are no whole dimension of a parameter or a result. Nothing says what they are called
-    where an equal kernel is called, so kernels are shared only where they are the same."""
+    """Size variables of a fused function that are not themselves a dimension of a parameter or result. An equal kernel cannot bind
+    them from its call, so kernels are shared only if these variables are the same."""
     types = [param.type for param in params] + list(result_types(body.type))
     every = frozenset().union(
         *map(type_vars, types), *(attr_vars(x.attrs) for x in graph.post_order(body) if isinstance(x, graph.Call))
@@ -31,7 +31,7 @@ def hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[a
 def inline_scalars(
     params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...]
 ) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[graph.Expr, ...]]:
-    """Put constants of one element into the kernel itself, where they become literals."""
+    """Inline single-element constants into a kernel body, where they become literals."""
     chosen = {
         id(param): arg
         for param, arg in zip(params, args, strict=True)
@@ -48,21 +48,21 @@ def inline_scalars(
 
 
 def is_operator(call: graph.Call, name: str) -> bool:
-    """Whether a call is one of an operator of a name."""
+    """Whether a call's callee is the operator `name`."""
     return isinstance(call.callee, Operator) and call.callee.name == name
 
 
 def operators_of(body: graph.Expr) -> list[str]:
-    """The names of the operators of a kernel, operands first."""
+    """Names of a kernel's operators in post-order."""
     return [e.callee.name for e in graph.post_order(body) if isinstance(e, graph.Call) and isinstance(e.callee, Operator)]
 
 
 def kernel_name(body: graph.Expr) -> str:
-    """What a kernel is called: after its operators."""
+    """Name a kernel after its operators."""
     return "_".join(operators_of(body))[:60] or "empty"
 
 
 def source_nodes(call: graph.Expr, body: graph.Expr) -> tuple[str, ...]:
-    """The names of the source nodes that a call of a function with this body computes."""
+    """Names of the source nodes that a call of a function with this body computes."""
     spans = [expr.span for expr in graph.post_order(body) if isinstance(expr, graph.Call)] + [call.span]
     return tuple(dict.fromkeys(span.node for span in spans if span is not None and span.node))

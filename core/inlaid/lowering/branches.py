@@ -12,18 +12,18 @@ from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import Predicate
 
 Arms = tuple[tuple[graph.If, bool], ...]
-"""The arms of branches in which an expression stands, outermost first: the branch, and whether it is its `then`."""
+"""The branches that enclose an expression, outermost first, as (`If`, whether the expression is in its `then` arm)."""
 
 
 def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
-    """The expressions of a region, operands first and the body last, with the arms in which they stand. Those of an arm follow one
-    another, directly before those of the other arm or the branch itself."""
+    """Order the expressions of a region, operands first and the body last, each with its enclosing arms. The expressions of an arm
+    are contiguous, directly before those of the other arm or the `If` itself."""
     if not any(isinstance(expr, graph.If) for expr in exprs):
         return [(expr, ()) for expr in exprs]
     scopes = analyse(exprs[-1])
     inside: dict[int, list[graph.Expr]] = {}
     for expr in exprs:
-        # Leaves belong to no scope, and are there from the beginning.
+        # Leaves belong to no scope: they go to the root.
         inside.setdefault(id(scopes.of.get(id(expr), scopes.root)), []).append(expr)
     found: list[tuple[graph.Expr, Arms]] = []
     waiting: list[tuple[Scope | graph.If, Arms]] = [(scopes.root, ())]
@@ -46,9 +46,9 @@ def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
 def versions_of(
     source: LoopProgram, offer: Offer, names: Mapping[arith.Expr, arith.Expr], branches: bool
 ) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-    """The versions of a kernel that may run where it is called: their numbers, and the predicates under which each is the first
-    that suits. `names` gives the kernel's dimensions in terms of the region's. Without `branches` a version runs
-    only where its condition is known to hold."""
+    """Yield the versions of a kernel that may run at a call: the version's number, and the predicates under which it is the first
+    whose condition holds. `names` maps the kernel's dimensions to the region's. Without `branches`, only versions whose condition
+    is proved statically are used."""
     others: tuple[Predicate, ...] = ()
     for number, version in enumerate(() if source.defines else offer.versions):
         condition = arith.substitute(version.condition, names)

@@ -1,4 +1,4 @@
-"""The calls of a region, and what they read and write."""
+"""The calls of a region with the memory that they read and write."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from inlaid.tensor.region import KernelCall
 
 
 @dataclass(frozen=True)
-class Part:
-    """Where a buffer lies: the number of its root, from which byte of that on, and its bytes."""
+class ByteRange:
+    """Location of a buffer: the number of its root buffer, the byte offset in it, and its size in bytes."""
 
     root: int
     start: int
     bytes: Dim
 
-    def meets(self, other: Part) -> bool:
-        """Whether the two may have bytes in common."""
+    def meets(self, other: ByteRange) -> bool:
+        """Whether two ranges may overlap."""
         if not isinstance(self.bytes, int) or not isinstance(other.bytes, int):
             return self.root == other.root
         return self.root == other.root and self.start < other.start + other.bytes and other.start < self.start + self.bytes
@@ -31,7 +31,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Root:
-    """A buffer that lies in no other, and its bytes."""
+    """A buffer that is not a view of another, with its size in bytes."""
 
     storage: Literal["input", "output", "constant", "arena"]
     bytes: Dim
@@ -39,28 +39,28 @@ class Root:
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls in an order. `inside` says of each buffer where it lies; `roots` are those that lie in no other, and of those in
-    `windows` only so much is kept. `known` are the distances of `head_start` found so far, by kernel, output and input."""
+    """Ordered calls. `inside` locates each buffer in its root. `roots` are the buffers that are not views. A root in `windows` is
+    stored as that smaller window. `known` memoizes `head_start` by kernel, output and input."""
 
     kernels: tuple[LoopProgram, ...]
     calls: tuple[KernelCall, ...]
-    inside: tuple[Part, ...]
+    inside: tuple[ByteRange, ...]
     roots: Mapping[int, Root]
     known: dict[tuple[LoopProgram, int, int], int | None] = field(default_factory=dict)
     windows: Mapping[int, Buffer] = field(default_factory=dict)
 
     @property
     def owners(self) -> list[int]:
-        """The roots that want places."""
+        """Roots that need memory in the arena."""
         return [number for number, root in self.roots.items() if root.storage != "constant"]
 
     def touched(self, step: int) -> set[int]:
-        """The roots that a call reads or writes."""
+        """Roots that a call reads or writes."""
         call = self.calls[step]
         return {self.inside[number].root for number in (*call.reads, *call.outputs)}
 
     def lives(self, owners: Sequence[int]) -> list[Lifetime]:
-        """From which call to which roots live. Inputs are there before the first call, and outputs after the last."""
+        """Live ranges of roots, in calls. Inputs are live before the first call, outputs after the last."""
         first = {number: -1 for number in owners if self.roots[number].storage == "input"}
         last = {number: len(self.calls) for number in owners if self.roots[number].storage == "output"}
         for step, call in enumerate(self.calls):
@@ -73,13 +73,13 @@ class Calls:
         ]
 
     def work(self, alignment: int) -> Work:
-        """The calls as steps over roots."""
+        """Describe the calls as memory-planning steps over roots."""
         sizes = {
             number: size
             for number, root in self.roots.items()
             if root.storage != "constant" and isinstance(size := aligned(root.bytes, alignment), int)
         }
-        writers: dict[int, list[tuple[int, Part]]] = {}
+        writers: dict[int, list[tuple[int, ByteRange]]] = {}
         for step, call in enumerate(self.calls):
             for number in call.outputs:
                 writers.setdefault(self.inside[number].root, []).append((step, self.inside[number]))
@@ -97,8 +97,8 @@ class Calls:
         return Work(tuple(steps), sizes, frozenset(number for number in sizes if self.roots[number].storage == "output"), shared)
 
     def head_starts(self) -> dict[tuple[int, int], int]:
-        """By how many bytes the root that a call writes must begin before one that it reads that the two may share memory: by the
-        numbers of both."""
+        """For each pair (written root, read root) of a call that may overlap in memory: by how many bytes the written root must
+        start before the read root."""
         found: dict[tuple[int, int], int] = {}
         for call in self.calls:
             kernel = self.kernels[call.kernel]
@@ -123,5 +123,5 @@ class Calls:
 
 
 def _may_share(output: Buffer, operand: Buffer) -> bool:
-    """Whether a compiler keeps the order of accesses: to elements of one type, or to bytes, which C lets lie anywhere."""
+    """Whether overlap respects C's strict aliasing: both buffers have the same element type, or one has single-byte elements."""
     return output.dtype is operand.dtype or 1 in (output.dtype.bytes, operand.dtype.bytes)

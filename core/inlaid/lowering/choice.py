@@ -1,8 +1,7 @@
-"""The choice of layouts over a region: for every kernel one of the ways in which it can be had, so that kernels and the copies
-between layouts take the least time together.
+"""Choose a layout option for every kernel of a region so that kernels and copies between layouts take the least total time.
 
-Values are written by one step and read by any number. A reader that wants a value in another layout than it was written in needs a
-copy; readers that want the same layout share it. The choice is exact for regions that the reductions of `assign` solve exactly.
+A value is written by one step and read by any number. A reader that needs another layout than the written one needs a copy; readers
+of the same layout share it. The choice is optimal for regions that the reductions of `assign` solve exactly.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from inlaid.lowering.assign import Assignment, Matrix
 from inlaid.types import DType, Layout
 
 CALL = 2e-7
-"""Seconds that a kernel takes however little it does. `inlaid run --profile` of copies of a few hundred bytes."""
+"""Fixed cost of a kernel call in seconds. Source: `inlaid run --profile` of copies of a few hundred bytes."""
 SHARED = 4
-"""Layouts of a value up to which sharing of copies is taken into account: there are 15 sets of four. Beyond, every reader is taken
-to need a copy of its own."""
+"""Number of layouts of a value up to which shared copies are modelled (4 layouts have 15 nonempty subsets). Beyond it every reader
+is charged for a separate copy."""
 INFINITE = float("inf")
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way to have a step: the layouts of its inputs and outputs, and its seconds."""
+    """An alternative for a step: the layouts of its inputs, then outputs, and its predicted seconds."""
 
     layouts: tuple[Layout, ...]
     cost: float = 0.0
@@ -34,7 +33,7 @@ class Option:
 
 @dataclass
 class _Value:
-    """A value: its tensor, the step that writes it and its place among the step's layouts, and the same of its readers."""
+    """A value: shape, dtype, and writer and readers as (step, position among the step's layouts)."""
 
     shape: tuple[Dim, ...]
     dtype: DType
@@ -43,7 +42,7 @@ class _Value:
 
 
 class LayoutChoice:
-    """Collects steps in order; `solve` chooses. `bandwidth` is bytes a second."""
+    """Collects steps in order; `solve` chooses their options. `bandwidth` is in bytes per second."""
 
     def __init__(self, bandwidth: float) -> None:
         self._bandwidth = bandwidth
@@ -53,8 +52,8 @@ class LayoutChoice:
     def step(
         self, inputs: Sequence[int | None], outputs: Sequence[tuple[tuple[Dim, ...], DType]], options: Sequence[Option]
     ) -> tuple[int, ...]:
-        """A step that reads values (None: a constant, which is had in any layout) and writes new ones, which are returned. Layouts
-        of an option are those of inputs, then of outputs."""
+        """Add a step that reads `inputs` (None for a constant, which any layout fits); returns the numbers of its outputs. An
+        option's layouts are those of the inputs, then of the outputs."""
         number = len(self._steps)
         self._steps.append(tuple(options))
         for place, value in enumerate(inputs):
@@ -66,15 +65,15 @@ class LayoutChoice:
 
     @property
     def count(self) -> int:
-        """How many steps there are."""
+        """Number of steps."""
         return len(self._steps)
 
     def layouts(self, value: int) -> tuple[Layout, ...]:
-        """In which layouts a value may be written."""
+        """Layouts in which a value may be written."""
         return self._wanted(value, [self._values[value].writer])
 
     def solve(self) -> list[int]:
-        """The number of the option of every step."""
+        """Choose an option number per step."""
         problem = Assignment()
         for options in self._steps:
             problem.node([option.cost for option in options])
@@ -83,7 +82,7 @@ class LayoutChoice:
         return problem.solve()[: len(self._steps)]
 
     def _tie(self, problem: Assignment, number: int, value: _Value) -> None:
-        """Charge for copies of a value."""
+        """Add the costs of copies of a value to the problem."""
         readers: dict[int, list[int]] = {}
         for step, place in value.readers:
             readers.setdefault(step, []).append(place)
@@ -112,12 +111,12 @@ class LayoutChoice:
             problem.edge(node, step, tuple(tuple(0.0 if need <= have else INFINITE for need in needs) for have in sets))
 
     def _wanted(self, number: int, ends: list[tuple[int, int]]) -> tuple[Layout, ...]:
-        """The layouts that options of steps give a value at places."""
+        """Distinct layouts of a value over all options at the given (step, position) ends."""
         shape = self._values[number].shape
         return tuple(dict.fromkeys(option.layouts[place].canonical(shape) for step, place in ends for option in self._steps[step]))
 
     def _matrix(self, value: _Value, written: list[Layout], wanted: Sequence[set[Layout]]) -> Matrix:
-        """Seconds of the copies that sets of layouts take, by the layout that was written."""
+        """Copy cost in seconds, by written layout and set of wanted layouts."""
         return tuple(tuple(sum(self._copy(value, a, b) for b in layouts) for layouts in wanted) for a in written)
 
     def _copy(self, value: _Value, a: Layout, b: Layout) -> float:

@@ -1,4 +1,4 @@
-"""The first stage of lowering a region: by which kernel, and in which layouts, each of its calls is computed."""
+"""First stage of lowering a region: choose a schedule offer and layouts for each call."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from inlaid.lowering.kernel import KernelSource, build, grid_of, result_types, t
 from inlaid.lowering.updates import Exchange, in_place_calls
 from inlaid.lowering.views import slice_start, transposed
 from inlaid.ops.shape import transpose
-from inlaid.passes.claimed import Takes, everything
+from inlaid.passes.supported import Supports, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.default import SHARED_RULES, THREAD_RULES
 from inlaid.schedules.generic import GenericRule
-from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, ScheduleRule
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.schedules.trace import offers_of, unscheduled
 from inlaid.schedules.work import is_bound_by_reductions, predicted_seconds
@@ -31,27 +31,28 @@ from inlaid.tensor.region import KernelSchedule
 from inlaid.types import ROW_MAJOR, Layout, TensorType, type_vars
 
 Programs = dict[Any, ir.LoopProgram]
-"""Unscheduled kernels by what they compute, and finished ones by that and their schedules."""
+"""Cache of loop programs: unscheduled kernels by what they compute, finished ones by that and their schedule."""
 
 _ROW_MAJOR = (Option((ROW_MAJOR,)),)
 
 
 @dataclass(frozen=True)
 class RegionSource:
-    """A region to lower: a closed function whose body is made of calls (of operators and of fused functions), constants, tuples and
-    branches. `exchange` says which results may take over the buffers of which parameters, where the target updates in place;
-    `takes` which operators the target claims."""
+    """A region to lower: a closed function whose body consists of calls (of operators and fused functions), constants, tuples and
+    branches. `exchange(result, parameter)` returns whether a result may reuse a parameter's buffer, for targets that update in
+    place. `supports` returns whether the target supports an operator call."""
 
     name: str
     function: graph.Function
     exchange: Exchange = lambda result, param: True
-    takes: Takes = everything
+    supports: Supports = supports_all
 
 
 @dataclass(frozen=True)
 class Decision:
-    """How a call is computed: its `body` on `args`, in `layouts` of the arguments, then of the results. `program` is the key of the
-    unscheduled kernel, `key` that of its schedules, layouts aside. Without an `offer` the result is a view of the first argument.
+    """An implementation of a call: its `body` applied to `args`, with `layouts` of arguments, then results. `program` is the cache
+    key of the unscheduled kernel, `key` that of its schedules without layouts. Without an `offer` the result is a view of the first
+    argument.
     """
 
     args: tuple[graph.Expr, ...]
@@ -63,14 +64,14 @@ class Decision:
 
     @property
     def option(self) -> Option:
-        """What the choice of layouts knows of it."""
+        """The decision as an option for `LayoutChoice`."""
         return Option(self.layouts, 0.0 if self.offer is None else self.offer.cost)
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """The expressions of a region in the order in which they run, with the arms of branches in which they stand; the decision for
-    each call, by id, but for those whose result has the bytes of their argument; and the ids of calls that update in place."""
+    """The expressions of a region in execution order with their enclosing arms; the decision for each call by id, except views; and
+    the ids of calls that update in place."""
 
     exprs: Sequence[tuple[graph.Expr, Arms]]
     calls: Mapping[int, Decision]
@@ -78,8 +79,8 @@ class Decisions:
 
 
 def choose(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext, programs: Programs) -> Decisions:
-    """Choose how every call is computed, so that kernels and copies between layouts take the least time together. Unscheduled
-    kernels are added to `programs`. Raises `CompileError` naming operator and node."""
+    """Choose an implementation of every call to minimize the total time of kernels and layout copies. Adds unscheduled kernels to
+    `programs`. Raises `CompileError` naming operator and node."""
     exprs = in_arms(graph.in_order(source.function.body))
     in_place: frozenset[int] = frozenset()
     if context.capabilities.in_place:
@@ -90,7 +91,7 @@ def choose(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelC
 
 
 def schedules(decisions: Decisions, programs: Programs, capabilities: Capabilities) -> tuple[KernelSchedule, ...]:
-    """By which rules the kernels are scheduled."""
+    """Report the schedule rule and predicted time of each kernel."""
     return tuple(
         _schedule(decision, decision.offer, programs[decision.program], capabilities)
         for decision in decisions.calls.values()
@@ -99,7 +100,7 @@ def schedules(decisions: Decisions, programs: Programs, capabilities: Capabiliti
 
 
 def alignment_of(capabilities: Capabilities) -> int:
-    """Of buffers, in bytes."""
+    """Alignment of buffers in bytes."""
     return ALIGNMENT if capabilities.memory is None else capabilities.memory.alignment
 
 
@@ -116,16 +117,16 @@ def _schedule(decision: Decision, offer: Offer, program: ir.LoopProgram, capabil
 
 
 def _share(rule: str, reduces: bool, capabilities: Capabilities) -> int:
-    """Of how many parts of the arithmetic a rule's schedule uses one: one thread of all, or, where the generic schedule reduces one
-    element after the other, one lane of a vector."""
+    """The fraction 1/n of peak arithmetic that a rule's schedule reaches, as n: one thread of all resident ones, or for reductions
+    by the generic schedule one lane of a vector."""
     if rule == SerialRule.name and capabilities.threads is not None:
         return capabilities.threads.resident
     return max(1, capabilities.vector_bits // 32) if reduces and rule in ("", GenericRule.name) else 1
 
 
 class _Steps:
-    """The steps of a region, read in order. `_values` has the values that expressions are to `LayoutChoice`, None for constants;
-    `_calls` the number of each call's step, and the decisions of which one is to be chosen."""
+    """Collects the steps of a region for `LayoutChoice`. `_values` maps expressions by id to their value numbers, None for
+    constants. `_calls` maps calls by id to their step number and candidate decisions."""
 
     def __init__(
         self,
@@ -147,12 +148,12 @@ class _Steps:
         self._copied: dict[TensorType, bool] = {}
 
     def decided(self) -> dict[int, Decision]:
-        """The decisions of least cost, by id of the call."""
+        """Solve for the cheapest decision per call, by id."""
         chosen = self._choice.solve()
         return {call: decisions[chosen[number]] for call, (number, decisions) in self._calls.items()}
 
     def read(self, exprs: tuple[graph.Expr, ...]) -> None:
-        """Add all expressions of a region, operands first, and what takes its results, row-major."""
+        """Add all expressions of a region, operands first, and the row-major uses of its results."""
         source, choice, values = self._source, self._choice, self._values
         constant = {id(expr) for expr in exprs if isinstance(expr, graph.Constant)}
         for param in source.function.params:
@@ -183,24 +184,25 @@ class _Steps:
                     results = [(type_.shape, type_.dtype) for type_ in result_types(expr.type)]
                     values[id(expr)] = tuple(choice.step((), (result,), _ROW_MAJOR)[0] for result in results)
                 case _ if id(expr) not in values:
-                    raise CompileError(f"region {source.name} holds {expr!r}, which cannot be lowered", node=str(expr.span or ""))
+                    problem = f"must consist of operators, functions, constants, tuples and branches, found {expr!r}"
+                    raise CompileError(f"region {source.name} {problem}", node=str(expr.span or ""))
         self._take(values[id(source.function.body)])
 
     def _take(self, values: tuple[int | None, ...]) -> None:
-        """Something reads values row-major."""
+        """Add a reader that needs values row-major."""
         for value in values:
             if value is not None:
                 self._choice.step((value,), (), _ROW_MAJOR)
 
     def _decisions(self, call: graph.Call, constant: set[int]) -> tuple[Decision, ...]:
-        """The ways in which a call can be computed, at least one."""
+        """Enumerate the candidate decisions for a call; at least one."""
         capabilities = self._context.capabilities
         params, body, args = body_of(call)
         given = [self._values[id(arg)][0] for arg in args]
         known = [self._choice.layouts(value) if value is not None else (ROW_MAJOR,) for value in given]
-        viewed = given[0] if given else None  # scalars are no arguments any more
+        viewed = given[0] if given else None  # scalar constants are inlined, not arguments
         if is_operator(call, "strided_slice") and viewed is not None:
-            # A part that is one run of memory is read where it lies.
+            # A contiguous slice is a view.
             alignment = alignment_of(capabilities)
             fitting = (layout for layout in known[0] if slice_start(call, layout, alignment) is not None)
             views = tuple(Decision(args, body, (layout, layout)) for layout in fitting)
@@ -226,14 +228,14 @@ class _Steps:
     def _offers_for(
         self, program: Any, known: Sequence[tuple[Layout, ...]], facts: Sequence[bool]
     ) -> dict[tuple[Layout, ...], Offer]:
-        """The cheapest offers for a kernel by their layouts. Rules are asked once for every layout in which some input may lie;
-        `facts` tell which inputs are constant."""
+        """Cheapest offer for a kernel per combination of layouts. Rules are queried once per layout that some input may have;
+        `facts` says which inputs are constant."""
         offers: dict[tuple[Layout, ...], Offer] = {}
-        lie = (item for layouts, fact in zip(known, facts, strict=True) if not fact for item in layouts)
-        for layout in dict.fromkeys(lie) or (ROW_MAJOR,):
-            # Where some are row-major, others may have to be copied: what keeps blocks for the sake of one would copy all others.
+        options = (item for layouts, fact in zip(known, facts, strict=True) if not fact for item in layouts)
+        for layout in dict.fromkeys(options) or (ROW_MAJOR,):
+            # Ask about row-major for all inputs together: for a single blocked input a rule would keep blocks and copy all others.
             asked = tuple(
-                Given(layout if layout in (*layouts, ROW_MAJOR) else layouts[0], fact)
+                InputInfo(layout if layout in (*layouts, ROW_MAJOR) else layouts[0], fact)
                 for layouts, fact in zip(known, facts, strict=True)
             )
             for offer in self._offered(program, asked):
@@ -242,9 +244,9 @@ class _Steps:
                     offers[offer.layouts] = offer
         return offers
 
-    def _offered(self, program: Any, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """What the first rule that does not decline offers; without one, the program as it is, over row-major buffers. What shared
-        rules offer over other layouts is left out where copies to them are not claimed."""
+    def _offered(self, program: Any, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+        """Offers of the first rule that does not decline; without one, the unscheduled program over row-major buffers. Offers of
+        shared rules in other layouts are dropped if the target does not support the copies to them."""
         key = (program, given)
         if key not in self._offers:
             source = self._programs[program]
@@ -252,22 +254,22 @@ class _Steps:
             for rule in self._rules:
                 every = offers_of(rule, source, self._context, given)
                 if rule in SHARED_RULES or rule in THREAD_RULES:
-                    every = tuple(offer for offer in every if self._may_lie(source, offer, given))
+                    every = tuple(offer for offer in every if self._can_copy(source, offer, given))
                 if every:
                     self._offers[key] = every
                     break
         return self._offers[key]
 
-    def _may_lie(self, program: ir.LoopProgram, offer: Offer, given: tuple[Given, ...]) -> bool:
-        """Whether the target claims to transpose, and so to copy between layouts, what an offer has not in row-major order.
-        Constants are packed at compile time."""
+    def _can_copy(self, program: ir.LoopProgram, offer: Offer, given: tuple[InputInfo, ...]) -> bool:
+        """Whether the target supports transposing, and so copying to another layout, each parameter that an offer wants not
+        row-major. Constants do not count: they are packed at compile time."""
         for number, (buffer, layout) in enumerate(zip(program.params, offer.layouts, strict=True)):
             if layout == ROW_MAJOR or (number < len(given) and given[number].constant):
                 continue
             type_ = TensorType(buffer.shape, buffer.dtype)
             if type_ not in self._copied:
                 copy = transpose(graph.var("x", type_), perm=tuple(reversed(range(type_.rank))))
-                self._copied[type_] = self._source.takes(copy)
+                self._copied[type_] = self._source.supports(copy)
             if not self._copied[type_]:
                 return False
         return True

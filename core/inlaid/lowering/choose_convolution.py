@@ -1,8 +1,8 @@
-"""By which algorithm to convolve: directly, as a product of matrices, one of unfolded windows (im2col), or by Winograd's tiles, as
-an analytic model of a core predicts. Convolutions of bfloat16 are direct, through dot products, or go by tiles in float32.
+"""Choose the algorithm of each convolution by an analytic model of a core: direct, im2col (a matrix product of unfolded windows),
+or Winograd. bfloat16 convolutions are direct, through dot products, or Winograd in float32.
 
-The model counts the cycles of the register tiles that schedules take, and the bytes that come from memory: weights, of which
-transforms make 16/9 or 4 times as many, and unfolded windows. What is chosen shows in the names of kernels.
+The model counts the cycles of the register tiles that the schedules use, and the bytes from memory: unfolded windows and weights,
+which a Winograd transform enlarges by 16/9 or 4. The names of kernels show the choice.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes
 from inlaid.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
-from inlaid.passes.claimed import Takes, everything, is_claimed
 from inlaid.passes.pointwise_products import ONE_BY_ONE
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import dots_of
@@ -40,27 +40,28 @@ from inlaid.types import TensorType
 NARROW = "bfloat16"
 
 GAIN = 0.85
-"""Of the seconds of a direct convolution that another may be predicted to take: below that the prediction, the memory, and the
-rounding errors of transforms are not worth it."""
+"""Another algorithm must be predicted to take at most this fraction of the direct time: a smaller gain is not worth the prediction
+error, the memory, and the rounding errors of transforms."""
 EXPOSED = 0.25
-"""Of the shorter of computing and fetching weights that the longer does not hide. 14 x 14 by 256 and 7 x 7 by 512 channels, weights
-not in a cache."""
+"""Fraction of the shorter of compute and weight fetch that the longer does not hide. Measured on 14 x 14 by 256 and 7 x 7 by 512
+channels, weights not in a cache."""
 UNFOLDING = 2
-"""Cycles to copy a vector of unfolded windows; with a stride, elements are copied one by one, a cycle each."""
+"""Cycles per vector to copy unfolded windows; with a stride, one cycle per element."""
 WAITING = 4
-"""Cycles until a vector of sums takes the next product: the latency of a multiplication with addition."""
+"""Latency of a fused multiply-add in cycles."""
 STRIDED = 2
-"""How much longer it takes with data of a stride, which shuffles bring together."""
+"""Slowdown by the shuffles that gather strided data."""
 REMAINDER = 3
-"""Vectors that take as long as the pixels of a line that fill none. Measured on Zen 4: lines of 28 and 56, 1 to 4 channels."""
+"""Cost of the remainder pixels of a line, in vectors. Measured on Zen 4 with lines of 28 and 56 pixels, 1 to 4 channels."""
 UNFOLDED_BYTES = 1 << 27
-"""Unfolded windows at most: they are memory that a model takes."""
+"""Maximum bytes of unfolded windows, which add to the model's memory."""
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """A convolution of static channels and windows: windows of `inputs` channels for each of `outputs` at `positions` of `images`,
-    where each group of channels counts as an image. Symbolic sizes count as their hints; `static` tells that there are none."""
+    """Sizes of a convolution with static channels and windows. `inputs` and `outputs` are channels per group, `positions` the
+    spatial extents of the result; `images` counts groups as images. Symbolic sizes are replaced by hints; `static`: there are
+    none."""
 
     call: Call
     attrs: ConvAttrs
@@ -74,32 +75,31 @@ class _Problem:
 
     @property
     def narrow(self) -> bool:
-        """Whether the factors are bfloat16."""
+        """Whether the operands are bfloat16."""
         return self.call.args[1].type != TensorType(self.weights.shape, "float32")
 
     @property
     def strided(self) -> bool:
-        """Whether neighbours in a line of the result come from elements further apart."""
+        """Whether windows move along a line in steps of more than one element."""
         return any(step != 1 for step in self.attrs.strides[-1:])
 
     @property
     def depth(self) -> int:
-        """Products that are summed for an element of the result."""
+        """Length of the reduction of one result element."""
         return self.inputs * math.prod(self.window)
 
     @property
     def pixels(self) -> int:
-        """Elements of a channel of the result."""
+        """Number of result elements per channel."""
         return math.prod(self.positions)
 
 
-def choose_convolution(function: Function, context: KernelContext, takes: Takes = everything) -> Function:
-    """The function with convolutions of constant weights by the algorithm that is predicted to be fastest: a product becomes a
-    convolution of single pixels of unfolded windows. What the target does not claim is not chosen. The same object where all stay
-    direct."""
+def choose_convolution(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
+    """Rewrite convolutions with constant weights to the algorithm that is predicted to be fastest and that the target supports.
+    im2col becomes a 1x1 convolution of unfolded windows. Returns the same object if all stay direct."""
     if not context.capabilities.vector_bits:
         return function
-    function = merge_groups(function, context, takes)
+    function = merge_groups(function, context, supports)
 
     def visit(old: Expr, new: Expr) -> Expr:
         problem = _problem(new)
@@ -107,7 +107,7 @@ def choose_convolution(function: Function, context: KernelContext, takes: Takes 
             return new
         by_time = (make() for _, make in sorted(_ways(problem, context), key=itemgetter(0)))
         data = problem.call.args[0]
-        return next(way for way in by_time if way is new or is_claimed(way, takes, data))
+        return next(way for way in by_time if way is new or is_supported(way, supports, data))
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
@@ -115,8 +115,8 @@ def choose_convolution(function: Function, context: KernelContext, takes: Takes 
 
 
 def _problem(expr: Expr) -> _Problem | None:
-    """The convolution that an expression is; None for anything else, with sums other than float32 or computed weights, and where
-    windows are single elements or see one channel alone: nothing is to be chosen there."""
+    """Match a convolution with float32 sums and constant weights; None for anything else, for 1x1 and for depthwise convolutions,
+    which have no alternative."""
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
         return None
     types = [item for item in (expr.type, *(arg.type for arg in expr.args)) if isinstance(item, TensorType)]
@@ -134,13 +134,13 @@ def _problem(expr: Expr) -> _Problem | None:
 
 
 def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr]]]:
-    """How to compute a convolution: predicted seconds, those of the direct way less what others must gain, and the expression."""
+    """Yield the alternatives: predicted seconds (times `GAIN` for the direct one) and a function that builds the expression."""
     attrs, capabilities, size = problem.attrs, context.capabilities, 4 * problem.weights.size
     direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
     yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
     windows = 4 * problem.images * problem.depth * problem.pixels
     if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
-        # Written and read; in memory, what is written over is fetched before.
+        # Traffic beyond L2: write and read in L3; in memory also write-allocate.
         core = capabilities.core
         moved = 3 * windows if windows > core.last_bytes else 0
         spilt = 2 * windows / core.last_rate if core.far_bytes < windows <= core.last_bytes else 0
@@ -155,14 +155,14 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
 
 
 def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
-    """The time of cycles of cores together, and of bytes from memory."""
+    """Predicted seconds for compute cycles over all cores and bytes fetched from memory."""
     computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
     return max(computing, fetching) + EXPOSED * min(computing, fetching)
 
 
 def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Output channels fill vectors, with few lanes left empty. Fewer channels are computed one by one: in vectors along a line,
-    whose sums wait for one another, or in single elements where a line is shorter than a vector."""
+    """Cycles of direct convolution: vectors over output channels if few lanes stay empty. Otherwise channels are computed one by
+    one, in vectors along a line, bound by the latency of additions, or element by element if a line is shorter than a vector."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
     outputs, core = problem.outputs, context.capabilities.core
     for lanes in (widest, widest // 2):
@@ -178,7 +178,8 @@ def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _lines(problem: _Problem) -> tuple[int, int]:
-    """Height and width of a result; of a flat one, with what lies between its lines, where they are symbolic or it is no plane."""
+    """Height and width of the result. Symbolic and non-2-d images are flat: height 1, and the width includes the halo between
+    lines."""
     image = tensor_type(problem.call.type).shape[2:]
     if len(image) == 2 and all(isinstance(dim, int) for dim in image):
         height, width = problem.positions
@@ -191,7 +192,7 @@ def _lines(problem: _Problem) -> tuple[int, int]:
 
 
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Those of dot products over tiles of registers; 0 where the target has no dot products, or multiplies matrices in scopes."""
+    """Cycles by dot-product instructions; 0 if the target has none or has matrix units, which are not modelled."""
     kinds = NARROW, NARROW, "float32"
     dots = dots_of(*kinds, context)
     if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, kinds):
@@ -205,13 +206,13 @@ def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _multiplies_in_scopes(context: KernelContext, kinds: tuple[str, ...]) -> bool:
-    """Whether an intrinsic of the target takes operands of these types from memory scopes, as matrix units do."""
+    """Whether an intrinsic of the target reads operands of these dtypes from memory scopes, as matrix units do."""
     buffers = (intrinsic.semantics.params for intrinsic in context.intrinsics)
     return any(all(item.scope for item in params) and tuple(item.dtype.name for item in params) == kinds for params in buffers)
 
 
 def _product_cycles(problem: _Problem, context: KernelContext) -> float:
-    """A product of matrices for each image and group, and a store and half a load for each vector of the windows."""
+    """Cycles of im2col: a matrix product per image and group, and a store and half a load per vector of unfolded windows."""
     lanes, registers, core = (
         context.capabilities.vector_bits // 32,
         context.capabilities.vector_registers,
@@ -223,7 +224,7 @@ def _product_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _unfolded(problem: _Problem) -> Expr:
-    """A convolution of single pixels, whose channels are those of windows."""
+    """Build im2col as a 1x1 convolution whose channels are the elements of windows."""
     attrs, call, window = problem.attrs, problem.call, problem.window
     x, span = call.args[0], call.span
     windows = unfold(x, kernel=window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations, span=span)

@@ -1,4 +1,4 @@
-"""Regions that are loops: a body that is a region of its own, run again and again."""
+"""Regions that consist of one loop, whose body is lowered as a region."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inlaid.types import FunctionType, TupleType
 
 
 def loop_of(function: graph.Function) -> graph.Loop | None:
-    """The loop that a region is, all of whose results are its own; None for any other region."""
+    """Match a region whose results are all results of one loop; None for any other region."""
     if not isinstance(function.body, graph.Tuple):
         return None
     loops = {id(item.tuple): item.tuple for item in function.body.fields if isinstance(item, graph.TupleItem)}
@@ -25,8 +25,8 @@ def loop_of(function: graph.Function) -> graph.Loop | None:
 
 
 def loop_body(function: graph.Function, loop: graph.Loop) -> graph.Function:
-    """The body of the loop that a region is, as a function of all that it reads: the number of the round, the states, the slices,
-    then what it reads from around it. It gives whether to go on, unless it always does, the states and the outputs."""
+    """Close the body of a region's loop over all that it reads: the iteration number, states, slices, then captured values. Its
+    results are the continue condition (unless constant true), the states and the outputs."""
     body = loop.body
     assert isinstance(body, graph.Function) and isinstance(body.body.type, TupleType)
     results = [graph.tuple_item(body.body, index) for index in range(len(body.body.type.fields))]
@@ -34,18 +34,18 @@ def loop_body(function: graph.Function, loop: graph.Loop) -> graph.Function:
 
 
 def captured(function: graph.Function, loop: graph.Loop) -> tuple[graph.Var, ...]:
-    """The parameters of a region that is a loop which its body reads in every round."""
+    """Parameters of a loop region that the body captures."""
     return function.params[len(_controls(loop)) + len(loop.state) + len(loop.scanned) :]
 
 
 def carries(loop: graph.Loop) -> Exchange:
-    """Which results of a loop's body may take over the buffers of which parameters: each state its own."""
+    """Allow each state of a loop body to reuse its own input buffer."""
     first = 1 if _may_stop(loop) else 0
     return lambda result, param: 0 < param <= len(loop.state) and result - first == param - 1
 
 
 def lower_loop(name: str, function: graph.Function, loop: graph.Loop, body: RegionProgram) -> RegionLoop:
-    """A region that is a loop whose body is lowered."""
+    """Build the region of a loop from its lowered body."""
     needed: set[arith.Expr] = {arith.SizeVar(dim.name) for dim in body.signature.dims}
     in_place = frozenset(given - 1 for _, given in body.aliases)
     offsets: list[Dim] = []
@@ -75,7 +75,7 @@ def _controls(loop: graph.Loop) -> tuple[graph.Expr, ...]:
 
 
 def _may_stop(loop: graph.Loop) -> bool:
-    """Whether the body may say not to go on."""
+    """Whether the body may end the loop."""
     assert isinstance(loop.body, graph.Function) and isinstance(loop.body.type, FunctionType)
     going = graph.tuple_item(loop.body.body, 0)
     return not (isinstance(going, graph.Constant) and bool(going.data))

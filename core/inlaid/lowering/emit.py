@@ -1,4 +1,4 @@
-"""The second stage of lowering a region: kernels, the calls of them in order, and the buffers that these read and write."""
+"""Second stage of lowering a region: create kernels, their calls in order, and the buffers that these read and write."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from inlaid.tensor.transform.layouts import relayout
 from inlaid.types import ROW_MAJOR, DType, Layout, TensorType, Type
 
 Finish = Callable[[ir.LoopProgram], ir.LoopProgram]
-"""Makes plain loops of a scheduled kernel."""
+"""Lowers a scheduled kernel to plain loops."""
 Watch = Callable[[Scheduled], None]
-"""Told of a kernel, its schedule and the trace of that."""
+"""Callback for each scheduled kernel with its trace."""
 
 
 @dataclass(frozen=True)
 class Emission:
-    """The kernels of a region, the calls of them, and the buffers that calls name by number; constants by name, packed as calls
-    read them; and which outputs take over the buffers of which inputs."""
+    """The kernels of a region, their calls, the buffers that calls refer to by number, the packed constants by name, and the pairs
+    (output, input) that share a buffer."""
 
     kernels: tuple[ir.LoopProgram, ...]
     calls: tuple[KernelCall, ...]
@@ -56,8 +56,8 @@ def emit(
     progress: Callable[[int, int], None],
     watch: Watch | None = None,
 ) -> Emission:
-    """Emit the calls of a region. Finished kernels are taken from `programs`, or added. `progress` is told how many expressions are
-    done, and of how many, `watch` of kernels that are scheduled."""
+    """Emit the calls of a region. Finished kernels are cached in `programs`. `progress` is called with the number of expressions
+    done and the total, `watch` with each scheduled kernel."""
     emitter = _Emitter(decisions, context, programs, finish, watch)
     for number, param in enumerate(function.params):
         emitter.input(param, number)
@@ -68,9 +68,9 @@ def emit(
 
 
 class _Emitter:
-    """Emits expression after expression. `_values` are the buffers of expressions, `_arrays` the constants by their buffers,
-    `_numbers` the numbers of kernels by what makes them, `_joins` the concatenations that may be taken out, and their axes,
-    `_operations` the arithmetic of unscheduled kernels by their keys."""
+    """Emits one expression at a time. `_values` maps expressions by id to buffer numbers, `_arrays` buffers to constants,
+    `_numbers` kernel keys to kernel numbers, `_operations` kernel keys to arithmetic operations; `_joins` are the concatenations
+    that may be eliminated, with their axes."""
 
     def __init__(
         self, decisions: Decisions, context: KernelContext, programs: Programs, finish: Finish, watch: Watch | None
@@ -91,19 +91,19 @@ class _Emitter:
         self._operations: dict[Any, Dim] = {}
 
     def input(self, param: graph.Var, number: int) -> None:
-        """A parameter of the region."""
+        """Add a parameter of the region."""
         type_ = tensor_type(param.type)
         self._values[id(param)] = (self._buffers.add(Planned(param.name, "input", type_.shape, type_.dtype, number)),)
 
     def add(self, expr: graph.Expr, arms: Arms) -> None:
-        """An expression, in arms of branches, once its operands are there."""
+        """Emit an expression whose operands have been emitted."""
         if id(expr) in self._values:
             return
         self._buffers.predicates = tuple(Predicate(self._values[id(choice.condition)][0], holds) for choice, holds in arms)
         self._values[id(expr)] = self._value(expr)
 
     def result(self, body: graph.Expr) -> Emission:
-        """All that was emitted, the results of a body in the buffers of outputs."""
+        """Put the results of the body into output buffers and return the emission."""
         self._buffers.predicates = ()
         self._outputs(self._values[id(body)])
         kernels, calls = self._kernels, self._calls
@@ -131,10 +131,10 @@ class _Emitter:
                 return self._call(expr, self._decisions.calls[id(expr)])
             case graph.If():
                 return self._branch(expr)
-        raise AssertionError(f"{expr!r} was let through")
+        raise AssertionError(f"unexpected {expr!r}: `choose` rejects it")
 
     def _constant(self, constant: graph.Constant, layout: Layout = ROW_MAJOR) -> int:
-        """A buffer for a constant; it is stored in a layout only once a call reads it in that layout."""
+        """Add a buffer for a constant in a layout. It is packed only if a call reads it."""
         type_ = tensor_type(constant.type)
         name = ".".join([constant.digest()[:32], *(f"{axis}x{factor}" for axis, factor in layout.blocks)])
         number = self._buffers.add(Planned(name, "constant", type_.shape, type_.dtype, layout=layout))
@@ -142,12 +142,12 @@ class _Emitter:
         return number
 
     def _view(self, base: int, type_: TensorType) -> int:
-        """The same bytes under another shape."""
+        """Alias a buffer under another shape."""
         return self._buffers.alias(self._in_layout(base, ROW_MAJOR), type_.shape, ROW_MAJOR)
 
     def _in_layout(self, number: int, layout: Layout) -> int:
-        """The buffer in a layout: itself, where it lies so or in the same bytes; a constant packed now; or a copy that a kernel
-        makes; each copy is made once."""
+        """Return the buffer in a layout: itself or an alias if the bytes are the same, a repacked constant, or a copy by a kernel.
+        Each copy is made once."""
         buffer = self._buffers[number]
         if buffer.layout == layout:
             return number
@@ -161,7 +161,7 @@ class _Emitter:
         return buffer.copies[layout]
 
     def _copy(self, source: int, layout: Layout) -> int:
-        """A copy of a buffer in a layout. Equal copies share a kernel."""
+        """Copy a buffer to a layout. Equal copies share a kernel."""
         buffer = self._buffers[source]
         key = (buffer.shape, buffer.dtype, buffer.layout, layout)
         number = self._kernel(key, lambda: self._relayout(*key))
@@ -171,19 +171,19 @@ class _Emitter:
         return target
 
     def _relayout(self, shape: tuple[Dim, ...], dtype: DType, source: Layout, target: Layout) -> ir.LoopProgram:
-        """A kernel that copies between layouts."""
+        """Build a kernel that copies between layouts."""
         program = relayout(shape, dtype, source, target, self._context.threads)
         return program if self._context.capabilities.vector_bits else without_vectors(program)
 
     def _kernel(self, key: Any, make: Callable[[], ir.LoopProgram]) -> int:
-        """The number of the kernel that is made from what a key tells."""
+        """Return the number of the kernel with a key; `make` builds it on first use."""
         if key not in self._numbers:
             self._numbers[key] = len(self._kernels)
             self._kernels.append(make())
         return self._numbers[key]
 
     def _branch(self, choice: graph.If) -> tuple[int, ...]:
-        """The results of a branch: each arm writes them where its kernels can, else copies them there."""
+        """Emit the results of an `If`: each arm's kernels write to them directly if possible, else a copy does."""
         buffers, condition = self._buffers, self._values[id(choice.condition)][0]
         outer = buffers.predicates
         results = [buffers.add(Planned("chosen", "arena", type_.shape, type_.dtype)) for type_ in result_types(choice.type)]
@@ -199,7 +199,7 @@ class _Emitter:
         return tuple(results)
 
     def _call(self, call: graph.Call, decision: Decision) -> tuple[int, ...]:
-        """The results of a call: views of its first argument, a buffer that its parts are written into, or those of a kernel."""
+        """Emit a call: as a view of its first argument, as a concatenation whose parts are written in place, or as a kernel."""
         layouts = decision.layouts
         operands = (self._values[id(arg)][0] for arg in decision.args)
         inputs = tuple(map(self._in_layout, operands, layouts))
@@ -214,13 +214,13 @@ class _Emitter:
             return (joined,)
         results = self._emit(call, decision, decision.offer, inputs)
         alike = len(set(layouts)) == 1 and len(inputs) == len(call.args) and not decision.offer.versions
-        large = self._context.capabilities.memory is None  # scarce memory is planned by whole buffers
+        large = self._context.capabilities.memory is None  # static memory is planned by whole buffers
         if isinstance(call.attrs, AxisAttrs) and is_operator(call, "concat") and alike and large:
             self._joins.append((self._calls[-1], call.attrs.axis))
         return results
 
     def _emit(self, call: graph.Call, decision: Decision, offer: Offer, inputs: tuple[int, ...]) -> tuple[int, ...]:
-        """Call a kernel on buffers: the first of its versions that suits the sizes, where it has several. The results."""
+        """Emit a kernel call, with one predicated call per version; returns the result buffers."""
         source, buffers = self._programs[decision.program], self._buffers
         types = zip(result_types(call.type), offer.layouts[len(inputs) :], strict=False)
         if id(call) in self._decisions.in_place:
@@ -234,7 +234,7 @@ class _Emitter:
         able = self._context.capabilities
         for version, predicates in versions_of(source, offer, names, able.branches or able.threads is not None):
             key = (decision.key, offer.rule, offer.layouts, offer.decisions, version)
-            number = self._kernel(key, lambda: self._finished(key, offer, version, source))  # noqa: B023 - called at once
+            number = self._kernel(key, lambda: self._finished(key, offer, version, source))  # noqa: B023 - called immediately
             program = self._kernels[number]
             sizes = tuple(names.get(size, size) for size in size_vars(program))
             scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
@@ -255,21 +255,21 @@ class _Emitter:
         return self._programs[key]
 
     def _work(self, key: Any, source: ir.LoopProgram) -> Dim:
-        """The arithmetic operations of an unscheduled kernel."""
+        """Number of arithmetic operations of an unscheduled kernel, memoized."""
         if key not in self._operations:
             self._operations[key] = operations(source)
         return self._operations[key]
 
     def _taken_over(self, number: int, shape: tuple[Dim, ...], layout: Layout) -> int:
-        """The result of an update in place of a buffer."""
+        """Alias a buffer as the result of an in-place update."""
         owner, _, _ = self._buffers.owner(number)
         if self._buffers[owner].storage == "input":
             self._aliases[owner] = self._buffers[owner].index
         return self._buffers.alias(number, shape, layout)
 
     def _join(self, call: graph.Call, inputs: tuple[int, ...], layouts: tuple[Layout, ...]) -> int | None:
-        """The result of a concatenation whose parts kernels write where they belong in it, instead of elsewhere to be copied; None
-        where its parts are no runs of memory, or none can be written so."""
+        """Emit a concatenation whose parts are views of the result, so that their kernels write into it. None if a part is not
+        contiguous in the result, or no part can be a view."""
         starts = run_starts(call, layouts, alignment_of(self._context.capabilities))
         if starts is None:
             return None
@@ -288,7 +288,7 @@ class _Emitter:
         return result
 
     def _outputs(self, results: tuple[int, ...]) -> None:
-        """Give every result a place with the caller, row-major: the buffer itself where it is a kernel's own, else a copy."""
+        """Make every result a row-major output buffer: the result's buffer itself if the region owns it, else a copy."""
         taken: set[int] = set()
         for number, result in enumerate(results):
             chosen = self._in_layout(result, ROW_MAJOR)
@@ -299,10 +299,10 @@ class _Emitter:
             taken.add(owner)
             self._buffers[owner].storage = "output"
             self._buffers[owner].index = number
-        assert taken.issuperset(self._aliases), "an input is updated in place that no output takes over"
+        assert taken.issuperset(self._aliases), "every input updated in place must alias an output"
 
     def _weights(self, calls: list[KernelCall]) -> dict[str, np.ndarray[Any, Any]]:
-        """Number the constants that calls read, and pack them."""
+        """Number and pack the constants that calls read."""
         weights: dict[str, np.ndarray[Any, Any]] = {}
         numbers: dict[str, int] = {}
         for call in calls:
@@ -319,8 +319,8 @@ class _Emitter:
 def _names(
     source: ir.LoopProgram, args: tuple[graph.Expr, ...], outer: Type
 ) -> tuple[dict[arith.Expr, arith.Expr], tuple[arith.SizeVar, ...]]:
-    """The dimensions of an unscheduled kernel in terms of the region's, and those of the region that it defines: kernels that are
-    equal up to the names of dimensions are shared."""
+    """Map an unscheduled kernel's dimensions to the region's, and list the region's dimensions that it defines. Kernels that are
+    equal up to names of dimensions are shared."""
     names: dict[arith.Expr, arith.Expr] = {}
     declared = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
     declared += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(outer), strict=False)]
@@ -330,7 +330,8 @@ def _names(
                 names.setdefault(a, arith.wrap(b))
     defines = tuple(names[size] for size, _ in source.defines)
     if not all(isinstance(size, arith.SizeVar) for size in defines):
-        raise CompileError(f"kernel {source.name} works out a dimension that the region does not name")
+        found = ", ".join(map(repr, defines))
+        raise CompileError(f"kernel {source.name} must define size variables of the region, found {found}")
     return names, tuple(size for size in defines if isinstance(size, arith.SizeVar))
 
 

@@ -1,5 +1,5 @@
-"""The passes from a scheduled kernel to what code generators print: plain loops, no blocks, large scratch buffers given by the
-caller."""
+"""The passes that lower a scheduled kernel to what code generators print: plain loops without blocks, with large scratch buffers as
+parameters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from inlaid.tensor.transform.whole_vectors import whole_vectors
 
 LoopPass = Pass[ir.LoopProgram]
 ANY = Capabilities(())
-"""What is known of a target that says nothing."""
+"""Capabilities of a target that declares none."""
 
 
 def finish(
@@ -44,13 +44,13 @@ def finish(
     instruments: Sequence[Instrument[ir.LoopProgram]] = (),
     able: Capabilities = ANY,
 ) -> ir.LoopProgram:
-    """The kernel as plain loops with simplified indices, for the stacks of a target; `own` are its passes between `NESTS` and
-    `PLAIN`. Raises `ScheduleError` for a register buffer with a varying index."""
+    """Lower a kernel to plain loops with simplified indices, within the target's stack limits. `own` are the target's passes, which
+    run between `NESTS` and `PLAIN`. Raises `ScheduleError` for a register buffer with a non-constant index."""
     return PassManager((*NESTS, *own, *plain(able)), instruments).run(program)
 
 
 def without_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
-    """The kernel with serial loops in place of vectorised ones."""
+    """Replace vectorized loops by serial loops."""
 
     def serial(stmt: ir.Stmt) -> ir.Stmt | None:
         return replace(stmt, kind=ir.ForKind.SERIAL) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED else None
@@ -59,7 +59,7 @@ def without_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def without_prefetches(program: ir.LoopProgram) -> ir.LoopProgram:
-    """The kernel without prefetches, and the loops that do nothing else."""
+    """Remove prefetches, and loops that contain nothing else."""
 
     def dropped(stmt: ir.Stmt) -> ir.Stmt | None:
         idle = isinstance(stmt, (ir.For, ir.If)) and all(map(_is_nothing, ir.substatements(stmt)))
@@ -75,17 +75,17 @@ def _is_nothing(stmt: ir.Stmt) -> bool:
 
 def _registers_checked(program: ir.LoopProgram) -> ir.LoopProgram:
     check_registers(program)
-    if (BY_HAND, True) in program.annotations:  # rules know what they do, and of small extents take what is there
+    if (BY_HAND, True) in program.annotations:  # the rules' own schedules may leave lanes unused for small extents
         check_lanes(program)
     return program
 
 
 def hoist_scratch(program: ir.LoopProgram, able: Capabilities = ANY) -> ir.LoopProgram:
-    """Make allocations into outputs, which the caller gives: all but registers, buffers that fit on the stack, and those of single
-    iterations of parallel and vectorised loops. Their contents are scratch. Output buffers for defined sizes stay last.
+    """Turn allocations into output parameters, except registers, buffers that fit on the stack, and buffers inside parallel and
+    vectorized loops. Their contents are scratch. Output buffers of defined sizes stay last.
 
-    A parallel loop whose iterations need more memory than a stack has becomes a serial one. Raises `ScheduleError`, which names the
-    buffer and the loop, for one that threads or blocks would then share.
+    A parallel loop whose iterations need more than the thread's stack becomes serial. Raises `ScheduleError`, naming buffer and
+    loop, for a buffer that threads or blocks would share.
     """
     scratch: dict[ir.Buffer, None] = {}
     body = _hoist(program.body, scratch, able)
@@ -120,7 +120,7 @@ def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], able: Capabilities, th
 
 
 def _stack_bytes(alloc: ir.Alloc, able: Capabilities) -> int:
-    """The size up to which a buffer may be on a stack: 0 for one that several threads use, which have no stack in common."""
+    """Maximum bytes of a stack buffer; 0 for a buffer that several threads share, since they have separate stacks."""
     if able.threads is None:
         return able.stack_bytes
     forks = (ir.ForKind.PARALLEL, ir.ForKind.THREAD)
@@ -141,15 +141,15 @@ NESTS: tuple[LoopPass, ...] = (
     UnitPass("free_registers", free_registers),
     UnitPass("lower_vthreads", lower_vthreads),
 )
-"""Up to nests of whole loops: what is computed for all of a buffer still stands in one place, conditions on bounds included."""
+"""Passes up to nests of whole loops: each buffer is still computed in one nest, with its bounds conditions."""
 
 
 def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
-    """From there on loops are cut in parts, so that inner ones ask for no bounds; for a target's stacks."""
+    """The passes after `NESTS`, which peel loops so that inner loops need no bounds checks, for a target's stack limits."""
     threads = able.threads
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
     whole = () if threads is None else (UnitPass("whole_vectors", whole_vectors),)
-    # Where blocks have one thread, rules for vectors decide what runs in parallel.
+    # With one thread per block, the schedule rules for vector CPUs decide what runs in parallel.
     parallel = () if threads is None or threads.block == 1 else (UnitPass("parallel_loops", parallel_loops),)
     return (
         *parallel,
@@ -166,4 +166,4 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
 
 
 PLAIN = plain()
-"""Those of a target that says nothing of stacks."""
+"""The passes for a target without stack limits."""

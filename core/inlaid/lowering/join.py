@@ -1,7 +1,7 @@
-"""Concatenations whose parts kernels write where they belong in the result, instead of elsewhere to be copied.
+"""Eliminate concatenations: kernels write their parts directly into the result.
 
-A part that is one run of memory is a view of the result (`run_starts`). With a batch before the axis it is one run for each image:
-kernels that write such a part, or read it, access the whole result, at indices moved along the axis
+A part that is contiguous in the result is a view of it (`run_starts`). With a batch before the axis, a part is contiguous per
+image: kernels that write or read such a part access the whole result instead, at indices shifted along the axis
 (`tensor.transform.layouts.as_slice`).
 """
 
@@ -23,7 +23,7 @@ from inlaid.types import Layout
 
 
 def run_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) -> list[int] | None:
-    """From which bytes of the result of a concatenation on its operands lie; None where one is no run of memory, or not aligned."""
+    """Byte offsets of a concatenation's operands in its result; None if one is not contiguous or not aligned."""
     attrs, type_ = call.attrs, tensor_type(call.type)
     assert isinstance(attrs, AxisAttrs)
     if len(set(layouts)) != 1 or len(call.args) + 1 != len(layouts):
@@ -41,17 +41,17 @@ def run_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) ->
 
 
 _Move = tuple[int, arith.Dim, arith.Dim]
-"""An axis along which a parameter is a part of a longer one, the index where it begins, and the extent of the longer one."""
+"""Embedding of a parameter in a larger buffer along an axis: (axis, first index, extent of the larger buffer)."""
 _Moves = tuple[tuple[int, tuple[_Move, ...]], ...]
-"""The moves of parameters, in the order of their places; of one parameter along different axes, in the order of the joins."""
+"""Moves by parameter position, ordered; the moves of one parameter are in the order of the joins."""
 
 
 @dataclass
 class Joiner:
-    """Calls without those concatenations whose parts can all be written into the result; `roots` tells in which buffer each lies in
-    the end. A part that is not used any more becomes a view of the result, so that it takes no place.
+    """Eliminates concatenations whose parts can all be written into the result. `roots` maps each buffer to its root. A part
+    becomes a view of the result, so that it needs no memory.
 
-    Kernels are rewritten once, when all joins are known: in nested concatenations a part moves once for each level.
+    Kernels are rewritten once, in `done`, since a part of nested concatenations moves once per level.
     """
 
     kernels: Sequence[ir.LoopProgram]
@@ -59,7 +59,7 @@ class Joiner:
     buffers: Sequence[Planned]
     roots: Sequence[int]
     moved: list[tuple[int, _Moves]] = field(init=False)
-    """By the numbers that calls name: a kernel, and the moves of its parameters."""
+    """By kernel number of calls: the original kernel, and the moves of its parameters."""
     known: dict[tuple[int, _Moves], int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Joiner:
         self.known = {key: number for number, key in enumerate(self.moved)}
 
     def join(self, join: KernelCall, axis: int) -> None:
-        """Take out a call that concatenates buffers of one layout, where what uses its parts can use the result instead."""
+        """Eliminate a concatenation of buffers of one layout if all users of its parts can use the result instead."""
         (result,), parts = join.outputs, join.inputs
         users: dict[int, list[int]] = {}
         for place, call in enumerate(self.calls):
@@ -75,7 +75,7 @@ class Joiner:
                 users.setdefault(number, []).append(place)
         viewed = {self.roots[number] for number in users if self.roots[number] != number}
         written = {number for call in self.calls for number in call.outputs if self.roots[number] == self.roots[result]}
-        # A call that reads a part of another concatenation has changed; one that updates the result would change parts still read.
+        # Skip a call that another join has changed, and a result that is updated in place while parts are still read.
         if len(set(parts)) != len(parts) or written != {result} or not any(call is join for call in self.calls):
             return
         changed = {place: call for place, call in enumerate(self.calls) if call is not join}
@@ -97,8 +97,8 @@ class Joiner:
             self.buffers[part].view_of, self.buffers[part].part = result, True
 
     def _moved(self, call: KernelCall, part: int, result: int, axis: int, first: int) -> KernelCall | None:
-        """A call on a result instead of a part of it, which begins at an index of an axis; None where its kernel has that axis
-        merged with those before it, or accesses the part by an intrinsic."""
+        """Rewrite a call to use the result instead of a part, which begins at index `first`; None if its kernel has merged the axis
+        with outer ones or accesses the part by an intrinsic."""
         whole, item = (self.buffers[number].layout.shape(self.buffers[number].shape) for number in (result, part))
         base, moves = self.moved[call.kernel]
         extent, program, lists = whole[axis], self.kernels[base], dict(moves)
@@ -130,8 +130,8 @@ class Joiner:
         return replace(call, kernel=kernel, inputs=numbers[: len(call.inputs)], outputs=numbers[len(call.inputs) :])
 
     def done(self) -> tuple[list[ir.LoopProgram], list[KernelCall]]:
-        """The kernels that are called, and the calls. Kernels that differ in where they write their parts, and in nothing else, are
-        one that takes these places as sizes."""
+        """Rewrite the kernels; returns kernels and calls. Kernels that differ only in where they write become one kernel with these
+        offsets as size parameters."""
         groups: dict[tuple[int, _Moves], set[int]] = {}
         for call in self.calls:
             groups.setdefault(self._alike(call.kernel), set()).add(call.kernel)
@@ -153,7 +153,7 @@ class Joiner:
         return list(kernels), calls
 
     def _alike(self, number: int) -> tuple[int, _Moves]:
-        """What kernels share that differ in where they write: with sizes for the first index and the extent of moved outputs."""
+        """Key of kernels that differ only in where they write: first index and extent of moved outputs are size variables."""
         base, moves = self.moved[number]
         program = self.kernels[base]
 
@@ -174,14 +174,14 @@ class Joiner:
 
 
 def _sizes(program: ir.LoopProgram, place: int, axis: int) -> tuple[arith.SizeVar, arith.SizeVar]:
-    """Sizes for the first index of a parameter within a longer one along an axis, and for the extent of that one."""
+    """Size variables for the first index of a parameter in a larger buffer along an axis, and for the larger extent."""
     taken = {size.name for size in size_vars(program)}
     first, whole = (unique(f"{word}{place}_{axis}", taken) for word in ("first", "whole"))
     return arith.SizeVar(first), arith.SizeVar(whole, 1)
 
 
 def _places(program: ir.LoopProgram, moves: _Moves) -> dict[arith.SizeVar, arith.Expr]:
-    """The values of these sizes."""
+    """Values of the size variables of `_sizes`."""
     return {
         size: arith.wrap(value)
         for place, lists in moves

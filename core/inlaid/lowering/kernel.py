@@ -1,4 +1,4 @@
-"""One kernel: from a fused function of the graph to an unscheduled loop program."""
+"""Build the unscheduled loop program of one kernel from a fused graph function."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from inlaid.tensor.lower import lower
 from inlaid.types import TensorType, TupleType, Type
 
 INLINE_LIMIT = 1
-"""Elements up to which a constant inside a kernel becomes a literal."""
+"""Maximum number of elements of a constant that is inlined into a kernel as a literal."""
 
 
 @dataclass(frozen=True)
 class KernelSource:
-    """What a kernel computes: `body` over the parameters; the results are the fields of a tuple body. `in_place`: the body is a
-    call of an operator that updates its first argument, whose buffer the result takes over."""
+    """Source of a kernel: `body` over `params`; a tuple body has one result per field. `in_place`: the body is a call of an
+    operator that updates its first argument, and the result reuses that argument's buffer."""
 
     name: str
     params: tuple[graph.Var, ...]
@@ -33,8 +33,8 @@ class KernelSource:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The `compute` of an operator that is a kernel by itself: its loop program."""
+class LoopCompute:
+    """The `compute` of an operator that is given as a loop program."""
 
     program: ir.LoopProgram
 
@@ -43,7 +43,7 @@ class Whole:
 
 
 def grid_of(capabilities: Capabilities) -> Grid | None:
-    """The grid that the loop programs of operators are for; None where blocks have one thread, or there are none."""
+    """The thread grid for which operators build loop programs; None for targets without threads or with one thread per block."""
     threads = capabilities.threads
     if threads is None or threads.block == 1:
         return None
@@ -54,7 +54,7 @@ def grid_of(capabilities: Capabilities) -> Grid | None:
 
 
 def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:
-    """The tensor-level meaning of a call of an operator, a function of attributes and tensors; None where it has none."""
+    """The `compute` of an operator call, threaded if the grid allows it; None if the operator has none."""
     operator = call.callee
     assert isinstance(operator, Operator)
     threaded = operator.threaded
@@ -64,11 +64,11 @@ def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:
 
 
 def build(source: KernelSource, grid: Grid | None = None) -> ir.LoopProgram:
-    """The loop program of a kernel: the tensor-level meanings of its operators, composed, for a grid of threads where there is one.
-    Inputs are the parameters in order, outputs the results. Raises `CompileError` for an operator without a tensor-level meaning,
-    or whose `compute` fails."""
+    """Build the loop program of a kernel by composing the `compute`s of its operators, for a grid of threads if one is given.
+    Inputs are the parameters in order, outputs the results. Raises `CompileError` for an operator without a `compute`, or whose
+    `compute` fails."""
     callee = source.body.callee if isinstance(source.body, graph.Call) else None
-    if isinstance(callee, Operator) and isinstance(callee.compute, Whole):
+    if isinstance(callee, Operator) and isinstance(callee.compute, LoopCompute):
         return callee.compute.program
     values: dict[int, Any] = {}
     names: set[str] = set()
@@ -97,35 +97,35 @@ def _value(expr: graph.Expr, values: dict[int, Any], in_place: bool, grid: Grid 
             return values[id(inner)][index]
         case graph.Constant():
             return _literal(expr)
-    raise CompileError(f"a kernel cannot hold {expr!r}", node=str(expr.span or ""))
+    raise CompileError(f"a kernel must consist of operator calls, tuples and constants, found {expr!r}", node=str(expr.span or ""))
 
 
 def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in_place: bool, grid: Grid | None) -> Any:
-    """What an operator's `compute` or `update`, which may be a user's, makes of tensors."""
+    """Apply an operator's `compute` or `update`, which may be user-defined, to tensors and check the result's type."""
     node = str(call.span or "")
     compute = operator.update if in_place else meaning(call, grid)
     if compute is None:
-        raise CompileError("has no tensor-level meaning and was not decomposed", operator=operator.name, node=node)
+        raise CompileError("no tensor-level compute, and not decomposed before lowering", operator=operator.name, node=node)
     given = {"out_type": call.type} if operator.existential else {}
     try:
         result = compute(call.attrs, *tensors, **given)
     except InlaidError:
         raise
     except Exception as error:
-        raise CompileError(f"its compute raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
+        raise CompileError(f"compute raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
     parts = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(part, te.Tensor) for part in parts):
-        raise CompileError(f"its compute must return tensors, not {result!r}", operator=operator.name, node=node)
-    # Buffers are sized by the types, so that a kernel of another type would write beyond them.
+        raise CompileError(f"compute must return tensors, found {result!r}", operator=operator.name, node=node)
+    # Buffers are sized by the types: a kernel with another result type would write out of bounds.
     wanted = result_types(call.type)
     if len(parts) != len(wanted) or not all(map(_fits, parts, wanted)):
         found = ", ".join(repr(TensorType(part.shape, part.dtype)) for part in parts)
-        raise CompileError(f"its compute returned {found}, but its type is {call.type!r}", operator=operator.name, node=node)
+        raise CompileError(f"compute must return {call.type!r}, found {found}", operator=operator.name, node=node)
     return result
 
 
 def _fits(tensor: te.Tensor, type_: TensorType) -> bool:
-    """Whether a tensor is of a type, so far as is known before sizes are."""
+    """Whether a tensor may have a type: equal dtype, rank and static dimensions."""
     return (
         tensor.dtype is type_.dtype
         and len(tensor.shape) == type_.rank
@@ -136,7 +136,8 @@ def _fits(tensor: te.Tensor, type_: TensorType) -> bool:
 def _literal(constant: graph.Constant) -> te.Tensor:
     type_ = tensor_type(constant.type)
     if constant.data.size != 1:
-        raise CompileError(f"a kernel holds a constant of {constant.data.size} elements", node=str(constant.span or ""))
+        size = constant.data.size
+        raise CompileError(f"a constant in a kernel must have 1 element, found {size}", node=str(constant.span or ""))
     value = constant.data.reshape(()).astype(type_.dtype.numpy).item() if type_.dtype.bits > 8 else constant.data.reshape(())
     number = float(value) if type_.dtype.is_float else int(value)
     made: te.Tensor = te.compute(type_.shape, lambda *_: te.const(number, type_.dtype), "literal")
@@ -144,14 +145,14 @@ def _literal(constant: graph.Constant) -> te.Tensor:
 
 
 def tensor_type(type_: Type) -> TensorType:
-    """The type as a tensor's. Raises `CompileError` for any other."""
+    """Narrow a type to `TensorType`. Raises `CompileError` for any other."""
     if not isinstance(type_, TensorType):
-        raise CompileError(f"a kernel works on tensors, not on {type_!r}")
+        raise CompileError(f"a kernel's parameters and results must be tensors, found {type_!r}")
     return type_
 
 
 def result_types(type_: Type) -> tuple[TensorType, ...]:
-    """The tensor types of a kernel's or region's results: the fields of a tuple, or the one tensor."""
+    """Tensor types of a kernel's or region's results: the fields of a tuple, or the single tensor."""
     return tuple(map(tensor_type, type_.fields if isinstance(type_, TupleType) else (type_,)))
 
 

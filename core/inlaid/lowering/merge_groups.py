@@ -1,8 +1,8 @@
-"""Grouped convolutions of integers whose groups fill no vectors, as ones of fewer groups.
+"""Merge groups of integer convolutions whose groups do not fill vectors.
 
-Groups that lie side by side become one, with zeros in the weights where an output has nothing to do with an input. A dot-product
-instruction does four products or more at once, so that what is multiplied by zero costs less than channels one by one. It changes
-no sum of integers; bfloat16 is left alone, where zero times infinity would be more than nothing.
+Adjacent groups become one, with zero weights where an output does not depend on an input. A dot-product instruction sums four or
+more products at once, so multiplying by zeros costs less than computing channels one by one. Integer sums are unchanged. bfloat16
+is excluded, since zero times infinity is NaN.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.transform import transform
 from inlaid.ops.convolution import ConvAttrs
-from inlaid.passes.claimed import Takes, everything
+from inlaid.passes.supported import Supports, supports_all
 from inlaid.schedules.dot import Dot, dots_of
 from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
 
 
-def merge_groups(function: Function, context: KernelContext, takes: Takes = everything) -> Function:
-    """The function with such convolutions of constant weights over larger groups. The same object without any, or where
-    the target has no dot products of their types, or does not claim the larger groups."""
+def merge_groups(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
+    """Rewrite such convolutions with constant weights to fewer groups. Returns the same object if there are none, or if the target
+    has no dot-product instruction for their dtypes or does not support the larger groups."""
 
     def visit(old: Expr, new: Expr) -> Expr:
         if not isinstance(new, Call) or new.callee is not ops.conv or not isinstance(new.args[1], Constant):
@@ -39,7 +39,7 @@ def merge_groups(function: Function, context: KernelContext, takes: Takes = ever
             return new
         merged = constant(_merged(new.args[1].data, new.attrs.groups, count), weights)
         made = call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
-        return made if takes(made) else new
+        return made if supports(made) else new
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
@@ -47,8 +47,8 @@ def merge_groups(function: Function, context: KernelContext, takes: Takes = ever
 
 
 def _count(shape: tuple[int, ...], groups: int, dots: list[Dot]) -> int:
-    """How many groups to make one: as many as take the fewest instructions. 1 where a group fills vectors by itself, or has one
-    input channel: windows go over such by channels."""
+    """Number of groups to merge, which minimizes instructions. 1 if a group already fills vectors or has one input channel
+    (depthwise convolutions have a schedule over channels)."""
     outputs, inputs = shape[0] // groups, shape[1]
     if inputs == 1:
         return 1
@@ -69,7 +69,7 @@ def _count(shape: tuple[int, ...], groups: int, dots: list[Dot]) -> int:
 
 
 def _merged(weights: np.ndarray[Any, Any], groups: int, count: int) -> np.ndarray[Any, Any]:
-    """The weights over so many times as many input channels, zero where those belong to other groups."""
+    """Expand weights to `count` times as many input channels, with zeros for channels of other groups."""
     outputs, inputs, *window = weights.shape
     found = np.zeros((groups // count, count, outputs // groups, count, inputs, *window), weights.dtype)
     parts = weights.reshape(groups // count, count, outputs // groups, inputs, *window)

@@ -1,4 +1,4 @@
-"""Moves between the host and devices: beside kernels where they may, with waits in front of what reads them, and giving away."""
+"""Copies between host and devices in a plan: overlap with kernels, waits before their readers, and donation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from inlaid.artifact.plan import Instruction, Move, Value, Wait
 from inlaid.artifact.touched import read_by
 
 
-def apart(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
-    """The instructions, with copies beside kernels: of inputs to devices, which come first, and of what leaves a device as a result
-    of the plan."""
+def overlapped(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
+    """Mark the copies that may overlap with kernels: of inputs to devices, which are moved to the front, and of results from
+    devices to the host."""
     first: list[Instruction] = []
     rest: list[Instruction] = []
     for item in instructions:
@@ -26,7 +26,7 @@ def apart(instructions: Sequence[Instruction], values: Sequence[Value], results:
 
 
 def with_waits(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
-    """The instructions, with a `Wait` in front of each that reads what a device may not have given yet, and at the end."""
+    """Insert a `Wait` before each instruction that reads a pending copy from a device, and at the end for results."""
     found: list[Instruction] = []
     pending: dict[int, str] = {}
 
@@ -46,8 +46,8 @@ def with_waits(instructions: Sequence[Instruction], values: Sequence[Value], res
 
 
 def with_donations(instructions: Sequence[Instruction], donated: Collection[int]) -> list[Instruction]:
-    """The instructions, with moves to devices that give away `donated` inputs: where one lies there already, what takes over its
-    place on the device takes over its buffer."""
+    """Mark moves of `donated` inputs to devices as donating: if the input is already on the device, a value that reuses its buffer
+    there reuses the input's own."""
     reads = Counter(number for item in instructions for number in read_by(item))
     taken = {item.source for item in instructions if isinstance(item, Move) and item.donate}
 

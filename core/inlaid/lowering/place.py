@@ -1,4 +1,4 @@
-"""The last stage of lowering a region: the order of its calls, and the places of buffers in the arena."""
+"""Last stage of lowering a region: order its calls and place its buffers in the arena."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from inlaid import arith
 from inlaid.artifact import Signature
 from inlaid.graph import ir as graph
 from inlaid.lowering.arrange import arrange
-from inlaid.lowering.calls import Part, Root
+from inlaid.lowering.calls import ByteRange, Root
 from inlaid.lowering.emit import Emission
 from inlaid.lowering.planned import Emitted
 from inlaid.lowering.signature import bound_bytes, signature_of
@@ -18,14 +18,14 @@ from inlaid.types import ROW_MAJOR
 def place(
     name: str, function: graph.Function, emission: Emission, schedules: tuple[KernelSchedule, ...], memory: StaticMemory | None
 ) -> RegionProgram:
-    """Put calls in order, and give buffers places in the arena."""
+    """Order calls, assign arena offsets, and build the region program."""
     sizes = [bound_bytes(buffer.layout.shape(buffer.shape), buffer.dtype.bytes) for buffer in emission.buffers]
     roots = {
         number: Root(buffer.storage, size)
         for number, (buffer, size) in enumerate(zip(emission.buffers, sizes, strict=True))
         if buffer.root == number
     }
-    inside = [Part(buffer.root, buffer.start, size) for buffer, size in zip(emission.buffers, sizes, strict=True)]
+    inside = [ByteRange(buffer.root, buffer.start, size) for buffer, size in zip(emission.buffers, sizes, strict=True)]
     arrangement = arrange(emission.kernels, emission.calls, inside, roots, memory)
     region = arrangement.region
 
@@ -52,7 +52,7 @@ def place(
 
 
 def _signature(function: graph.Function, calls: tuple[KernelCall, ...]) -> Signature:
-    """What the region is called with: the dimensions that its calls read are arguments, or defined by calls before."""
+    """Signature of the region. Each dimension that its calls read is an argument or defined by an earlier call."""
     defined = [size for call in calls for size in call.defines]
     read = [size for call in calls for size in call.sizes]
     read += [item.condition for call in calls for item in call.predicates if isinstance(item.condition, arith.Expr)]

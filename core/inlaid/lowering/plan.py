@@ -1,4 +1,4 @@
-"""The plan of a partitioned model: what the executor does between and around regions."""
+"""Build the execution plans of a partitioned model: the executor's instructions around its regions."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.unify import upper_bound
-from inlaid.lowering.moves import apart, with_donations, with_waits
+from inlaid.lowering.aliases import Aliases, with_aliases
+from inlaid.lowering.moves import overlapped, with_donations, with_waits
 from inlaid.lowering.signature import bound_bytes
-from inlaid.lowering.takeover import Aliases, with_takeovers
 from inlaid.memory.planner import Lifetime, plan
 from inlaid.ops.plan import bind_size
 from inlaid.types import FunctionType, TensorType, TupleType, Type, type_vars
 
 MAIN = "main"
-"""The plan of the entry."""
+"""Name of the entry's plan."""
 OUTPUT_NAMES = "outputs"
-"""Attribute of the entry that holds the names of its results as a JSON list."""
+"""Function attribute of the entry: the names of its results as a JSON list."""
 
 
 @dataclass(frozen=True)
 class Plans:
-    """The plans of a model by name, entry "main", and the weights that they read directly."""
+    """The plans of a model by name (the entry is "main"), and the weights that they read directly."""
 
     plans: Mapping[str, Plan]
     constants: Mapping[str, np.ndarray[Any, Any]]
@@ -47,15 +47,16 @@ def build_plans(
     donate: Collection[str] = (),
     devices: Mapping[str, str] = MappingProxyType({}),
 ) -> Plans:
-    """Plans for the entry of a partitioned module, which is called "main", for the functions that it calls by name, and for the
-    branches, loop bodies and closures in them. `regions` names the functions that are artifacts, with their aliases. Inputs of the
-    entry named in `donate` may be updated in place. `devices` gives the target of each region that works in a device's memory: a
-    value is moved there once. Branches, loop bodies and functions take and give in a device's memory what that device alone reads
-    and writes; a function that is called before its plan is made, as by itself, takes and gives all in the host's. Raises
-    `CompileError` for what an executor cannot do: functions as values, and operators outside of regions."""
+    """Build the plans of a partitioned module: "main" for the entry, and one per global function, branch, loop body and closure.
+
+    `regions` maps the functions that are artifacts to their aliases. Inputs of the entry named in `donate` may be updated in place.
+    `devices` gives the target of each region that works in device memory: a value is copied there once. Plans of branches, loop
+    bodies and functions have inputs and outputs in a device's memory if only that device reads or writes them; a function that is
+    called before its plan is built (recursion) has them all in host memory. Raises `CompileError` for functions as values and
+    operators outside of regions."""
     work = _Work(module, regions, devices, {entry: MAIN}, [entry])
     if devices:
-        work.plans[MAIN] = Plan(MAIN, (), (), (), ())  # it comes first
+        work.plans[MAIN] = Plan(MAIN, (), (), (), ())  # so that it comes first
         work.waiting = _callees_first(module, entry, regions, work.early)
         work.names = {name: work.names.get(name, f"{MAIN}.{name}") for name in work.waiting}
     for name in work.waiting:
@@ -73,8 +74,8 @@ def build_plans(
 
 
 def _callees_first(module: ir.Module, entry: str, regions: Collection[str], early: set[str]) -> list[str]:
-    """The functions that an entry runs as plans, each after those that it calls, but for recursion. Adds to `early` those that are
-    called with tensors, or for some, whose sizes only the run knows."""
+    """List the functions that the entry runs as plans, callees first except for recursion. Adds to `early` the functions with
+    operands or results whose sizes are known only at run time."""
     found: list[str] = []
     seen: set[str] = set()
     stack = [(entry, False)]
@@ -93,33 +94,33 @@ def _callees_first(module: ir.Module, entry: str, regions: Collection[str], earl
 
 
 def _passing(type_: Type) -> list[bool]:
-    """For each part of a value whether it has a shape before the run, and so may be what a loop carries or stacks on a device."""
+    """For each part of a value: whether its shape is known before the run, so that a loop may carry or stack it on a device."""
     return [_settled(_value(_storage(part), part)) for part in _flat(type_)]
 
 
 def _passes(call: ir.Call) -> bool:
-    """Whether all tensors that a function takes and gives have shapes before the run."""
+    """Whether the shapes of all operands and results of a call are known before the run."""
     parts = [part for value in (call, *call.args) for part in _flat(value.type)]
     return not any(isinstance(part, TensorType) and any(map(ir.existential, type_vars(part))) for part in parts)
 
 
 _Sides = tuple[Sequence[str], Sequence[str]]
-"""The devices, "" for the host, of the inputs and of the outputs of a plan that another runs."""
+"""Devices of the inputs, then of the outputs, of a plan; "" is the host."""
 _HOST: _Sides = ((), ())
-"""All of them on the host."""
+"""All inputs and outputs on the host."""
 
 
 def _sole(*found: Collection[str]) -> str:
-    """The one device among some memories, "" where there is none or where there are others."""
+    """The only device in collections of memories; "" if there are none or several."""
     devices = {device for some in found for device in some}
     return devices.pop() if len(devices) == 1 else ""
 
 
 @dataclass
 class _Work:
-    """What the builders of all functions share: the names of the plans of functions, and what is made so far. `waiting` lists
-    functions in the order in which they are planned; `made` are those whose plans are there, `early` those that
-    take and give all in the host's memory, since they are called before, or with tensors of unknown sizes."""
+    """State shared by the builders of all functions. `names` maps functions to plan names. `waiting` lists the functions in
+    planning order. `made` are functions whose plans exist. `early` are functions with all inputs and outputs on the host, since
+    they are called before they are planned or with tensors of unknown sizes."""
 
     module: ir.Module
     regions: Aliases
@@ -132,16 +133,17 @@ class _Work:
     early: set[str] = field(default_factory=set)
 
     def sides(self, name: str) -> _Sides:
-        """Where the plan of a function takes its inputs and gives its outputs."""
+        """Devices of the inputs and outputs of a function's plan."""
         if name in self.made:
             return sides_of(self.plans[self.names[name]])
         self.early.add(name)
         return _HOST
 
     def plan_of(self, name: str) -> str:
-        """The name of the plan of a function of the module. Raises `CompileError` where there is no such function."""
+        """Name of the plan of a function of the module. Raises `CompileError` if the module lacks the function."""
         if name not in self.module.functions:
-            raise CompileError(f"the module has no function @{name}")
+            listed = ", ".join(f"@{each}" for each in self.module.functions)
+            raise CompileError(f"the module has no function @{name}; it has {listed}")
         if name not in self.names:
             self.names[name] = f"{MAIN}.{name}"
             self.waiting.append(name)
@@ -149,13 +151,13 @@ class _Work:
 
 
 def sides_of(plan: Plan) -> _Sides:
-    """Where a plan takes its inputs and gives its outputs."""
+    """Devices of the inputs and outputs of a plan."""
     inputs, outputs = ([plan.values[number].device for _, number in side] for side in (plan.inputs, plan.outputs))
     return inputs, outputs
 
 
 def output_names(function: ir.Function) -> tuple[str, ...]:
-    """The names of a function's results: those that its frontend noted, or output0, output1, ..."""
+    """Names of a function's results: from the frontend, or output0, output1, ..."""
     count = len(_flat(function.body.type))
     noted = function.attr(OUTPUT_NAMES)
     names = tuple(json.loads(noted)) if noted else ()
@@ -163,7 +165,7 @@ def output_names(function: ir.Function) -> tuple[str, ...]:
 
 
 def _flat(type_: Type) -> tuple[Type, ...]:
-    """The types of a value with tuples taken apart."""
+    """Flatten a tuple type."""
     if isinstance(type_, TupleType):
         return tuple(part for item in type_.fields for part in _flat(item))
     return (type_,)
@@ -179,7 +181,7 @@ class _Builder:
         self.captures = self._captures()
 
     def _captures(self) -> dict[int, dict[int, ir.Expr]]:
-        """Per scope (by id), the expressions from outside that it and the scopes in it read."""
+        """Per scope, by id: the outer expressions that it and its nested scopes read."""
         found: dict[int, dict[int, ir.Expr]] = {}
         owners: dict[int, Scope] = {}
         for scope in self.scopes.inner.values():
@@ -187,7 +189,8 @@ class _Builder:
                 owners.update((id(param), scope) for param in scope.owner.params)
 
         def note(scope: Scope, read: ir.Expr) -> bool:
-            """A scope reads an expression: so do those around it, as far as where the expression belongs. True for news."""
+            """Note that a scope reads an expression, for it and its enclosing scopes up to the expression's own. True if that is
+            new."""
             home = owners.get(id(read)) if isinstance(read, ir.Var) else self.scopes.of.get(id(read))
             inside: Scope | None = scope if home is not None else None
             news = False
@@ -206,7 +209,7 @@ class _Builder:
                     note(scope, child)
                 elif self.scopes.of[id(child)] is not scope:
                     shared.append((scope, self.scopes.body(child)))
-        # Whoever calls a function that stands further out hands it what it reads.
+        # A caller passes a closure defined in an outer scope all that the closure captures.
         news = True
         while news:
             news = False
@@ -216,11 +219,11 @@ class _Builder:
         return found
 
     def _direct(self, expr: ir.Expr) -> list[ir.Expr]:
-        """The children of an expression that stand in its own scope."""
+        """Children of an expression in the same scope."""
         return [child for index, child in enumerate(ir.children(expr)) if (id(expr), index) not in self.scopes.inner]
 
     def captured(self, *scopes: Scope) -> tuple[ir.Expr, ...]:
-        """What scopes read from outside, in a fixed order."""
+        """Outer expressions that scopes read, in a fixed order."""
         found: dict[int, ir.Expr] = {}
         for scope in scopes:
             found.update(self.captures.get(id(scope), {}))
@@ -243,7 +246,7 @@ class _ScopePlan:
     result: tuple[int, ...] = ()
 
     def begin(self, params: tuple[ir.Expr, ...]) -> None:
-        """Make the instructions, with all inputs in the host's memory."""
+        """Emit the instructions, with all inputs in host memory."""
         self.params = params
         for param in params:
             label = param.name if isinstance(param, ir.Var) else "captured"
@@ -256,7 +259,7 @@ class _ScopePlan:
         self.result = self._numbers(self.scope.result)
 
     def readers(self, outputs: Sequence[str] = ()) -> list[set[str]]:
-        """Per input, the memories where it is read, as results that lie in `outputs` too."""
+        """Per input: the memories in which it is read. `outputs` are the devices of the results."""
         found: dict[int, set[str]] = {number: set() for _, number in self.inputs}
         for item in self.instructions:
             for number in read_by(item):
@@ -268,7 +271,7 @@ class _ScopePlan:
         return [found[number] if self.values[number].dtype is not None else {""} for _, number in self.inputs]
 
     def makers(self) -> list[set[str]]:
-        """Per result, the memories where it is made: none for a constant; for an input, where it is read."""
+        """Per result: the memories in which it is produced; none for a constant, those in which it is read for an input."""
         readers = dict(zip((number for _, number in self.inputs), self.readers(), strict=True))
         found = []
         for number in self.result:
@@ -282,12 +285,13 @@ class _ScopePlan:
         return found
 
     def sides(self) -> _Sides:
-        """Where a plan that stands alone takes inputs and gives outputs best."""
+        """Best devices for the inputs and outputs of an independent plan."""
         outputs = [_sole(made) for made in self.makers()]
         return [_sole(read) for read in self.readers(outputs)], outputs
 
     def finish(self, sides: _Sides, names: tuple[str, ...] = (), owned: Collection[int] = ()) -> Plan:
-        """The plan, with inputs and outputs on devices. `owned` are the ids of the parameters whose buffers it may give away."""
+        """Build the plan with inputs and outputs on the devices `sides`. `owned` are ids of parameters whose buffers it may
+        donate."""
         arriving: dict[int, int] = {}
         for (_, number), device in zip(self.inputs, sides[0], strict=False):
             if device:
@@ -300,9 +304,9 @@ class _ScopePlan:
         names = names or tuple(f"output{number}" for number in range(len(results)))
         donated = {number for param in self.params if id(param) in owned for number in self.numbers[id(param)]}
         if self.name == MAIN:
-            self.instructions = apart(self.instructions, self.values, results)
+            self.instructions = overlapped(self.instructions, self.values, results)
         self.instructions = with_waits(self.instructions, self.values, results)
-        self.instructions = with_takeovers(self.instructions, self.values, results, donated, self.builder.work.regions)
+        self.instructions = with_aliases(self.instructions, self.values, results, donated, self.builder.work.regions)
         self.instructions = with_donations(self.instructions, donated)
         arenas = self._place()
         order = [number for number in range(len(self.values)) if number not in arriving]
@@ -332,14 +336,14 @@ class _ScopePlan:
         return self.numbers[id(expr)]
 
     def _constant(self, value: Value) -> int:
-        """The value itself, or the one before it that is the same."""
+        """Add a constant; equal constants share a value."""
         key = (value.name, value.device)
         if key not in self.constants:
             self.constants[key] = self._add(value)
         return self.constants[key]
 
     def _at(self, numbers: Sequence[int], device: str = "") -> tuple[int, ...]:
-        """The values in the memory of a device or, where it is "", of the host: themselves, or copies, of which there is one."""
+        """The values in a device's memory, "" for the host: themselves or their one copy there."""
         return tuple(self._copied(number, device) for number in numbers)
 
     def _copied(self, number: int, device: str) -> int:
@@ -351,19 +355,20 @@ class _ScopePlan:
         if value.device and device:
             number = self._copied(number, "")
         if (number, device) not in self.moved:
-            target = self._add(replace(value, storage=_room(value.shape), name="", device=device))
+            target = self._add(replace(value, storage=_array_storage(value.shape), name="", device=device))
             self.moved[number, device] = target
             self.instructions.append(Move(number, target))
         return self.moved[number, device]
 
     def _new(self, type_: Type, devices: Sequence[str] = ()) -> tuple[int, ...]:
-        """Values for a result, in the arena where their size is bounded; `devices` are those of its parts, none for the host."""
+        """Add values for a result, in the arena if their sizes are bounded. `devices` are those of its parts; empty for the
+        host."""
         parts = _flat(type_)
         found = []
         for part, device in zip(parts, devices or [""] * len(parts), strict=True):
             value = replace(_value(_storage(part), part), device=device)
             if device and value.storage == "host":
-                raise Unsupported(f"{device} has memory of its own, for tensors of numbers alone, and gives {type_!r}")
+                raise Unsupported(f"results in the memory of {device} must be numeric tensors, found {type_!r}")
             found.append(self._add(value))
         return tuple(found)
 
@@ -402,7 +407,7 @@ class _ScopePlan:
         return self._at(self._each(exprs), device)
 
     def _spread(self, numbers: Sequence[int], devices: Sequence[str]) -> tuple[int, ...]:
-        """The values, each in the memory of a device, or all in the host's where none is named."""
+        """The values, each in the memory of its device; all on the host if `devices` is empty."""
         return tuple(map(self._copied, numbers, devices or [""] * len(numbers)))
 
     def _call(self, expr: ir.Call, plan: str, given: Sequence[int], sides: _Sides) -> tuple[int, ...]:
@@ -411,7 +416,7 @@ class _ScopePlan:
         return outputs
 
     def _planned(self, expr: ir.Call, operator: Operator) -> tuple[int, ...]:
-        """An operator that is an instruction of the plan."""
+        """Emit an operator that is a plan instruction."""
         given, outputs = self._all(expr.args), self._new(expr.type)
         message, node = expr.attrs.message, str(expr.span or "")
         if operator is bind_size:
@@ -421,7 +426,7 @@ class _ScopePlan:
         return outputs
 
     def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str) -> _ScopePlan:
-        """The plan of a scope, with its instructions, under a name of its own."""
+        """Begin the plan of a nested scope under a new name."""
         plans = self.builder.work.plans
         name = f"{self.name}.{hint}{len(plans)}"
         plans[name] = Plan(name, (), (), (), ())  # Reserve the name before the plans inside take theirs.
@@ -441,7 +446,7 @@ class _ScopePlan:
         return outputs
 
     def _closure(self, expr: ir.Call, callee: ir.Function, args: tuple[ir.Expr, ...]) -> tuple[int, ...]:
-        """A call of a function that is written out: what it reads from around it is given to it as well."""
+        """Emit a call of a closure; its captured values are passed as additional arguments."""
         scope, work = self.builder.scopes.body(callee), self.builder.work
         captured = self.builder.captured(scope)
         known, key = self.builder.closures, (id(callee), _passes(expr))
@@ -454,7 +459,7 @@ class _ScopePlan:
 
     def _loop(self, expr: ir.Loop) -> tuple[int, ...]:
         if not isinstance(expr.body, ir.Function):
-            raise CompileError("the body of a loop must be a function, not a computed one", node=str(expr.span or ""))
+            raise CompileError(f"the body of a loop must be a function literal, found {expr.body!r}", node=str(expr.span or ""))
         scope = self.builder.scopes.body(expr.body)
         captured = self.builder.captured(scope)
         body = self._nested(scope, (*expr.body.params, *captured), "body")
@@ -485,8 +490,8 @@ class _ScopePlan:
         return outputs
 
     def _results(self, numbers: Sequence[int], devices: Sequence[str]) -> list[int]:
-        """Every result as a value that belongs to the caller, in the memory of its device: a kernel writes there where it can,
-        else a copy does."""
+        """Make every result an output value in the memory of its device: its producer writes it directly if possible, else a copy
+        does."""
         results: list[int] = []
         for number, device in zip(numbers, devices, strict=True):
             value = self.values[number]
@@ -509,7 +514,7 @@ class _ScopePlan:
         return results
 
     def _place(self) -> dict[str, Dim]:
-        """Give values their places; the sizes of the arenas, by device."""
+        """Assign arena offsets; returns the arena sizes by device."""
         owners, lives = lifetimes(self.values, self.instructions, lambda value: value.storage == "arena")
         offsets: dict[int, Dim] = {}
         sizes: dict[str, Dim] = dict.fromkeys((value.device for value in self.values if value.device), 0)
@@ -524,7 +529,7 @@ class _ScopePlan:
 
 
 def _settled(value: Value) -> bool:
-    """Whether a value has a shape before the run, and so may be what a loop carries, scans or stacks on a device."""
+    """Whether a value's shape is known before the run, so that a loop may carry, scan or stack it on a device."""
     return value.dtype is not None and not any(ir.existential(size) for dim in value.shape for size in arith.free_vars(dim))
 
 
@@ -534,18 +539,18 @@ def _bytes(value: Value) -> Dim:
 
 
 def _storage(type_: Type) -> Storage:
-    """Where a result lives: as `_room` says, unless it is no array of numbers."""
-    return _room(type_.shape) if isinstance(type_, TensorType) and type_.dtype.kind != "string" else "host"
+    """Storage of a result: as `_array_storage` for numeric arrays, else the host."""
+    return _array_storage(type_.shape) if isinstance(type_, TensorType) and type_.dtype.kind != "string" else "host"
 
 
-def _room(shape: tuple[Dim, ...]) -> Storage:
-    """Where an array of numbers lives: the arena, unless its size has no bound before the run."""
+def _array_storage(shape: tuple[Dim, ...]) -> Storage:
+    """Storage of a numeric array: the arena, unless its size is unbounded before the run."""
     waiting = [size for dim in shape for size in arith.free_vars(dim) if ir.existential(size)]
     for size in waiting:
         bound = upper_bound(arith.unwrap(size))
         if bound is None:
             return "dynamic"
-        waiting += filter(ir.existential, arith.free_vars(bound))  # a bound that the run tells, such as the k of top-k
+        waiting += filter(ir.existential, arith.free_vars(bound))  # a bound known only at run time, such as the k of top-k
     return "arena"
 
 

@@ -1,4 +1,4 @@
-"""The buffers of a region while its calls are emitted: which lie in which is not settled yet."""
+"""The buffers of a region while its calls are emitted, when aliasing may still change."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Storage = Literal["input", "output", "constant", "arena"]
 
 @dataclass
 class Planned:
-    """A buffer before it has its place. `shape` is the tensor's, `layout` says how it lies; `copies` the numbers of copies of
-    it in other layouts. It may lie in the buffer `view_of`, from byte `start` on; `part` tells that it is not all of that. It is
-    written where the `predicates` hold."""
+    """A buffer before placement, of the tensor's `shape`. `copies` maps layouts to the buffer's copies. If `view_of` is set, it is
+    a view of that buffer from byte `start` on; `part`: the view does not cover all of it. It is written only if the `predicates`
+    hold."""
 
     name: str
     storage: Storage
@@ -34,7 +34,8 @@ class Planned:
 
 @dataclass(frozen=True)
 class Emitted:
-    """A buffer that calls read or write. It lies in the buffer number `root`, itself where it is in no other, from byte `start`."""
+    """A buffer that calls read or write. It starts at byte `start` of the buffer number `root`, which is itself if it is no
+    view."""
 
     name: str
     storage: Storage
@@ -47,7 +48,7 @@ class Emitted:
 
 
 class Buffers:
-    """Buffers by number. `predicates` are those under which what is added now is written."""
+    """Buffers by number. New buffers are written under the current `predicates`."""
 
     def __init__(self) -> None:
         self._items: list[Planned] = []
@@ -58,31 +59,31 @@ class Buffers:
 
     @property
     def all(self) -> Sequence[Planned]:
-        """Every buffer, in the order of their numbers."""
+        """All buffers by number."""
         return self._items
 
     def add(self, buffer: Planned) -> int:
-        """The number of a buffer that is new."""
+        """Add a buffer; returns its number."""
         buffer.predicates = self.predicates
         self._items.append(buffer)
         return len(self._items) - 1
 
     def alias(self, base: int, shape: tuple[Dim, ...], layout: Layout, start: int = 0, part: bool = False) -> int:
-        """A buffer that lies in another, from a byte on."""
+        """Add a view of a buffer, from byte `start` on."""
         buffer = self._items[base]
         return self.add(
             Planned(f"{buffer.name}_view", buffer.storage, shape, buffer.dtype, view_of=base, start=start, part=part, layout=layout)
         )
 
     def owner(self, number: int) -> tuple[int, int, bool]:
-        """The buffer in which a buffer lies in the end, from which byte on, and whether it is only a part of that."""
+        """Resolve views: returns (root buffer, byte offset in it, whether the buffer covers only a part of it)."""
         path = []
         while (root := self._items[number].view_of) is not None:
             path.append(number)
             number = root
         start, part = 0, False
         for item in reversed(path):
-            # Ways are shortened as they are walked, so that long chains of concatenations are walked once.
+            # Path compression: long chains of concatenations are walked once.
             buffer = self._items[item]
             start, part = start + buffer.start, part or buffer.part
             buffer.view_of, buffer.start, buffer.part = number, start, part
@@ -94,12 +95,13 @@ class Buffers:
         return self.predicates[: len(under)] == under
 
     def movable(self, number: int) -> bool:
-        """Whether a buffer can still be put into another: a kernel's own result, which is part of nothing else, of the same arm."""
+        """Whether a buffer can become a view of another: a kernel result in the arena that is no view, written in the current
+        arm."""
         buffer = self._items[number]
         return buffer.storage == "arena" and buffer.view_of is None and buffer.predicates == self.predicates
 
     def settled(self) -> tuple[Emitted, ...]:
-        """The buffers as they lie in one another. What lies in another is stored as that is."""
+        """Resolve all views. A view has the storage of its root."""
         found = []
         for number, buffer in enumerate(self._items):
             root, start, _ = self.owner(number)

@@ -1,7 +1,7 @@
-"""A region of the graph as a region program: kernels, calls in order, buffers with places.
+"""Lower a region of the graph to a region program: kernels, ordered calls, and placed buffers.
 
-Three stages, each of which has a frozen result: `choose` decides how every call is computed, `emit` makes kernels, calls and
-buffers of that, and `place` puts these in order and into the arena.
+Three stages with immutable results: `choose` selects an implementation of every call, `emit` creates kernels, calls and buffers,
+`place` orders the calls and plans the arena.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def lower_region(
     finish: Finish = finish,
     watch: Watch | None = None,
 ) -> RegionProgram:
-    """Lower a region. Equal kernels are built once, also those of regions that share `programs`: of the same rules, context and
-    `finish`, which makes plain loops of scheduled kernels. `progress` is told how many expressions are done, and of how many,
-    `watch` of every kernel that is scheduled.
+    """Lower a region. Equal kernels are built once, also across regions that share `programs`; these must have the same rules,
+    context and `finish`, which lowers scheduled kernels to plain loops. `progress` is called with the number of expressions done
+    and the total, `watch` with every scheduled kernel.
 
     Raises `CompileError` naming operator and node.
     """
@@ -41,6 +41,6 @@ def lower_region(
 
 
 def schedules_of(source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext) -> tuple[KernelSchedule, ...]:
-    """By which rules a region would be scheduled, without doing so. Raises as `lower_region` does."""
+    """Report the schedule rules that `lower_region` would choose, without scheduling. Raises the same errors."""
     programs: Programs = {}
     return schedules(choose(source, rules, context, programs), programs, context.capabilities)

@@ -1,4 +1,4 @@
-"""The passes that rewrite a region's graph before its kernels become loop programs, in order."""
+"""The graph passes that run on a region before its kernels become loop programs, in order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import partial
 from inlaid.graph.ir import Function
 from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.unsigned_data import unsigned_data
-from inlaid.passes.claimed import Takes, everything
 from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
 from inlaid.passes.manager import FunctionPass
 from inlaid.passes.pointwise_products import pointwise_products
+from inlaid.passes.supported import Supports, supports_all
 from inlaid.passes.tables import tabulate
 from inlaid.schedules.rule import KernelContext
 
@@ -20,21 +20,21 @@ Rewrite = Callable[[Function], Function]
 
 
 def rewrites(
-    context: KernelContext, dissolve: Rewrite, store: Rewrite | None, fusion: bool = True, takes: Takes = everything
+    context: KernelContext, dissolve: Rewrite, store: Rewrite | None, fusion: bool = True, supports: Supports = supports_all
 ) -> tuple[FunctionPass, ...]:
-    """The passes for a target of these capabilities and intrinsics. `dissolve` puts the bodies of composites in place of calls;
-    `store`, for a region with borders of its own, converts what crosses them. Without `fusion` every operator is a kernel. `takes`
-    says what the target claims: no pass but those two makes anything else."""
+    """List the passes for a target. `dissolve` inlines the bodies of composites; `store`, for a region with its own border layouts,
+    converts values at the border. Without `fusion` every operator is a kernel. Other passes than these two create only operators
+    for which `supports` is true."""
     able = context.capabilities
     return (
         FunctionPass("dissolve", dissolve),
         *([FunctionPass("store_borders", store)] if store is not None else ()),
-        # Offsets of 128 go into zero points and limits while these are still operands of products in fixed point.
-        FunctionPass("unsigned_data", partial(unsigned_data, context=context, takes=takes)),
-        *([FunctionPass("fixed_products", partial(fixed_products, takes=takes))] if able.vector_bits else ()),
-        # A convolution of single pixels that is still one may be a product of matrices.
-        FunctionPass("choose_convolution", partial(choose_convolution, context=context, takes=takes)),
-        FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, takes=takes)),
-        FunctionPass("tabulate", partial(tabulate, takes=takes)),
+        # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.
+        FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),
+        *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),
+        # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
+        FunctionPass("choose_convolution", partial(choose_convolution, context=context, supports=supports)),
+        FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),
+        FunctionPass("tabulate", partial(tabulate, supports=supports)),
         *([FunctionPass("fuse", partial(fuse, frugal=able.memory is not None))] if fusion else ()),
     )

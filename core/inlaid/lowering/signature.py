@@ -1,4 +1,4 @@
-"""What a region's border says: its inputs, outputs and dimensions."""
+"""Signatures of regions: inputs, outputs and dimensions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from inlaid.types import type_vars
 def signature_of(
     function: graph.Function, defined: Collection[arith.SizeVar] = (), needed: frozenset[arith.Expr] = frozenset()
 ) -> Signature:
-    """The signature of a region's function, over tensors. `defined` are the dimensions that the region itself works out, `needed`
-    those that its code asks for besides those of its inputs and outputs. Raises `CompileError` for one without a bound."""
+    """Build the signature of a region's function. `defined` are the dimensions that the region computes, `needed` those that its
+    code reads besides those of its inputs and outputs. Raises `CompileError` for a defined dimension without an upper bound."""
     inputs = tuple(TensorSpec(p.name, tensor_type(p.type).shape, tensor_type(p.type).dtype) for p in function.params)
     types = result_types(function.body.type)
     outputs = tuple(TensorSpec(f"output{number}", type_.shape, type_.dtype) for number, type_ in enumerate(types))
@@ -32,7 +32,7 @@ def signature_of(
     for size in defined:
         bound = upper_bound(size)
         if bound is None:
-            raise CompileError(f"dimension {size!r} has no upper bound")
+            raise CompileError(f"dimension {size!r}, which the region computes, must have an upper bound")
         for variable in sorted(arith.free_vars(bounded(bound)), key=repr):
             assert isinstance(variable, arith.SizeVar)
             dims.setdefault(variable, DimSource(variable.name))
@@ -45,9 +45,9 @@ def signature_of(
 
 
 def constrained(artifact: Artifact, params: Iterable[graph.Var], calls: Iterable[graph.Call]) -> Artifact:
-    """An artifact with what the operator calls of its region ask of sizes as constraints. Its signature gains the dimensions that
-    these read and that only the types of its parameters show. A constraint on any other, which an operator or a loop inside works
-    out, is left to that."""
+    """Add the size constraints of a region's operator calls to its artifact. The signature gains the dimensions that these read and
+    that occur only in parameter types. Constraints on dimensions that an operator or a nested loop computes are left to that
+    operator or loop."""
     signature = artifact.signature
     dims = {source.name: source for source in signature.dims}
     shown: dict[str, DimSource] = {}
@@ -71,13 +71,13 @@ def constrained(artifact: Artifact, params: Iterable[graph.Var], calls: Iterable
 
 
 def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
-    """Bytes of a buffer, with existential dimensions at their upper bounds: see `bounded`."""
+    """Size of a buffer in bytes, with existential dimensions at their upper bounds (see `bounded`)."""
     return arith.unwrap(arith.mul(arith.product(tuple(map(bounded, shape))), width))
 
 
 def bounded(dim: Dim) -> Dim:
-    """The greatest that a dimension can be over existential ones below their upper bounds. One without a bound stays: a region has
-    it from its inputs, as any other size. Raises `CompileError` where there is no telling."""
+    """Upper bound of a dimension over its existential sizes. An existential size without a bound stays in the result: the region
+    gets it from its inputs like any other size. Raises `CompileError` if no bound can be derived."""
     if isinstance(dim, int):
         return dim
     ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {}
@@ -88,5 +88,5 @@ def bounded(dim: Dim) -> Dim:
                 ranges[variable] = (arith.wrap(variable.lower), arith.wrap(bounded(bound)))
     found = arith.limits(dim, ranges)
     if found is None:
-        raise CompileError(f"extent {dim!r} has no upper bound, so that no buffer can be set aside for it")
+        raise CompileError(f"extent {dim!r} must have an upper bound, so that its buffer can be allocated")
     return arith.unwrap(found[1])

@@ -1,4 +1,4 @@
-"""A region as a list of steps over numbered buffers: what a region-level code generator walks."""
+"""A region as a list of steps over numbered buffers, for region-level code generators."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One thing to run: an operator, or a composite, under the name of its rule.
+    """An operator, or a composite under the name of its rule.
 
-    `inputs` and `outputs` are numbers of buffers: those of an operator's arguments in order, or of what a composite reads from
-    outside of it, constants excepted. `parts` are found by the names that the rule's pattern gives them, or that the operator gives
-    its arguments; "" is the whole. `nodes` are the source nodes.
+    `inputs` and `outputs` are buffer numbers: an operator's arguments in order, or the values other than constants that a composite
+    reads. `parts` maps the capture names of the rule's pattern, or the operator's argument names, to expressions; "" is the whole.
+    `nodes` are the source nodes.
     """
 
     name: str
@@ -44,57 +44,57 @@ class Step:
     _constant: Callable[[Array], int] = field(repr=False)
 
     def __contains__(self, part: object) -> bool:
-        """Whether a part of the pattern took part."""
+        """Whether an optional part of the pattern matched."""
         return part in self.parts
 
     def buffer(self, part: str) -> int:
-        """The number of the buffer that holds a part: something from outside, or a constant, which the region keeps from then on.
-        Raises `CompileError`."""
+        """Number of the buffer that holds a part. A constant is added to the region's constants. Raises `CompileError` for a part
+        that is computed inside the step."""
         found = self._part(part)
         if isinstance(found, ir.Constant):
             return self._constant(found.data)
         number = self._numbers.get(id(found))
         if number is None:
-            raise CompileError(f"{part!r} of {self.name} is computed inside of it, and in no buffer")
+            raise CompileError(f"part {part!r} of {self.name} must be an operand or a constant, but is computed inside the step")
         return number
 
     def array(self, part: str) -> Array:
-        """The value of a part that is a constant. Raises `CompileError` where it is none."""
+        """Value of a constant part. Raises `CompileError` for any other part."""
         found = self._part(part)
         if not isinstance(found, ir.Constant):
-            raise CompileError(f"{part!r} of {self.name} is no constant")
+            raise CompileError(f"part {part!r} of {self.name} must be a constant, found {type(found).__name__}")
         return found.data
 
     def attrs(self, part: str = "") -> Any:
-        """The attributes of a part that is an operator's call. Raises `CompileError` where it is none."""
+        """Attributes of a part that is an operator call. Raises `CompileError` for any other part."""
         return self._call(part).attrs
 
     def quantised(self, part: str = "") -> Quantised:
-        """The parameters of a part that is a `quantize`, `dequantize` or `requantize`. Raises `CompileError` where they are no
-        constants."""
+        """Parameters of a part that is a `quantize`, `dequantize` or `requantize`. Raises `CompileError` if they are not
+        constant."""
         found = quantisation(self._call(part))
         if found is None:
-            raise CompileError(f"{part!r} of {self.name} has no constant scale")
+            raise CompileError(f"part {part!r} of {self.name} must have a constant scale and zero point")
         return found
 
     def _part(self, part: str) -> ir.Expr:
         found = self.parts.get(part)
         if found is None:
-            raise CompileError(f"{self.name} has no part {part!r}: it has {', '.join(filter(None, self.parts))}")
+            raise CompileError(f"unknown part {part!r} of {self.name}, expected one of {', '.join(filter(None, self.parts))}")
         return found
 
     def _call(self, part: str) -> ir.Call:
         found = self._part(part)
         if not isinstance(found, ir.Call):
-            raise CompileError(f"{part!r} of {self.name} is no operator")
+            raise CompileError(f"part {part!r} of {self.name} must be an operator call, found {type(found).__name__}")
         return found
 
 
 @dataclass
 class StepProgram:
-    """A region: `steps` run in order, over `buffers` that each have their place. `constants`, in the order of their numbers, are
-    those that operators read and those that a code generator asks for, which come last among the buffers; `workspace` is the bytes
-    of arena that the caller provides, aligned to 64."""
+    """A region: `steps` in execution order over placed `buffers`. `constants`, in the order of their numbers, are those that
+    operators read, then those that a code generator adds; their buffers come last. `workspace` is the arena's size in bytes, which
+    the caller provides, aligned to 64."""
 
     name: str
     signature: Signature
@@ -105,8 +105,7 @@ class StepProgram:
     _of_constants: dict[str, int] = field(default_factory=dict, repr=False)
 
     def constant(self, array: Array) -> int:
-        """The number of the buffer of an array that the region is to keep: weights, or what a code generator makes of them. Equal
-        arrays have one."""
+        """Add a constant array, such as repacked weights, to the region; returns its buffer number. Equal arrays share a buffer."""
         name = ir.constant(array).digest()[:32]
         if name not in self._of_constants:
             self._of_constants[name] = len(self.buffers)
@@ -115,7 +114,7 @@ class StepProgram:
         return self._of_constants[name]
 
     def artifact(self, format: str, format_version: int, code: bytes) -> Artifact:
-        """The region as compiled code."""
+        """Build the region's artifact from its compiled code."""
         return Artifact(self.name, format, format_version, code, self.signature, self.constants, {"": self.workspace})
 
 
@@ -126,9 +125,10 @@ def steps_of(
     outside: ir.Function | None = None,
     inside: Callable[[TensorType], TensorType] = lambda type_: type_,
 ) -> StepProgram:
-    """The steps of a region's function for a target with these rules. What enters and leaves is stored as the function `outside`
-    takes and gives it, None for the function itself; values between steps as `inside` says of their types. Raises `Unsupported` for
-    an operator that no rule names, `CompileError` for what is neither an operator nor a composite of the rules."""
+    """Convert a region's function to steps for a target with these rules. Inputs and outputs are stored in the types of the
+    function `outside` (None: `function` itself), values between steps in the types that `inside` returns. Raises `Unsupported` for
+    an operator that no rule names, `CompileError` for an expression that is neither an operator call nor a composite of the
+    rules."""
     defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
     program = StepProgram(name, signature_of(outside or function, tuple(defined)))  # type: ignore[arg-type]
     _Walk(program, rules, inside).run(function, outside or function)
@@ -136,7 +136,7 @@ def steps_of(
 
 
 class _Walk:
-    """Fills a program. `lives` are the numbers of the first and last step that use a buffer, by its number."""
+    """Builds a program. `lives` maps buffer numbers to the first and last step that use the buffer."""
 
     def __init__(
         self, program: StepProgram, rules: Sequence[OpRule], inside: Callable[[TensorType], TensorType] = lambda type_: type_
@@ -159,7 +159,7 @@ class _Walk:
         for number, (result, stored_type) in enumerate(given):
             if buffers[result].storage != "arena":
                 raise CompileError(
-                    f"result {number} of region {self.program.name} is not computed there, or is another result as well"
+                    f"result {number} of region {self.program.name} must be computed in the region and differ from other results"
                 )
             shape, dtype = stored_type.shape, stored_type.dtype
             buffers[result] = replace(buffers[result], storage="output", index=number, shape=shape, dtype=dtype)
@@ -179,14 +179,16 @@ class _Walk:
                 return (self.program.constant(expr.data),)
             case ir.Call(callee=Operator() as operator, args=args):
                 if not self.operators & {operator.name, "*"}:
-                    raise Unsupported("no rule of the target takes it", operator=operator.name, node=str(expr.span or "") or None)
+                    raise Unsupported(
+                        "no rule of the target supports it", operator=operator.name, node=str(expr.span or "") or None
+                    )
                 parts = {"": expr, **dict(zip(operator.inputs, args, strict=False))}
                 return self._step(operator.name, expr, parts, {})
             case ir.Call(callee=ir.Function() as function, args=args) if function.attr(COMPOSITE) is not None:
                 outside = {id(param): self.values[id(arg)][0] for param, arg in zip(function.params, args, strict=True)}
                 return self._step(str(function.attr(COMPOSITE)), expr, self._matched(function).captures, outside)
         raise CompileError(
-            f"region {self.program.name} holds {expr!r}, which is neither an operator nor a composite", node=str(expr.span)
+            f"region {self.program.name} must consist of operators and composites, found {expr!r}", node=str(expr.span)
         )
 
     def _matched(self, function: ir.Function) -> Match:
@@ -194,7 +196,9 @@ class _Walk:
             found = match(pattern, function.body) if name == function.attr(COMPOSITE) else None
             if found is not None:
                 return Match(found.root, {"": found.root, **found.captures}, found.calls)
-        raise CompileError(f"no rule of the target is called {function.attr(COMPOSITE)!r} and fits", node=str(function.body.span))
+        raise CompileError(
+            f"no rule {function.attr(COMPOSITE)!r} of the target matches the composite", node=str(function.body.span)
+        )
 
     def _step(self, name: str, call: ir.Call, parts: Mapping[str, ir.Expr], numbers: dict[int, int]) -> tuple[int, ...]:
         step = len(self.program.steps)
@@ -210,7 +214,7 @@ class _Walk:
         return outputs
 
     def _place(self) -> None:
-        """Give what is neither input, output nor constant its place in the arena."""
+        """Assign arena offsets to buffers other than inputs, outputs and constants."""
         buffers = self.program.buffers
         inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "arena"]
         arena = plan([Lifetime(bound_bytes(buffers[n].shape, buffers[n].dtype.bytes), *self.lives[n]) for n in inside])

@@ -1,4 +1,4 @@
-"""Which kernels of a region run as one, so that of what they pass to one another only a window is kept."""
+"""Merge kernels of a region, so that only a rolling window of the intermediate buffers between them is stored."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from inlaid import arith
-from inlaid.lowering.calls import Calls, Part
+from inlaid.lowering.calls import ByteRange, Calls
 from inlaid.memory.order import bytes_of
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall
 from inlaid.tensor.transform.interleave import Interleaved, Member, interleave
 
 MOST = 6
-"""Calls that become one."""
+"""Maximum number of calls that are merged into one."""
 ROUNDS = 8
-"""How often memory is lowered by one merge more."""
+"""Maximum number of merges that reduce memory."""
 
 _Groups = tuple[tuple[int, ...], ...]
 _Key = tuple[tuple[tuple[int, tuple[int, ...]], ...], tuple[int, ...]]
 
 
 def streamed(region: Calls, alignment: int) -> Iterator[Calls]:
-    """The region with more and more of its calls merged: each time as few as will do of those around the call that takes most
-    memory, such that less is taken, or by fewer calls. Calls are in the order in which they run."""
+    """Yield the region with increasingly many calls merged. Each step merges the smallest group around the call of peak memory that
+    lowers the peak, or the number of calls at the peak. Calls are in execution order."""
     merges = _Merges(region)
     groups: _Groups = tuple((step,) for step in range(len(region.calls)))
     best = _measured(region, alignment)
@@ -49,7 +49,7 @@ def streamed(region: Calls, alignment: int) -> Iterator[Calls]:
 
 
 def stack_of(region: Calls) -> int:
-    """The most bytes of local buffers of a kernel that is called."""
+    """Maximum bytes of local buffers over the called kernels."""
     return max((_locals(region.kernels[call.kernel]) for call in region.calls), default=0)
 
 
@@ -61,8 +61,8 @@ def _locals(program: ir.LoopProgram) -> int:
 
 @dataclass(frozen=True)
 class _Measure:
-    """The `most` bytes of buffers that are in use at once, how many calls use as many, and the first of these, the `peak`; `total`
-    counts the stack in."""
+    """Memory use: `most` bytes of live buffers at the peak, the number of calls at the peak (`count`), the first of them (`peak`),
+    and `total`, which adds the stack."""
 
     total: int
     count: int
@@ -81,7 +81,7 @@ def _measured(region: Calls, alignment: int) -> _Measure:
 
 
 class _Merges:
-    """Merges calls of a region. Groups are numbers of calls that follow one another."""
+    """Merges calls of a region. A group is a tuple of consecutive call numbers."""
 
     def __init__(self, region: Calls) -> None:
         self._region = region
@@ -93,13 +93,13 @@ class _Merges:
         self._made: dict[_Key, Interleaved | None] = {}
 
     def at_least(self, group: tuple[int, ...]) -> int:
-        """The bytes that live before a group, or behind it, whichever is more: merging does not make it less."""
+        """Lower bound on peak memory after merging a group: the bytes that are live on entry to it or on exit."""
         sizes = [(life.first, life.last, life.size) for _, life in self._lives if isinstance(life.size, int)]
         before = sum(size for first, last, size in sizes if first < group[0] <= last)
         return max(before, sum(size for first, last, size in sizes if first <= group[-1] < last))
 
     def region(self, groups: _Groups) -> Calls | None:
-        """The region with its calls in groups; None where some cannot be merged."""
+        """Merge the calls of each group; None if some cannot be merged."""
         region = self._region
         kernels: dict[ir.LoopProgram, int] = {}
         calls: list[KernelCall] = []
@@ -124,13 +124,14 @@ class _Merges:
         return Calls(tuple(kernels), tuple(calls), inside, roots, region.known, windows)
 
     def _merged(self, group: tuple[int, ...]) -> tuple[ir.LoopProgram, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
-        """The kernel of a group, and the numbers of its inputs, its outputs, and of those roots of which it keeps a window."""
+        """Merge a group into one kernel; returns it with the buffer numbers of its inputs, its outputs, and the roots stored as
+        windows."""
         region = self._region
         calls = [region.calls[step] for step in group]
         passed = self._passed(group)
         if passed is None or any(call.sizes or call.defines for call in calls):
             return None
-        # Equal groups share a kernel: buffers are numbered as they come.
+        # Number buffers in order of appearance, so that equal groups share a kernel.
         numbers: dict[int, int] = {}
         members = []
         for call in calls:
@@ -149,13 +150,13 @@ class _Merges:
         return made.program, inputs, outputs, passed
 
     def _number(self, number: int, passed: tuple[int, ...]) -> int:
-        """A buffer's number; its root's, where that is passed."""
+        """A buffer's number, or its root's if the root is passed between calls of the group."""
         root = self._region.inside[number].root
         return root if root in passed else number
 
     def _passed(self, group: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The roots that calls of a group pass to later ones; None where there are none, or where what a call before the last
-        writes is used elsewhere or is no buffer of its own."""
+        """Roots that calls of a group pass to later ones; None if there are none, or if an intermediate result is used outside of
+        the group or is only a part of a buffer."""
         region = self._region
         found = []
         for step in group[:-1]:
@@ -163,7 +164,7 @@ class _Merges:
                 part = region.inside[number]
                 root = region.roots[part.root]
                 users = self._users[part.root]
-                if root.storage != "arena" or part != Part(part.root, 0, root.bytes) or not users <= set(group):
+                if root.storage != "arena" or part != ByteRange(part.root, 0, root.bytes) or not users <= set(group):
                     return None
                 parts = (
                     region.inside[item] for user in users for item in (*region.calls[user].inputs, *region.calls[user].outputs)

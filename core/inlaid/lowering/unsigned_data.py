@@ -1,14 +1,14 @@
-"""Signed bytes stored without a sign, for targets whose dot products multiply unsigned data by signed weights.
+"""Store int8 data as uint8, for targets whose dot-product instructions multiply unsigned data by signed weights.
 
-x is stored as x + 128: its highest bit turned. That costs nothing where it is computed, since zero points, limits and constants
-move by 128, and nothing where it is multiplied, since (x + 128) w is x w and 128 times the sum of w, which joins the bias. So every
-sum stays the same integer:
+x is stored as x + 128, which flips its sign bit. That is free for the producer, whose zero points, limits and constants shift by
+128, and for a product, since (x + 128) w = x w + 128 (sum of w), whose second term merges into the bias. All sums stay the same
+integers:
 
     conv(x: int8, w) + b    =>    conv(x': uint8, w) + (b - 128 sum(w))
     cast(clip(y + z, -128, 127), int8)    =>    cast(clip(y + (z + 128), 0, 255), uint8)
 
-Only what such products read is stored so, and what only moves on the way there. Whatever else reads it, the caller of the region
-among it, gets its sign back.
+Only data that such products read, possibly through data movement, is stored so. Other readers, including the region's caller, get
+the signed value.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from inlaid.graph.rewrite import rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.passes.canonicalise_quantised import SUM_OF_CONSTANTS
-from inlaid.passes.claimed import Takes, everything
+from inlaid.passes.supported import Supports, supports_all
 from inlaid.schedules.dot import dots_of
 from inlaid.schedules.rule import KernelContext
 from inlaid.types import TensorType
 
-TURNED = 128
+OFFSET = 128
 
 
-def unsigned_data(function: Function, context: KernelContext, takes: Takes = everything) -> Function:
-    """The function with signed bytes that products read stored without a sign. The same object where there are none, or where the
-    target's dot products are no faster for that, or where it does not claim an operator on such bytes."""
+def unsigned_data(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
+    """Store the int8 data of products as uint8. Returns the same object if there is none, if the target's dot products are no
+    faster for uint8, or if it does not support an operator on uint8."""
     wanted = _wanted(function)
     if not wanted or _most("uint8", context) <= _most("int8", context):
         return function
-    changed = rewrite_expr(transform_function(function, _Turning(wanted).visit), (SUM_OF_CONSTANTS,))
+    changed = rewrite_expr(transform_function(function, _UnsignedRewriter(wanted).visit), (SUM_OF_CONSTANTS,))
     assert isinstance(changed, Function)
     kept = {_kind(expr) for expr in post_order(function) if isinstance(expr, Call)}
     new = (expr for expr in post_order(changed) if isinstance(expr, Call) and _kind(expr) not in kept)
-    return changed if all(map(takes, new)) else function
+    return changed if all(map(supports, new)) else function
 
 
 def _kind(call: Call) -> tuple[object, ...]:
-    """What claims go by: of two calls that are alike in this, a target has both or neither."""
+    """Key of calls that a target supports or rejects alike."""
     return call.callee, call.attrs, call.type, *(arg.type for arg in call.args)
 
 
 def _most(data: str, context: KernelContext) -> int:
-    """How many products of data with signed bytes an instruction sums at most."""
+    """Maximum number of products of data with int8 weights per dot-product instruction."""
     return max((dot.lanes * dot.group for dot in dots_of(data, "int8", "int32", context)), default=0)
 
 
-# --- what is to be stored without a sign ------------------------------------------------------------------------------
+# --- which data to store as uint8 -------------------------------------------------------------------------------------
 
 
 def _wanted(function: Function) -> set[int]:
-    """The ids of the signed bytes that products read, and of those that they are moved from."""
+    """Ids of the int8 values that products read, and of the values that those are moved or clipped from."""
     found: set[int] = set()
     for expr in reversed(list(post_order(function))):
         if isinstance(expr, Call) and _asks(expr):
@@ -72,16 +72,16 @@ def _wanted(function: Function) -> set[int]:
 
 
 def _asks(expr: Call) -> bool:
-    """Whether it is a product that dot products can sum, of signed bytes that are computed."""
+    """Whether a call is an int8 product of computed data with a reduction that dot-product instructions can compute."""
     if not _is_product(expr) or isinstance(expr.args[0], Constant):
         return False
-    # A group of one input channel is no sum.
+    # A group with one input channel has no channels to sum.
     attrs: Any = expr.attrs
     return expr.callee is ops.matmul or bool(attrs.groups == 1 or _shape(expr.args[1])[1] != 1)
 
 
 def _is_product(expr: Call) -> bool:
-    """Whether it is a product of signed bytes in int32 that can read its data without a sign."""
+    """Whether a call is an int8 product in int32 that can read its data as uint8."""
     if expr.callee not in (ops.conv, ops.matmul) or not all(map(_is_signed, expr.args)):
         return False
     assert isinstance(expr.type, TensorType)
@@ -91,7 +91,7 @@ def _is_product(expr: Call) -> bool:
 
 
 def _moves(expr: Expr) -> bool:
-    """Whether all of an operator's tensors of bytes may move by 128 at once: it chooses among elements by place, or by order."""
+    """Whether an operator commutes with adding 128 to all its operands: it selects elements by position or by order."""
     moves = traits_of(expr).moves
     return moves is not None and moves.by is not Choice.INDEX
 
@@ -100,116 +100,116 @@ def _is_signed(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.name == "int8"
 
 
-# --- storing it -------------------------------------------------------------------------------------------------------
+# --- rewriting --------------------------------------------------------------------------------------------------------
 
 
-class _Turning:
-    """The sweep. `turned` has the bytes without a sign, by the id of the expression that they stand for."""
+class _UnsignedRewriter:
+    """Rewrites expressions in one sweep. `_unsigned` maps ids of original int8 expressions to their uint8 form."""
 
     def __init__(self, wanted: set[int]) -> None:
         self._wanted = wanted
-        self._turned: dict[int, Expr] = {}
+        self._unsigned: dict[int, Expr] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
-        """What takes the place of an expression; other expressions may read it without a sign."""
+        """Rewrite an expression. Its uint8 form is recorded if it is wanted."""
         if isinstance(old, Call) and isinstance(new, Call):
             new = self._reading(old, new) or new
         if id(old) not in self._wanted or isinstance(old, Constant):
             return new
         made = self._made(old, new)
         if made is None:
-            self._turned[id(old)] = ops.bitwise_xor(ops.bitcast(new, dtype="uint8"), scalar(TURNED, "uint8"), span=new.span)
+            self._unsigned[id(old)] = ops.bitwise_xor(ops.bitcast(new, dtype="uint8"), scalar(OFFSET, "uint8"), span=new.span)
             return new
-        self._turned[id(old)] = made
-        return ops.bitcast(ops.bitwise_xor(made, scalar(TURNED, "uint8"), span=new.span), dtype="int8", span=new.span)
+        self._unsigned[id(old)] = made
+        return ops.bitcast(ops.bitwise_xor(made, scalar(OFFSET, "uint8"), span=new.span), dtype="int8", span=new.span)
 
     def _reading(self, old: Call, new: Call) -> Expr | None:
-        """An operator that reads bytes without a sign as well as with one; None where it is another, or reads none."""
-        x = self._turned.get(id(old.args[0])) if old.args else None
+        """Rewrite an operator that can read uint8 data; None for any other operator."""
+        x = self._unsigned.get(id(old.args[0])) if old.args else None
         if x is None:
             return self._centred(old, new)
         if _is_product(old):
             return _product(new, x)
         if old.callee is ops.cast and isinstance(new.type, TensorType) and new.type.dtype.name in ("int16", "int32"):
-            return ops.add(cast_to(x, new.type.dtype), scalar(-TURNED, new.type.dtype), span=new.span)
+            return ops.add(cast_to(x, new.type.dtype), scalar(-OFFSET, new.type.dtype), span=new.span)
         if old.callee is ops.dequantize:
             moved = _moved_point(new)
             return None if moved is None else call(ops.dequantize, (x, new.args[1], moved), new.attrs, new.span)
         return None
 
     def _centred(self, old: Call, new: Call) -> Expr | None:
-        """Bytes in 32 bits less a zero point: what takes the sign off joins it."""
+        """Rewrite int32 data minus a zero point: the offset merges into the zero point."""
         wide = old.args[0] if old.callee is ops.sub else None
         if not isinstance(wide, Call) or wide.callee is not ops.cast or not isinstance(new.args[1], Constant):
             return None
-        x, point = self._turned.get(id(wide.args[0])), new.args[1].data
+        x, point = self._unsigned.get(id(wide.args[0])), new.args[1].data
         return (
             None
             if x is None or point.dtype != np.int32
-            else ops.sub(cast_to(x, "int32"), constant(point + np.int32(TURNED)), span=new.span)
+            else ops.sub(cast_to(x, "int32"), constant(point + np.int32(OFFSET)), span=new.span)
         )
 
     def _made(self, old: Expr, new: Expr) -> Expr | None:
-        """An expression as bytes without a sign, where its operator can give these; None where it cannot."""
+        """Compute an expression directly as uint8; None if its operator cannot."""
         if not isinstance(old, Call) or not isinstance(new, Call):
             return None
         if _moves(old):
-            args = [self._turned.get(id(arg)) or _moved(arg) for arg in old.args]
+            args = [self._unsigned.get(id(arg)) or _moved(arg) for arg in old.args]
             known = [arg for arg in args if arg is not None]
             return None if len(known) < len(args) else call(new.callee, known, new.attrs, new.span)
         maker = _MAKERS.get(old.callee) if isinstance(old.callee, Operator) else None
-        return None if maker is None else maker(new, self._turned.get(id(old.args[0])))
+        return None if maker is None else maker(new, self._unsigned.get(id(old.args[0])))
 
 
 def _product(new: Call, x: Expr) -> Expr:
-    """A product over bytes without a sign, less what they add to it."""
+    """Build a product over uint8 data, corrected by 128 times the sums of weights."""
     w = new.args[1]
     attrs: Any = dataclasses.replace(new.attrs, out_dtype="int32")
     excess: Expr
     if new.callee is ops.matmul:
         excess = ops.reduce_sum(cast_to(w, "int32"), axes=(_rank(w) - 2,), keepdims=True, span=new.span)
         if isinstance(w, Constant):
-            excess = constant(-TURNED * w.data.astype(np.int32).sum(axis=-2, keepdims=True, dtype=np.int32))
+            excess = constant(-OFFSET * w.data.astype(np.int32).sum(axis=-2, keepdims=True, dtype=np.int32))
         else:
-            excess = ops.mul(excess, scalar(-TURNED, "int32"), span=new.span)
+            excess = ops.mul(excess, scalar(-OFFSET, "int32"), span=new.span)
         return ops.add(call(ops.matmul, (x, w), attrs, new.span), excess, span=new.span)
     assert isinstance(w, Constant)
     spatial = _rank(w) - 2
     if any(amount != 0 for amount in attrs.pads):
         around = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
-        x = ops.pad(x, scalar(TURNED, "uint8"), pads=around, span=new.span)
+        x = ops.pad(x, scalar(OFFSET, "uint8"), pads=around, span=new.span)
         attrs = dataclasses.replace(attrs, pads=())
     sums = w.data.astype(np.int32).sum(axis=tuple(range(1, w.data.ndim)), dtype=np.int32)
-    excess = constant((-TURNED * sums).reshape(-1, *(1,) * spatial))
+    excess = constant((-OFFSET * sums).reshape(-1, *(1,) * spatial))
     return ops.add(call(ops.conv, (x, w), attrs, new.span), excess, span=new.span)
 
 
-# --- what gives bytes -------------------------------------------------------------------------------------------------
+# --- producers of bytes -----------------------------------------------------------------------------------------------
 
 
 def _cast(new: Call, x: Expr | None) -> Expr | None:
     of = new.args[0].type
     assert isinstance(of, TensorType)
-    # The low byte is kept, of a sum that may wrap as well.
+    # Only the low byte is kept, so the addition may wrap.
     return cast_to(_raised(new.args[0]), "uint8") if of.dtype.name == "int32" else None
 
 
 def _raised(expr: Expr) -> Expr:
-    """An int32, of which at least the low byte is to be kept, plus 128: limits and constants move."""
+    """Add 128 to an int32 of which the low byte is kept, by shifting limits and constants where possible."""
     if isinstance(expr, Call) and expr.callee is ops.clip and _is_far_from_wrapping(expr.args[0]):
         return ops.clip(
-            _raised(expr.args[0]), minimum=expr.attrs.minimum + TURNED, maximum=expr.attrs.maximum + TURNED, span=expr.span
+            _raised(expr.args[0]), minimum=expr.attrs.minimum + OFFSET, maximum=expr.attrs.maximum + OFFSET, span=expr.span
         )
     if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
         with np.errstate(over="ignore"):
-            return ops.add(expr.args[0], constant(expr.args[1].data + np.int32(TURNED)), span=expr.span)
-    return ops.add(expr, scalar(TURNED, "int32"), span=expr.span)
+            return ops.add(expr.args[0], constant(expr.args[1].data + np.int32(OFFSET)), span=expr.span)
+    return ops.add(expr, scalar(OFFSET, "int32"), span=expr.span)
 
 
 def _is_far_from_wrapping(expr: Expr) -> bool:
-    """Whether an int32 is sure to be about half of the greatest at most: such are products that are shifted to the right."""
+    """Whether an int32 is known to be at most about half of the maximum, as fixed-point products with a right shift are."""
     if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
-        return bool(np.all(np.abs(expr.args[1].data.astype(np.int64)) <= 2 * TURNED)) and _is_far_from_wrapping(expr.args[0])
+        return bool(np.all(np.abs(expr.args[1].data.astype(np.int64)) <= 2 * OFFSET)) and _is_far_from_wrapping(expr.args[0])
     if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding == "once":
         return False
     shift = expr.args[2]
@@ -235,11 +235,11 @@ def _clip(new: Call, x: Expr | None) -> Expr | None:
     low, high = max(new.attrs.minimum, -128.0), min(new.attrs.maximum, 127.0)
     if x is None or not float(low).is_integer() or not float(high).is_integer():
         return None
-    return ops.clip(x, minimum=low + TURNED, maximum=high + TURNED, span=new.span)
+    return ops.clip(x, minimum=low + OFFSET, maximum=high + OFFSET, span=new.span)
 
 
 def _relu(new: Call, x: Expr | None) -> Expr | None:
-    return None if x is None else ops.maximum(x, scalar(TURNED, "uint8"), span=new.span)
+    return None if x is None else ops.maximum(x, scalar(OFFSET, "uint8"), span=new.span)
 
 
 def _take(new: Call, x: Expr | None) -> Expr | None:
@@ -258,16 +258,16 @@ _MAKERS: Mapping[Operator, Callable[[Call, Expr | None], Expr | None]] = {
 
 
 def _moved(expr: Expr) -> Expr | None:
-    """Known bytes plus 128; None where they are not known."""
-    return constant((expr.data.view(np.uint8) ^ np.uint8(TURNED)), span=expr.span) if isinstance(expr, Constant) else None
+    """Add 128 to a constant; None for any other expression."""
+    return constant((expr.data.view(np.uint8) ^ np.uint8(OFFSET)), span=expr.span) if isinstance(expr, Constant) else None
 
 
 def _moved_point(new: Call) -> Expr | None:
-    """The zero point of `quantize` or `dequantize` plus 128; None where it is not known, or for how many scales it stands."""
+    """Zero point of a `quantize` or `dequantize` plus 128; None if it, or the number of scales, is not constant."""
     if len(new.args) == 3:
         return _moved(new.args[2])
     shape = _shape(new.args[1])
-    return constant(np.full(shape, TURNED, np.uint8)) if all(isinstance(dim, int) for dim in shape) else None
+    return constant(np.full(shape, OFFSET, np.uint8)) if all(isinstance(dim, int) for dim in shape) else None
 
 
 def _rank(expr: Expr) -> int:

@@ -1,8 +1,8 @@
-"""Which calls of a region update their first argument in place.
+"""Find the calls of a region that can update their first argument in place.
 
-An operator that changes some elements of its first argument, such as a scatter, copies it unless nobody reads it afterwards. So a
-cache, a state of a loop or a table of counts that is passed from update to update is never copied. What a region gets from its
-caller may be updated where it is given back as a result: the caller then provides one buffer for both.
+An operator that changes some elements of its first argument, such as a scatter, must copy it unless it is not read afterwards. In
+place, a cache, a loop state or a histogram is never copied. A parameter of the region may be updated if it is returned as a result:
+the caller then provides one buffer for both.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from inlaid.graph.operator import Operator
 from inlaid.lowering.branches import Arms
 
 Exchange = Callable[[int, int], bool]
-"""Whether a region's result, by number, may take over the buffer of a parameter, by number."""
+"""Whether a result of a region, by number, may reuse the buffer of a parameter, by number."""
 
 _PARTS = (ops.strided_slice, ops.transpose, ops.concat)
-"""Operators whose results may share memory with their arguments, other than element by element."""
+"""Operators whose results may share memory with their arguments at other positions."""
 
 
 @dataclass
 class _Group:
-    """Values that may share memory. `reads` are the places of the expressions that read them; `whole`: each is all of that memory,
-    in the same order."""
+    """Values that may share memory. `reads` are the positions of their readers. `whole`: every value covers all of the memory in
+    the same order."""
 
     members: list[int]
     reads: list[int] = field(default_factory=list)
@@ -33,7 +33,7 @@ class _Group:
 
 
 def in_place_calls(function: graph.Function, exprs: Sequence[tuple[graph.Expr, Arms]], exchange: Exchange) -> frozenset[int]:
-    """The ids of the calls that may run in place. `exprs` are those of the function's body in the order in which they run."""
+    """Ids of the calls that may run in place. `exprs` are the expressions of the function's body in execution order."""
     analysis = _Analysis(function, exprs, exchange)
     found: dict[int, bool] = {}
     for call in reversed(analysis.candidates):
@@ -70,8 +70,8 @@ class _Analysis:
             self._add(expr, reads.get(id(expr), []), updates)
 
     def keeps_input(self, call: graph.Call, later: dict[int, bool]) -> bool:
-        """Whether a candidate may run in place as to the region's parameters: it updates none, or one that the result takes over in
-        the end. `later` says so of the candidates behind it."""
+        """Whether a candidate updates no parameter of the region, or one whose buffer the final result may reuse. `later` holds the
+        answers for later candidates."""
         param = self.sources[id(call)]
         if param is None:
             return True
@@ -83,20 +83,21 @@ class _Analysis:
         return False
 
     def _last_reader(self, call: graph.Expr, place: int) -> bool:
-        """Whether nothing that shares memory with a call's first argument is read behind it, or by it as another argument."""
+        """Whether no value that shares memory with a call's first argument is read after the call or is another of its
+        arguments."""
         assert isinstance(call, graph.Call)
         group = self._groups.get(id(call.args[0]))
         others = {id(arg) for arg in call.args[1:]}
         return group is not None and group.whole and max(group.reads, default=place) <= place and others.isdisjoint(group.members)
 
     def _param(self, expr: graph.Expr) -> int | None:
-        """The parameter that shares memory with an expression."""
+        """Parameter that shares memory with an expression, None if there is none."""
         return next((self.params[member] for member in self._groups[id(expr)].members if member in self.params), None)
 
     def _add(self, expr: graph.Expr, reads: Collection[int], updates: bool) -> None:
-        """Put an expression into the group of what it shares memory with."""
+        """Add an expression to the group of the values that it shares memory with."""
         if isinstance(expr, graph.Constant):
-            return  # in no group: weights are never updated
+            return  # weights are never updated, so constants have no group
         shared, whole = _shared(expr, updates)
         group = _Group([id(expr)], list(reads), whole)
         for other in {id(found): found for item in shared if (found := self._groups.get(id(item))) is not None}.values():
@@ -112,7 +113,7 @@ def _operands(expr: graph.Expr) -> Sequence[graph.Expr]:
 
 
 def _shared(expr: graph.Expr, updates: bool) -> tuple[Sequence[graph.Expr], bool]:
-    """The operands that may share memory with an expression, and whether element by element."""
+    """Operands that may share memory with an expression, and whether at equal positions."""
     match expr:
         case graph.Call(callee=Operator() as operator, args=args):
             if updates or operator.traits.view:

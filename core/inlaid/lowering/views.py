@@ -1,4 +1,4 @@
-"""Results that are part of an operand's memory: slices that are one run of it, and transpositions as layouts."""
+"""Results that are views of an operand: contiguous slices, and transposes expressed as layouts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 def transposed(call: graph.Call, layout: Layout) -> Layout | None:
-    """The layout in which the result of a transposition of what lies in a layout is the same bytes; None where none is found."""
+    """Layout in which a transpose of an operand in `layout` has the same bytes; None if none is found."""
     attrs, source = call.attrs, tensor_type(call.args[0].type)
     assert isinstance(attrs, TransposeAttrs)
     order = layout.order(source.shape)
@@ -19,7 +19,7 @@ def transposed(call: graph.Call, layout: Layout) -> Layout | None:
     if 0 in shape:
         return ROW_MAJOR
     wanted = [attrs.perm.index(axis) for axis in order]
-    # As few blocks as will do: the axes that follow in another order than that of the shape.
+    # The fewest blocks: only the trailing axes whose order differs from the shape's.
     for start in range(len(wanted), -1, -1):
         blocks = [(axis, shape[axis]) for axis in wanted[start:]]
         found = Layout(tuple((axis, size) for axis, size in blocks if isinstance(size, int)))
@@ -29,7 +29,7 @@ def transposed(call: graph.Call, layout: Layout) -> Layout | None:
 
 
 def slice_start(call: graph.Call, layout: Layout, alignment: int) -> int | None:
-    """From which byte of its operand on the result of a slice lies there in one run; None where it does not, or not aligned."""
+    """Byte offset of a slice in its operand; None if the slice is not contiguous there or not aligned."""
     attrs = call.attrs
     assert isinstance(attrs, SliceAttrs)
     source = tensor_type(call.args[0].type)

@@ -1,8 +1,8 @@
-"""What every round of a loop would compute alike is computed once, before the loop.
+"""Loop-invariant code motion: compute loop-invariant expressions once, before the loop.
 
-A shared expression belongs to the innermost scope that encloses all its uses. What stands outside of a loop in the model, but is
-used only by the loop's body, therefore belongs to the body, and would be computed in every round: the encoder of a model whose
-decoder is a loop, for one. A binding around the loop keeps it outside.
+An expression is evaluated in the innermost scope that dominates all its uses. An expression outside of a loop that only the loop's
+body uses, such as the encoder of a model whose decoder is a loop, is therefore evaluated in every iteration. A `Let` around the
+loop keeps it outside.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from inlaid.types import FunctionType
 
 
 def bind_invariants(function: Function) -> Function:
-    """The function with what does not depend on a loop's rounds bound around the loop; the same object where there is nothing.
+    """Bind loop-invariant expressions by `Let`s around their loops. Returns the same object if there are none.
 
-    What stands in a branch of the body stays there, since it may not be wanted. What is bound is computed even where the loop runs
-    no round at all.
+    Expressions inside a branch of the body stay there, since the branch may not be taken. A bound expression is computed even if
+    the loop runs no iteration.
     """
     while True:
         found = _loops(analyse(function), function)
         if not found:
             return function
-        # What leaves an inner loop may leave the one around it in the next turn.
+        # An expression hoisted out of an inner loop may be hoisted out of the enclosing loop next.
         function = _bound(function, found)
 
 
 @dataclass
 class _Found:
-    """A loop, and the largest expressions of its body that are the same in every round, in order."""
+    """A loop, and the maximal invariant expressions of its body, in order."""
 
     loop: Loop
     invariants: list[Expr] = field(default_factory=list)
@@ -47,13 +47,13 @@ def _loops(scopes: Scopes, function: Function) -> list[_Found]:
 
 
 def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
-    """The expressions that belong to the body, do not depend on its parameters, and are read by something that does."""
+    """Expressions of a loop body that do not depend on its parameters and are read by one that does."""
     home: Scope = scopes.body(body)
     varying = {id(param) for param in body.params}
     order = list(post_order(body.body))
     for expr in order:
         parts = (scopes.resolve(expr),) if isinstance(expr, Var) else children(expr)
-        # A tuple is only put together: its fields are what may be computed.
+        # A tuple costs nothing itself: only its fields may be worth hoisting.
         wiring = isinstance(expr, Tuple) and scopes.of[id(expr)] is home
         if wiring or any(id(part) in varying for part in parts):
             varying.add(id(expr))
@@ -64,14 +64,14 @@ def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
 
 
 def _computes(expr: Expr) -> bool:
-    """Whether an expression is a value that takes work: not one that is only looked up, nor a function."""
+    """Whether evaluating an expression costs anything: not a leaf or a function."""
     while isinstance(expr, TupleItem):
         expr = expr.tuple
     return not (is_leaf(expr) or isinstance(expr, (Function, Let)) or isinstance(expr.type, FunctionType))
 
 
 def _bound(function: Function, found: list[_Found]) -> Function:
-    """The function with bindings around loops."""
+    """Insert the `Let`s around the loops."""
     around = {id(item.loop): item for item in found}
     names: dict[int, Var] = {id(expr): var("held", expr.type, expr.span) for item in found for expr in item.invariants}
     values: dict[int, Expr] = {}

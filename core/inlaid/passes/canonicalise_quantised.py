@@ -1,14 +1,14 @@
-"""Quantised models in one form: integer operators that give int32, then `requantize`.
+"""Canonicalize quantized models: integer operators that produce int32, then `requantize`.
 
-`quantize_integers` turns the pattern dequantise, convolve or multiply, quantise (ONNX's QDQ) into that form, in which the ONNX
-frontend gives QLinearConv and the like; it moves what only moves elements inside the quantised part. `narrow_integers`, after
-constants are folded, brings the operands of integer products back from int32 to their 8-bit types and takes zero points out of
-the sum, so that a target sees the products that its instructions compute: the right operand in int8. Both keep the integers that a
-runtime that fuses the pattern computes: accumulators wrap at 32 bits, so that the sums may be taken apart.
+`quantize_integers` rewrites the pattern dequantize, convolve or multiply, quantize (ONNX QDQ) to that form, which the ONNX frontend
+also builds for QLinearConv and the like. It moves data movement (transpose, concat) inside the quantized part. `narrow_integers`,
+which runs after constant folding, narrows the operands of integer products from int32 back to 8-bit types and moves zero points out
+of the sum, so that a target sees the products that its instructions compute, with the right operand in int8. Both are bit-exact
+with a runtime that fuses the pattern: accumulators wrap at 32 bits, so sums may be reassociated.
 
-Products and means over all of an image are exact sums and one multiplication in float32, as in ONNX Runtime's optimised execution.
-What else lies between dequantisation and quantisation (sums of two branches, activations, softmax) is computed as ONNX says, in
-float32, as in ONNX Runtime's plain execution, from which the optimised one may differ by one.
+Products and global average pools are exact integer sums and one float32 multiplication, as in ONNX Runtime's optimized execution.
+Other operators between dequantize and quantize (residual sums, activations, softmax) compute in float32 as ONNX specifies and as
+ONNX Runtime does unoptimized; its optimized execution may differ by one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from inlaid.types import TensorType, dtype
 Array = np.ndarray[Any, Any]
 
 MEAN_LIMIT = 1 << 23
-"""Elements of an image whose sum, of 8 bits each, is sure to fit into 32."""
+"""Number of 8-bit elements whose sum is guaranteed to fit in 32 bits."""
 
 
 def quantize_integers(target: Function) -> Function:
-    """The function with products between dequantisation and quantisation as integer products."""
+    """Rewrite products between dequantize and quantize to integer products."""
     sunk = rewrite_expr(target, _SINKING)
     assert isinstance(sunk, Function)
     uses = UseCounts(sunk)
@@ -57,7 +57,7 @@ def quantize_integers(target: Function) -> Function:
 
 
 def _in_integers(stored: Call, uses: UseCounts) -> Expr:
-    """A quantisation with as much of what it stores as can be taken into integers."""
+    """Rewrite a `quantize` so that as much of its operand as possible computes in integers."""
     simpler = _without_detour(stored) or _integer_product(stored, uses) or _integer_mean(stored, uses)
     if simpler is not None:
         return simpler
@@ -66,16 +66,16 @@ def _in_integers(stored: Call, uses: UseCounts) -> Expr:
         return stored
     if not uses.single(moved) or _rank(stored.args[1]):
         return stored
-    # Parts are stored first, so that what is moved are integers.
+    # Quantize the parts first, so that integers are moved.
     parts = [_in_integers(call(quantize, (part, *stored.args[1:]), stored.attrs, stored.span), uses) for part in moved.args]
     return call(moved.callee, parts, moved.attrs, moved.span)
 
 
-# --- moving elements while they are quantised -------------------------------------------------------------------------
+# --- data movement on quantized values --------------------------------------------------------------------------------
 
 
 def _transpose_stored(found: Match) -> Expr:
-    """transpose(dequantize(x)) as dequantize(transpose(x))."""
+    """Rewrite transpose(dequantize(x)) to dequantize(transpose(x))."""
     stored, perm = found.call("dequantized"), found.attrs("outer").perm
     x, *parameters = stored.args
     axis = perm.index(stored.attrs.axis) if _rank(parameters[0]) else stored.attrs.axis
@@ -92,7 +92,7 @@ _SINKING = (
 
 
 def _without_detour(stored: Call) -> Expr | None:
-    """quantize(move(dequantize(x))) with one scale throughout as move(x); None where it is something else."""
+    """Rewrite quantize(move(dequantize(x))) with equal parameters to move(x); None if the pattern does not match."""
     value = stored.args[0]
     if _is_dequantize(value):
         assert isinstance(value, Call)
@@ -113,7 +113,7 @@ def _without_detour(stored: Call) -> Expr | None:
 
 
 def _commutes(expr: Expr) -> bool:
-    """Whether an operator commutes with dequantisation by one scale: it chooses among elements, and adds none."""
+    """Whether an operator commutes with per-tensor dequantize: it selects among elements and adds no fill value."""
     moves = traits_of(expr).moves
     return moves is not None and moves.fill is None
 
@@ -123,7 +123,7 @@ def _is_dequantize(expr: Expr) -> bool:
 
 
 def _same_parameters(a: Expr, b: Expr) -> bool:
-    """Whether two quantisations have one positive scale and zero point, known now."""
+    """Whether two calls have equal constant zero points and equal, positive constant scales."""
     assert isinstance(a, Call) and isinstance(b, Call)
     scales, points = (a.args[1], b.args[1]), (_zero_point(a), _zero_point(b))
     known = [item.data for item in (*scales, *points) if isinstance(item, Constant)]
@@ -134,7 +134,7 @@ def _same_parameters(a: Expr, b: Expr) -> bool:
 
 
 def _zero_point(stored: Call) -> Expr:
-    """The zero point of a quantise or dequantise; zero where there is none."""
+    """Zero point of a `quantize` or `dequantize`; 0 if it has none."""
     if len(stored.args) == 3:
         return stored.args[2]
     of = _type(stored if stored.callee is quantize else stored.args[0]).dtype
@@ -155,7 +155,7 @@ _BOUNDED = _BIASED.optional(lambda inner: is_op("relu", "clip")(inner).named("bo
 
 
 def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
-    """quantize([bound](product(dequantize, dequantize) [+ dequantized bias])) in integers; None where it is something else."""
+    """Rewrite quantize([bound](product(dequantize, dequantize) [+ dequantize(bias)])) to integers; None if it does not match."""
     found = match(_BOUNDED, stored.args[0])
     if found is None or _rank(stored.args[1]) or stored.attrs.block_size or not _type(stored).dtype.is_int:
         return None
@@ -182,7 +182,7 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
 
 
 def _by_output_channel(product: Call, x: Call, w: Call) -> bool:
-    """Whether the data have one scale, and the weights one or one for each output channel; all of at most 8 bits."""
+    """Whether the data are quantized per tensor and the weights per tensor or per output channel, all in at most 8 bits."""
     if _rank(x.args[1]) or any(_type(item.args[0]).dtype.bits > 8 or not _type(item.args[0]).dtype.is_int for item in (x, w)):
         return False
     assert isinstance(product.callee, Operator)
@@ -196,7 +196,7 @@ def _by_output_channel(product: Call, x: Call, w: Call) -> bool:
 
 
 def _scale(stored: Call) -> Array | None:
-    """The scale, where it is known and positive, in float32."""
+    """The scale if it is a positive float32 constant, else None."""
     scale = stored.args[1]
     if not isinstance(scale, Constant) or scale.data.dtype != np.float32 or not bool(np.all(scale.data > 0)):
         return None
@@ -204,7 +204,7 @@ def _scale(stored: Call) -> Array | None:
 
 
 def _integer_bias(found: Match, scale: Array) -> Expr | None:
-    """The stored bias, shaped as the dequantised one was; None where there is none, or it is not in units of the sum."""
+    """The quantized bias in the shape of the dequantized one; None if there is none or its scale differs from the sum's."""
     if "bias" not in found:
         return None
     bias = found.call("bias")
@@ -220,7 +220,7 @@ def _integer_bias(found: Match, scale: Array) -> Expr | None:
 
 
 def _centred(stored: Call) -> Expr:
-    """The stored integers less their zero point, as int32."""
+    """Subtract the zero point from the quantized values, in int32."""
     x = stored.args[0]
     wide = cast_to(x, "int32")
     if len(stored.args) < 3:
@@ -232,7 +232,7 @@ def _centred(stored: Call) -> Expr:
 
 
 def _bounded(result: Expr, bound: Expr | None, stored: Call) -> Expr:
-    """The stored result under a relu or clip of the real one: quantisation keeps order, so the bounds are quantised instead."""
+    """Apply a relu or clip to the quantized result. Quantization is monotone, so the bounds are quantized instead."""
     if bound is None:
         return result
     assert isinstance(bound, Call) and isinstance(bound.callee, Operator)
@@ -248,7 +248,7 @@ _MEAN = is_op("avg_pool")(_stored("x")).named("mean")
 
 
 def _integer_mean(stored: Call, uses: UseCounts) -> Expr | None:
-    """quantize(mean of all of an image (dequantize)) as an integer sum, requantised; None where it is something else."""
+    """Rewrite quantize(global average pool(dequantize(x))) to an integer sum and `requantize`; None if it does not match."""
     found = match(_MEAN, stored.args[0])
     if found is None or not uses.single(found["mean"]) or _rank(stored.args[1]) or not _type(stored).dtype.is_int:
         return None
@@ -271,10 +271,10 @@ def _integer_mean(stored: Call, uses: UseCounts) -> Expr | None:
 
 
 def narrow_integers(target: Function) -> Function:
-    """The function with the operands of integer products in the narrowest types that hold them.
+    """Narrow the operands of integer products to the narrowest dtypes that hold them.
 
-    A cast to int32 falls away; constants become int8, uint8 or int16 where they fit; a constant zero point z of the data, against
-    constant weights w, leaves the product: (x - z) w = x w - z (sum of w), where a convolution's padding becomes z.
+    Casts to int32 are removed, and constants become int8, uint8 or int16 if they fit. For constant weights w, a constant zero point
+    z of the data moves out of the product: (x - z) w = x w - z (sum of w). A convolution then pads with z.
     """
     narrowed = rewrite_expr(target, _NARROWING)
     assert isinstance(narrowed, Function)
@@ -282,7 +282,7 @@ def narrow_integers(target: Function) -> Function:
 
 
 def _narrow_operands(found: Match) -> Expr | None:
-    """The product over narrower operands; None where they are as narrow as can be."""
+    """Rewrite a product to narrower operands; None if none can be narrowed."""
     product = found.call("product")
     args = tuple(map(_narrow, product.args))
     if all(new is old for new, old in zip(args, product.args, strict=True)):
@@ -302,13 +302,13 @@ def _narrow(operand: Expr) -> Expr:
 
 
 def _int32_product(product: Call, args: Sequence[Expr], **changed: Any) -> Expr:
-    """The product of other operands, with its result type spelled out."""
+    """Rebuild a product on other operands with an explicit int32 result."""
     assert isinstance(product.callee, Operator)
     return call(product.callee, args, dataclasses.replace(product.attrs, out_dtype="int32", **changed), product.span)
 
 
 def _without_zero_point(found: Match) -> Expr | None:
-    """(x - z) w as x w - z (sum of w)."""
+    """Rewrite (x - z) w to x w - z (sum of w)."""
     product, x, weights, points = found.call("product"), found["x"], found.constant("w"), found.constant("z")
     assert isinstance(product.callee, Operator)
     of = _type(x).dtype
@@ -335,7 +335,7 @@ def _without_zero_point(found: Match) -> Expr | None:
 
 
 def _both_computed(found: Match) -> Expr | None:
-    """(a - p) (b - q) as a b - q (sum of a) - p (sum of b - q), with b in int8; None where one is known now."""
+    """Rewrite (a - p) (b - q) to a b - q (sum of a) - p (sum of b - q), with b in int8; None if a or b is constant."""
     product, a, b = found.call("product"), found["a"], found["b"]
     if isinstance(a, Constant) or isinstance(b, Constant) or min(_rank(a), _rank(b)) < 2:
         return None
@@ -344,7 +344,7 @@ def _both_computed(found: Match) -> Expr | None:
         return None
     p, q = map(int, points)
     if _type(b).dtype.kind == "uint":
-        # Turning the highest bit over takes 128 away.
+        # Flipping the sign bit subtracts 128.
         b = bitcast(bitwise_xor(b, constant(np.asarray(128, np.uint8))), dtype="int8")
         q -= 128
     total: Expr = _int32_product(product, (a, b))
@@ -358,7 +358,7 @@ def _both_computed(found: Match) -> Expr | None:
 
 
 def _one_constant(found: Match) -> Expr | None:
-    """(x + a) + b as x + (a + b), where integers wrap."""
+    """Rewrite (x + a) + b to x + (a + b) on wrapping integers."""
     a, b = found.constant("a"), found.constant("b")
     with np.errstate(over="ignore"):
         result = add(found["x"], constant(a + b, span=found["b"].span), span=found.root.span)
@@ -382,7 +382,7 @@ _WIDENED = is_op("cast")(wildcard().where(_is_narrow).named("x")).where(_is_int3
 
 
 def _centred_pattern(name: str, point: str) -> Pattern:
-    """A narrow value as int32, perhaps less a known zero point."""
+    """Pattern of a narrow value cast to int32, optionally minus a constant zero point."""
     wide = is_op("cast")(wildcard().where(_is_narrow).named(name)).where(_is_int32)
     return wide | is_op("sub")(wide, is_const().named(point))
 

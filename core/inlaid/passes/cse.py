@@ -1,4 +1,4 @@
-"""Common subexpressions: equal operators on equal operands are computed once."""
+"""Common subexpression elimination."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from inlaid.graph.scopes import Scope, Scopes, analyse
 
 
 def share_common(target: Function) -> Function:
-    """The function with equal subexpressions shared.
+    """Share equal subexpressions.
 
-    An expression gives way to an equal one of its own scope or of a scope around it, never to one of a sibling scope: sharing
-    what two branches compute would move it out of both, where it would be computed though neither needs it. Two runs of an
-    operator that works out sizes stay apart, since each has size names of its own.
+    An expression is replaced by an equal one of its own or an enclosing scope, never of a sibling scope: hoisting an expression
+    that two branches share would compute it even if neither branch is taken. Two calls of an operator that introduces existential
+    sizes are never equal, since each call has its own size names.
     """
     scopes = analyse(target)
     leaders = _leaders(_equal(target), scopes)
@@ -55,7 +55,7 @@ def share_common(target: Function) -> Function:
 
 
 def _equal(target: Function) -> list[list[Expr]]:
-    """Expressions of equal value, as lists of two or more."""
+    """Group equal expressions; only groups of two or more."""
     numbers: dict[Any, int] = {}
     number_of: dict[int, int] = {}
     members: dict[int, list[Expr]] = {}
@@ -67,7 +67,7 @@ def _equal(target: Function) -> list[list[Expr]]:
 
 
 def _key(expr: Expr, number_of: dict[int, int]) -> Any:
-    """What equal expressions share, in terms of the numbers of their parts; its identity for what is equal to itself alone."""
+    """Value-numbering key of an expression, over the numbers of its children; its identity if it equals no other expression."""
     parts = tuple(number_of[id(child)] for child in children(expr))
     match expr:
         case Constant():
@@ -77,7 +77,7 @@ def _key(expr: Expr, number_of: dict[int, int]) -> Any:
         case Call() if introduced_sizes(expr):
             return "itself", id(expr)
         case Call(callee=Operator() as operator, attrs=attrs):
-            return operator, repr(attrs), parts  # by their text, for equal attributes may still differ: 0.0 and -0.0
+            return operator, repr(attrs), parts  # compared as text, since 0.0 == -0.0
         case Call():
             return "call", parts
         case Tuple():
@@ -90,7 +90,7 @@ def _key(expr: Expr, number_of: dict[int, int]) -> Any:
 
 
 def _leaders(groups: list[list[Expr]], scopes: Scopes) -> dict[int, Expr]:
-    """For each expression that gives way to another, by id, the other."""
+    """Map the id of each expression that is replaced to its replacement."""
     leaders: dict[int, Expr] = {}
     for group in groups:
         if isinstance(group[0], (Constant, GlobalVar)):

@@ -1,15 +1,14 @@
-"""Channels of integer networks that nothing needs, taken out with the weights that make them.
+"""Remove dead channels of integer networks, with the weights that compute them.
 
-Trained networks have output channels that saturate: whatever the input, they store one value. What reads them as the data of a
-product knows that value, so that it can be added to the bias instead; then nothing needs the channel. The same holds of channels
-whose weights are zero in all that reads them. Results are the same to the last bit.
+Trained networks have output channels that saturate to one value for all inputs. A product that reads such a channel can add the
+value's contribution to its bias instead, which makes the channel dead. Channels whose weights are zero in all readers are dead too.
+Results are bit-exact.
 
     x = clip(conv(data, w) + b)  with channel 1 always -128       x = clip(conv(data, w[0, 2]) + b[0, 2])
     y = conv(x, v) + c                                      =>    y = conv(x, v[:, 0, 2]) + (c - 128 * sum(v[:, 1]))
 
-A channel goes through element-wise operators, padding, pooling, convolutions by groups and changes of shape, all of which keep it
-together: it stays everywhere, or goes everywhere. It stays where anything else reads it, and where padding of another value joins
-a constant one.
+A channel is followed through element-wise operators, padding, pooling, grouped convolutions and reshapes: it is kept in all of them
+or removed from all of them. It is kept if any other operator reads it, or if padding adds a value other than its constant.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from inlaid.types import TensorType
 
 
 def remove_dead_channels(target: Function, lanes: int = 1) -> Function:
-    """The function without channels that nothing needs. The same object where there are none. Linear time.
+    """Remove the dead channels of a function, in linear time. Returns the same object if there are none.
 
-    Of what a product makes so much stays that the number of its channels is a multiple of `lanes`, where it was: a processor with
-    vectors of so many lanes gains nothing from less.
+    A product whose number of output channels is a multiple of `lanes` keeps enough of them to stay a multiple: on a processor with
+    vectors of `lanes` elements, fewer channels gain nothing.
     """
     if not any(is_product(expr) for expr in post_order(target)):
         return target
@@ -52,7 +51,7 @@ def remove_dead_channels(target: Function, lanes: int = 1) -> Function:
 
 @dataclass(frozen=True, eq=False)
 class _Cut:
-    """An axis of a tensor along which it can be cut: for each index, the number of the channel it belongs to."""
+    """The channel axis of a tensor: for each index along it, the number of its channel."""
 
     axis: int
     channels: Array
@@ -60,8 +59,9 @@ class _Cut:
 
 @dataclass(eq=False)
 class _Channels:
-    """The channels of a graph: `cuts` of expressions by id; `parents` joins channels that stay or go together; `needed` ones are
-    read by what cannot do without; `groups` are those of one product each, of which one at least stays."""
+    """The channels of a graph. `cuts` maps ids of expressions to their channel axes. `parents` is a union-find over channels that
+    are kept or removed together. `needed` channels must be kept. `groups` lists the output channels of each product, at least one
+    of which is kept."""
 
     ranges: Mapping[int, Range]
     cuts: dict[int, _Cut] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class _Channels:
     groups: list[Array] = field(default_factory=list)
 
     def visit(self, expr: Expr) -> None:
-        """Find the cut of an expression whose parts have been visited, and what it needs of theirs."""
+        """Find the channel axis of an expression whose operands are visited, and mark the operands' channels that it needs."""
         cut = None
         if isinstance(expr, Call) and isinstance(expr.callee, Operator):
             if is_product(expr):
@@ -87,7 +87,7 @@ class _Channels:
             self.cuts[id(expr)] = cut
 
     def kept(self, lanes: int) -> dict[int, Array]:
-        """For each expression that has a cut, by id, which indices stay."""
+        """Compute which indices of each expression's channel axis are kept, by id of the expression."""
         needed = {self._find(channel) for channel in self.needed}
         for group in self.groups:
             roots = [self._find(channel) for channel in group.tolist()]
@@ -115,7 +115,8 @@ class _Channels:
             self.parents[self._find(one)] = self._find(other)
 
     def _product(self, product: Call) -> _Cut | None:
-        """New channels, or by groups those of the data. Of its data a product needs what varies and what it has weights for."""
+        """Channels of a product: new ones, or for a grouped convolution those of its data. It needs the data's channels that vary
+        and have nonzero weights."""
         x, weights = product.args
         assert isinstance(weights, Constant)
         attrs: Any = product.attrs
@@ -134,13 +135,13 @@ class _Channels:
         if data is not None:
             low, high = self.ranges[id(x)].along(data.axis)
             if is_conv and any(amount != 0 for amount in attrs.pads):
-                low, high = np.minimum(low, 0), np.maximum(high, 0)  # around the data there are zeros
+                low, high = np.minimum(low, 0), np.maximum(high, 0)  # padding adds zeros
             used = weights.data.any(axis=(0, *range(2, weights.data.ndim)) if is_conv else 1)
             self.needed.update(data.channels[used & (low != high)].tolist())
         return _Cut(place, self._new(weights.data.shape[0 if is_conv else 1]))
 
     def _elementwise(self, made: Call) -> _Cut | None:
-        """The channels of all operands, joined; None where one has others than the rest."""
+        """Unite the channels of all operands; None if their channel axes do not match."""
         found = [(arg, self.cuts[id(arg)]) for arg in made.args if id(arg) in self.cuts]
         if not found:
             return None
@@ -180,17 +181,17 @@ def _extent(expr: Expr, axis: int) -> Any:
 
 
 def _parameter_axis(made: Call, arg: Expr) -> int | None:
-    """The axis of the data whose indices have an element each of an operand; None for one that broadcasts."""
+    """Axis of the data along which an operand holds one parameter per index; None for an operand that broadcasts."""
     attrs: Any = made.attrs
     has_axis = made.callee in (ops.multiply_fixed, ops.requantize, ops.quantize, ops.dequantize)
     return attrs.axis if has_axis and arg is not made.args[0] and _rank(arg) else None
 
 
-# --- what stays -------------------------------------------------------------------------------------------------------
+# --- rebuilding -------------------------------------------------------------------------------------------------------
 
 
 def _without(expr: Expr, parts: Sequence[Expr], channels: _Channels, kept: Mapping[int, Array]) -> Expr:
-    """The expression over the new versions of its parts, without what goes."""
+    """Rebuild an expression over its rewritten operands, without its removed channels."""
     known = [kept[id(item)] for item in (expr, *children(expr)) if id(item) in kept]
     if all(mask.all() for mask in known) or not isinstance(expr, Call) or not isinstance(expr.callee, Operator):
         return rebuild(expr, tuple(parts))
@@ -207,7 +208,7 @@ def _without(expr: Expr, parts: Sequence[Expr], channels: _Channels, kept: Mappi
 
 
 def _part(made: Call, arg: Constant, axis: int, mask: Array) -> Constant:
-    """What an operator needs of a constant operand once its result has fewer channels."""
+    """Slice a constant operand of an operator whose result has fewer channels."""
     place = 0 if _parameter_axis(made, arg) is not None else axis - _rank(made) + _rank(arg)
     if place < 0 or arg.data.shape[place] != len(mask):
         return arg
@@ -215,12 +216,12 @@ def _part(made: Call, arg: Constant, axis: int, mask: Array) -> Constant:
 
 
 def _smaller_product(product: Call, x: Expr, channels: _Channels, kept: Mapping[int, Array]) -> Expr:
-    """The product of the data that stays, plus what the rest always adds."""
+    """Rebuild a product over the kept channels, plus the constant contribution of the removed ones."""
     weights = product.args[1]
     assert isinstance(weights, Constant)
     attrs: Any = product.attrs
     is_conv = product.callee is ops.conv
-    # By output, then by input.
+    # Output channels first, then input channels.
     array = weights.data if is_conv else weights.data.T
     out = kept.get(id(product), np.ones(array.shape[0], bool))
     inputs = kept.get(id(product.args[0]), np.ones(_extent(product.args[0], 1 if is_conv else -1), bool))

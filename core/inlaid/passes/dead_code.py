@@ -1,4 +1,4 @@
-"""Dead code: in graph form what nothing uses is not there; what is left are bindings and global functions."""
+"""Remove dead code. Graph form has no other dead code than unused `Let` bindings and unreachable global functions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from inlaid.graph.transform import map_functions, transform_function
 
 
 def remove_dead_code(module: Module, entry: str = "main") -> Module:
-    """The module without `Let`s whose variable nothing needs and without functions that the entry cannot reach.
+    """Remove `Let`s whose variable is unused, and functions that are unreachable from the entry.
 
-    A module without the entry keeps all its functions.
+    If the module has no function `entry`, all functions are kept.
     """
     module = map_functions(module, _remove_lets)
     if entry not in module.functions:

@@ -1,4 +1,4 @@
-"""Decomposition: operators that no target takes whole, in simpler ones."""
+"""Decompose operators that no target supports into simpler ones."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from inlaid.graph.rewrite import Rule, rewrite_expr
 
 
 def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
-    """The function without those operators that have a decomposition and that `keep` does not want, those that decompositions
-    bring in included.
+    """Decompose every operator that has a decomposition and that `keep` rejects, including operators created by decompositions.
 
-    `keep(call)` says whether some target takes the operator whole. The same object comes back when there is nothing to do. Spans
-    are those of the operator that was decomposed. Raises `VerifyError` where decompositions lead back to one another,
-    `CompileError` where one fails.
+    `keep(call)` returns whether some target supports the operator whole. Returns the same object if there is nothing to do. New
+    expressions have the span of the decomposed operator. Raises `VerifyError` for cyclic decompositions, `CompileError` if a
+    decomposition fails.
     """
 
     def unwanted(expr: Expr) -> bool:
@@ -30,9 +29,9 @@ def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
             return call.callee.decompose(call.attrs, call.args)
         except InlaidError:
             raise
-        except Exception as error:  # the operator may be a user's
+        except Exception as error:  # user-defined operators may raise anything
             raise CompileError(
-                f"its decompose raised {type(error).__name__}: {error}", operator=call.callee.name, node=str(call.span or "")
+                f"decompose raised {type(error).__name__}: {error}", operator=call.callee.name, node=str(call.span or "")
             ) from error
 
     simpler = rewrite_expr(function, [Rule("decompose", wildcard().where(unwanted), build)])

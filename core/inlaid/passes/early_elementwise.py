@@ -1,7 +1,6 @@
-"""Element-wise operators in front of rearrangements of a convolution's result, where they can join the convolution.
+"""Move element-wise operators before data movement on a convolution's result, so that they fuse into the convolution.
 
-The phases of a transposed convolution are interleaved, and channels may be shuffled, before bias and activation follow: element by
-element, these may as well come first.
+Examples are the interleaved phases of a transposed convolution and channel shuffles, which precede bias and activation.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ REARRANGEMENTS = (ops.reshape, ops.transpose, ops.strided_slice)
 
 
 def early_elementwise(function: Function) -> Function:
-    """The function with such operators, whose other operands are constants, in front. The same object where there are none."""
+    """Move element-wise operators whose other operands are constants before the data movement. Returns the same object if there are
+    none."""
     uses = UseCounts(function)
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -37,7 +37,7 @@ def early_elementwise(function: Function) -> Function:
 
 
 def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
-    """The rearrangement of what an element-wise operator gives, in place of the operator on a rearrangement."""
+    """Rewrite elementwise(movement(conv)) to movement(elementwise(conv)); None if the pattern does not match."""
     place = _varying(expr)
     if place is None:
         return None
@@ -69,7 +69,7 @@ def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
 
 
 def _varying(expr: Expr) -> int | None:
-    """Which operand of an element-wise operator is no constant, where it is one alone and no constant has axes of another kind."""
+    """Number of the one non-constant operand of an element-wise operator; None if there are several or a parameter is per axis."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     varying = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
@@ -80,14 +80,14 @@ def _varying(expr: Expr) -> int | None:
 
 
 def _rearrangements(expr: Expr, uses: UseCounts) -> Iterator[Call]:
-    """The operators that did nothing but move elements to where they are, the last first."""
+    """Yield the chain of data movement operators that produces an expression, last first."""
     while isinstance(expr, Call) and expr.callee in REARRANGEMENTS and uses.single(expr):
         yield expr
         expr = expr.args[0]
 
 
 def _is_convolution(expr: Expr, uses: UseCounts) -> bool:
-    """Whether something is a convolution, or made of one element by element, and read once."""
+    """Whether an expression is a convolution, possibly followed by element-wise operators, each with one use."""
     while uses.single(expr) and (place := _varying(expr)) is not None:
         assert isinstance(expr, Call)
         expr = expr.args[place]
@@ -100,8 +100,8 @@ def _shape(expr: Expr) -> tuple[object, ...]:
 
 
 def _before(link: Call, value: Array) -> Array | None:
-    """A constant that broadcasts to the result of a rearrangement, as one that broadcasts to what is rearranged; None where that
-    would take more than axes that are known."""
+    """Rewrite a constant that broadcasts to the result of a data movement to one that broadcasts to its operand; None if that needs
+    a symbolic extent."""
     source, result = link.args[0].type, link.type
     assert isinstance(source, TensorType) and isinstance(result, TensorType)
     if isinstance(link.attrs, TransposeAttrs):

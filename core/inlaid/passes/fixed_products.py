@@ -1,11 +1,11 @@
-"""Products in fixed point by the upper half of one product of 64 bits.
+"""Rewrite fixed-point multiplication to the upper half of one 64-bit product.
 
-`multiply_fixed` rounds twice, both times after a division by a power of two: floor((floor((p + 2^30) / 2^31) + 2^(r - 1)) / 2^r).
-Divisions that round down may be taken together or apart, so that this is floor((floor((p + 2^30) / 2^32) + 2^(r - 2)) / 2^(r - 1))
-from r = 2 on: all but one sum is done in 32 bits. Where halves go away from 0, a negative product has 2^31 less added: what lies
-between -2^30 and 0, where the first rounding gives 0, is rounded to 0 by the second in either way.
+`multiply_fixed` divides by a power of two and rounds twice: floor((floor((p + 2^30) / 2^31) + 2^(r - 1)) / 2^r) for a product p.
+Floor divisions compose, so for r >= 2 this equals floor((floor((p + 2^30) / 2^32) + 2^(r - 2)) / 2^(r - 1)), in which all but the
+first sum is 32-bit. If halves round away from 0, a negative product adds 2^31 less: a product between -2^30 and 0, which the first
+step rounds to 0, is rounded to 0 by the second step either way.
 
-A vector unit has a multiplication of 32 bits to 64, so that it takes a third of the instructions.
+Vector units multiply 32 bits to 64, so this takes a third of the instructions.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, children, constant
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import scalar
 from inlaid.ops.upper_half import multiply_high
-from inlaid.passes.claimed import Takes, everything, is_claimed
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 
 
-def fixed_products(function: Function, takes: Takes = everything) -> Function:
-    """The function with such products, by known factors. The same object without any, or where the target does not claim
-    them."""
+def fixed_products(function: Function, supports: Supports = supports_all) -> Function:
+    """Rewrite fixed-point products by constant multipliers. Returns the same object if there are none or the target does not
+    support `multiply_high`."""
 
     def visit(old: Expr, new: Expr) -> Expr:
         made = _by_upper_half(new)
-        return new if made is None or not is_claimed(made, takes, *_operands(new)) else made
+        return new if made is None or not is_supported(made, supports, *_operands(new)) else made
 
     return transform_function(function, visit)
 
 
 def _operands(expr: Expr) -> tuple[Expr, ...]:
-    """What a product, or a shift that becomes part of it, is computed from."""
+    """Operands of a product, and of a shift that may be merged into it."""
     return tuple(inner for child in children(expr) for inner in (child, *children(child)))
 
 
 def _by_upper_half(expr: Expr) -> Expr | None:
-    """The product that an expression is; None for anything else, and where it might not fit."""
+    """Rewrite a `multiply_fixed` call; None for any other expression, or if the result may overflow."""
     if not isinstance(expr, Call) or expr.callee is not ops.multiply_fixed or expr.attrs.rounding == "once":
         return None
     x, multiplier, shift = expr.args
@@ -58,7 +58,7 @@ def _by_upper_half(expr: Expr) -> Expr | None:
     nothing = scalar(0, "int32")
     if places.size and np.all(places == -1):
         return multiply_high(x, multiplier, nothing, nothing, low=3 << 30, axis=axis, away=away, span=expr.span)
-    # Without a shift to the right there is one rounding, and twice the data have the rest in the upper half.
+    # Without a right shift there is one rounding: shift the data left so that the upper half is the result.
     if places.size != 1 or places.item() < 0 or _bits(x) + places.item() + 1 > ops.fixed_point.FRACTION:
         return None
     twice = ops.shift_left(x, scalar(places.item() + 1, "int32"), span=expr.span)
@@ -66,7 +66,7 @@ def _by_upper_half(expr: Expr) -> Expr | None:
 
 
 def _by_shift(x: Expr, multiplier: int, places: int) -> Expr | None:
-    """Data that are shifted to the left, times a power of two, which loses none of their bits: a shorter shift."""
+    """Merge a left shift with a multiplication by a power of two into a shorter shift; None if bits may be lost."""
     if multiplier != 1 << 30 or not isinstance(x, Call) or x.callee is not ops.shift_left or not isinstance(x.args[1], Constant):
         return None
     if x.args[1].data.size != 1 or _bits(x) + max(places, 0) > ops.fixed_point.FRACTION:
@@ -76,7 +76,7 @@ def _by_shift(x: Expr, multiplier: int, places: int) -> Expr | None:
 
 
 def _bits(expr: Expr) -> int:
-    """How many bits the magnitude of an integer takes at most, as far as the operators say that raise bytes."""
+    """Upper bound on the bits of an integer's magnitude, derived from casts, shifts and additions of constants."""
     assert isinstance(expr.type, TensorType)
     if isinstance(expr, Call) and len(expr.args) == 2 and isinstance(expr.args[1], Constant) and expr.args[1].data.size == 1:
         number = int(expr.args[1].data.item())

@@ -1,4 +1,4 @@
-"""Constant folding: what is known is computed now, by the numpy references."""
+"""Constant folding, by the numpy references of operators."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from inlaid.graph.transform import transform_function
 from inlaid.types import TensorType, TupleType, Type
 
 LIMIT = 1 << 20
-"""Bytes of a result up to which it is folded even where it is larger than what it is computed from."""
+"""Size in bytes up to which a result is folded even if it is larger than its operands."""
 WEIGHTS_LIMIT = 1 << 29
-"""The same for weights of convolutions and matrix products: known ones can be scaled and packed when the model is compiled."""
+"""The same for weights of convolutions and matrix products: constant weights can be scaled and packed at compile time."""
 
 
 def fold_constants(
     target: Function, limit: int = LIMIT, weights_limit: int = WEIGHTS_LIMIT, keep: tuple[Operator, ...] = ()
 ) -> Function:
-    """The function with operators on constants replaced by their results.
+    """Replace operators on constants by their results.
 
-    A result larger than its inputs (a broadcast, an iota) is folded only up to `limit` bytes, or `weights_limit` for weights.
-    Operators in `keep` stay. Strings fold; sequences and optionals, which no constant holds, do not. An operator that faults on
-    its constants stays, to fault when it runs.
+    A result larger than its operands (a broadcast, an iota) is folded only up to `limit` bytes, or `weights_limit` for weights.
+    Operators in `keep` are not folded. Strings fold; sequences and optionals do not, since no constant holds them. An operator
+    whose evaluation faults is kept, so that it faults at run time.
     """
 
     weights = _weights(target)
@@ -40,7 +40,7 @@ def fold_constants(
 
 
 def _weights(target: Function) -> set[int]:
-    """The ids of expressions that only serve, perhaps through other operators, as second operands of complex operators."""
+    """Ids of expressions whose only uses, direct or through other operators, are second operands of complex operators."""
     found: set[int] = set()
     others: set[int] = set()
     for expr in reversed(list(post_order(target))):
@@ -56,7 +56,7 @@ def _weights(target: Function) -> set[int]:
 
 
 def _fold(call: Call, limit: int) -> Expr | None:
-    """The result of a call as constants, None where it is not to be folded."""
+    """Evaluate a call to constants; None if it must not be folded."""
     given = 0
     for arg in call.args:
         for part in arg.fields if isinstance(arg, Tuple) else (arg,):
@@ -74,7 +74,7 @@ def _fold(call: Call, limit: int) -> Expr | None:
 
 
 def _bytes(type_: Type) -> int | None:
-    """Bytes of a value; sizes that only the operator works out count nothing. None for what is not made of tensors."""
+    """Size of a value in bytes, symbolic dimensions counted as 1; None for values other than tensors and tuples of tensors."""
     match type_:
         case TensorType(shape=shape, dtype=of):
             count = 1

@@ -1,15 +1,15 @@
 """Operator fusion: groups of operators that become one kernel each.
 
-The algorithm is that of TVM (Chen et al., OSDI 2018, section 3, and Relay's FuseOps): the immediate post-dominator of an operator
-is the first operator through which every use of its value passes. An operator joins its post-dominator's group when everything on
-the ways between the two may be fused. So a group has one result, and no value leaves it on the way: fusing cannot close a cycle.
+The algorithm is TVM's (Chen et al., OSDI 2018, section 3, and Relay's FuseOps). The immediate post-dominator of an operator is the
+first operator through which every use of its value passes. An operator joins its post-dominator's group if every operator on the
+paths between the two may be fused. So a group has one result and no value leaves it before: fusion cannot create a cycle.
 
-* injective operators fuse into injective ones and into reductions that follow;
-* reductions and complex operators take element-wise operators of their own shape that follow (the epilogue);
-* convolutions take the zeros around the images that they read, which they copy into a layout of their own;
-* opaque operators stay alone. So does a reshape, which costs nothing on its own: it is another view of the same bytes.
+* injective operators fuse into injective operators and reductions that follow;
+* reductions and complex operators absorb the element-wise operators of their shape that follow (the epilogue);
+* convolutions absorb the padding of their data, which they copy to another layout anyway;
+* opaque operators do not fuse. Neither do reshapes, which are views of the same bytes and cost nothing.
 
-Each scope (a function's body, a branch) is fused by itself: a value that an inner scope reads leaves its group.
+Each scope (a function's body, a branch) is fused separately: a value that an inner scope reads is the result of its group.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from inlaid.graph.scopes import Scope, analyse, opens_scope
 from inlaid.types import TensorType
 
 PRIMITIVE = ("primitive", "fused")
-"""The attribute of a fused function."""
+"""The attribute that marks a fused function."""
 LIMIT = 64
-"""Operators of one group, so that kernels stay of a size that compiles fast."""
+"""Maximum number of operators in a group, which bounds the compile time of a kernel."""
 
 _NOWHERE = -1
-"""The post-dominator of what leaves its scope."""
+"""Post-dominator of an expression whose value leaves its scope."""
 
 
 def fuse(function: Function, limit: int = LIMIT, frugal: bool = False) -> Function:
-    """The function with groups of two and more operators as calls of functions marked `PRIMITIVE`; the same object where nothing
-    fuses. `frugal`: memory is dearer than time, so that padding is left to what reads it, and transposes are views.
+    """Replace groups of two or more operators by calls of functions marked `PRIMITIVE`. Returns the same object if nothing fuses.
+    `frugal` favours memory over time: readers compute padding themselves, and transposes are views.
 
-    Cost is linear in the graph: ways between an operator and its post-dominator are followed for `limit` steps at most.
+    Time is linear in the graph: paths from an operator to its post-dominator are followed for at most `limit` steps.
     """
     scopes = analyse(function)
     groups: dict[int, list[Call]] = {}
@@ -61,7 +61,7 @@ def fuse(function: Function, limit: int = LIMIT, frugal: bool = False) -> Functi
 
 
 def _leaving(every: list[Scope], of: dict[int, Scope]) -> set[int]:
-    """The ids of the expressions whose value leaves the scope that computes it: as its result, or into an inner scope."""
+    """Ids of expressions whose value leaves its scope, as the scope's result or into an inner scope."""
     found: set[int] = set()
     for scope in every:
         found.add(id(scope.result))
@@ -74,8 +74,8 @@ def _leaving(every: list[Scope], of: dict[int, Scope]) -> set[int]:
 
 @dataclass
 class _Node:
-    """An expression of a scope. `users` are positions in the scope; `parent` is its immediate post-dominator, `depth` its depth in
-    the tree of post-dominators."""
+    """An expression of a scope. `users` are positions in the scope; `parent` is the immediate post-dominator, `depth` the depth in
+    the post-dominator tree."""
 
     expr: Expr
     kind: FusionKind
@@ -85,7 +85,7 @@ class _Node:
 
 
 class _Groups:
-    """Union-find over the operators of a scope. A group's `root` is the operator whose value leaves it."""
+    """Union-find over the operators of a scope. The `root` of a group is the operator that computes its result."""
 
     def __init__(self, scope: Scope, leaving: set[int], limit: int, frugal: bool) -> None:
         self.limit = limit
@@ -111,7 +111,7 @@ class _Groups:
                 self._fuse_injective(number)
 
     def found(self) -> list[list[Call]]:
-        """The groups of two and more, each in order, its root last."""
+        """List the groups of two or more operators, each in order, its root last."""
         members: dict[int, list[Call]] = {}
         for number, node in enumerate(self.nodes):
             if isinstance(node.expr, Call):
@@ -119,7 +119,7 @@ class _Groups:
         return [group for group in members.values() if len(group) > 1]
 
     def find(self, number: int) -> int:
-        """The root of an operator's group."""
+        """Find the root of an operator's group."""
         while self.root[number] != number:
             self.root[number] = self.root[self.root[number]]
             number = self.root[number]
@@ -138,7 +138,7 @@ class _Groups:
             node.depth = 0 if parent == _NOWHERE else self.nodes[parent].depth + 1
 
     def _common(self, a: int, b: int) -> int:
-        """The nearest common ancestor in the tree of post-dominators. One further away than a group reaches does not count."""
+        """Nearest common ancestor in the post-dominator tree; `_NOWHERE` beyond the reach of a group."""
         for _ in range(2 * self.limit):
             if a == b:
                 return a
@@ -150,7 +150,7 @@ class _Groups:
         return _NOWHERE
 
     def _between(self, start: int, end: int) -> list[int]:
-        """Everything on the ways from `start` to `end`, both left out; cut off when it is more than a group can hold."""
+        """Operators on the paths from `start` to `end`, exclusive; truncated if they exceed a group."""
         found: dict[int, None] = {}
         stack = [user for user in self.nodes[start].users if user != end]
         while stack and len(found) <= self.limit:
@@ -161,10 +161,10 @@ class _Groups:
         return list(found)
 
     def _fuse_epilogue(self, anchor: int) -> None:
-        """Take in what follows an anchor, as long as it is element-wise and of the anchor's shape.
+        """Fuse the element-wise operators of the anchor's shape that follow an anchor.
 
-        Where that ends in front of another anchor's epilogue, or, frugally, of a reduction, what only makes elements wider is left
-        to that one: it can do so itself, and reads fewer bytes.
+        If the next operator is in another anchor's epilogue, or if `frugal` a reduction, trailing widening operators are left to
+        it: it can widen its input itself and then reads fewer bytes.
         """
         shape = _shape(self.nodes[anchor].expr)
         current = anchor
@@ -187,7 +187,7 @@ class _Groups:
             self.anchored[self.find(target)] = True
 
     def _widens(self, members: list[int], target: int) -> bool:
-        """Whether a step of an epilogue is one operator whose elements are larger than those it is computed from."""
+        """Whether an epilogue step is a single operator whose result dtype is wider than those of its operands."""
         expr = self.nodes[target].expr
         sources = [
             child.type.dtype.bits
@@ -206,13 +206,13 @@ class _Groups:
             return
         in_epilogue = self.nodes[target].kind is FusionKind.INJECTIVE and self.anchored[self.find(target)]
         if in_epilogue and not self._elementwise(number, _shape(self.nodes[target].expr)):
-            return  # an operand of an epilogue is computed in it only where that is element-wise too
+            return  # an operand of an epilogue fuses into it only if it is element-wise too
         members = self._between(number, target)
         if all(self.nodes[item].kind is FusionKind.INJECTIVE and not self.anchored[self.find(item)] for item in members):
             self._join(number, members, target)
 
     def _takes(self, kind: FusionKind, expr: Expr) -> bool:
-        """Whether an operator of a kind computes what it reads, of an injective operator, itself."""
+        """Whether an operator of a fusion kind can absorb an injective operand."""
         if kind is FusionKind.COMPLEX_OUT_FUSABLE:
             moves = traits_of(expr).moves
             return self.frugal and moves is not None and moves.fill is not None
@@ -226,7 +226,7 @@ class _Groups:
         return node.expr.callee.elementwise
 
     def _join(self, number: int, members: list[int], target: int) -> bool:
-        """Put the groups of a start, of members and of a target together, with the target's root, unless that is too large."""
+        """Merge the groups of `number`, `members` and `target` under the target's root; False if the result exceeds the limit."""
         roots = {self.find(item) for item in (number, *members, target)}
         total = sum(self.size[root] for root in roots)
         if total > self.limit:
@@ -239,12 +239,12 @@ class _Groups:
 
 
 _ANCHORS = (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE)
-"""The kinds of which a group holds at most one."""
+"""Fusion kinds of which a group has at most one operator."""
 
 
 def _kind(expr: Expr, frugal: bool) -> FusionKind:
-    """How an expression may fuse: opaque unless it is an operator with a tensor-level meaning and one result. Views take no kernel:
-    where memory is scarce, transposes are views too."""
+    """Fusion kind of an expression: opaque unless it is an operator with a tensor-level `compute` and one result. Views are opaque
+    since they need no kernel; if `frugal`, transposes are views too."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not isinstance(expr.type, TensorType):
         return FusionKind.OPAQUE
     operator = expr.callee
@@ -253,7 +253,7 @@ def _kind(expr: Expr, frugal: bool) -> FusionKind:
 
 
 def _pads_images(expr: Expr, reader: Expr) -> bool:
-    """Whether an expression puts a constant around the images that a convolution, which pads no further, reads."""
+    """Whether an expression pads the data of a convolution by a constant, and the convolution itself does not pad."""
     match expr, reader:
         case Call(callee=ops.pad, args=(x, Constant())), Call(callee=ops.conv, args=(data, _)):
             pads, rank = expr.attrs.pads, len(_shape(x))
@@ -270,7 +270,7 @@ def _shape(expr: Expr) -> tuple[object, ...]:
 
 
 def _outline(members: list[Call], done: dict[int, Expr]) -> Call:
-    """A call of a new function that computes the members; `done` has what they read."""
+    """Outline a group as a call of a new function. `done` holds the rewritten operands."""
     root = members[-1]
     inner: dict[int, Expr] = {}
     params: list[Var] = []

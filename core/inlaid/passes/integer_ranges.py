@@ -1,7 +1,7 @@
-"""What the elements of integer tensors can be, whatever a model is given: interval analysis, channel by channel.
+"""Interval analysis of integer tensors, per channel, over all inputs of a model.
 
-A range has one interval for each index along one axis, which is that of channels nearly always, or one for all. What an operator
-does that is not known here, and what may wrap around, is taken to give any value of its type.
+A range has one interval for each index of one axis, usually the channel axis, or one interval for all elements. Unknown operators,
+and operators that may wrap, have the full range of their dtype.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from inlaid.types import TensorType
 Array = np.ndarray[Any, Any]
 
 _EXACT = 1 << 62
-"""Bounds are worked out in int64; sums of products that may come to more are not."""
+"""Bounds are computed in int64; sums of products that may exceed this value get the full range."""
 
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """The least and the greatest value of the elements of a tensor, inclusive: int64 arrays of the tensor's rank, which have the
-    tensor's extent along at most one axis, and 1 along the others."""
+    """Inclusive bounds of the elements of a tensor: int64 arrays of the tensor's rank, with the tensor's extent along at most one
+    axis and extent 1 along the others."""
 
     low: Array
     high: Array
 
     def along(self, axis: int) -> Interval:
-        """The bounds for each index along an axis, or one for all: 1-d."""
+        """Bounds per index of an axis as 1-d arrays, of one element if they are equal for all indices."""
         others = tuple(other for other in range(self.low.ndim) if other != axis)
         return self.low.min(axis=others), self.high.max(axis=others)
 
     @property
     def axis(self) -> int | None:
-        """The axis along which there are several intervals; None where one holds for all elements."""
+        """The axis along which intervals differ; None if one interval holds for all elements."""
         return next((axis for axis, extent in enumerate(self.low.shape) if extent > 1), None)
 
 
 def integer_ranges(root: Expr) -> dict[int, Range]:
-    """The ranges of all expressions under a root, by id, that are tensors of bool or of integers of at most 32 bits; constants are
-    left out. Time is linear in the number of expressions and in the sizes of weights."""
+    """Compute the ranges of all bool and integer tensors of at most 32 bits under a root, by id of the expression, without
+    constants. Time is linear in the number of expressions and the sizes of weights."""
     known: dict[int, Range] = {}
     for expr in post_order(root):
         if is_narrow(expr) and not isinstance(expr, Constant):
@@ -60,8 +60,10 @@ def is_narrow(expr: Expr) -> bool:
 
 
 def moved_axis(call: Call, axis: int) -> tuple[int, Array] | None:
-    """Where an axis of the first operand of an operator that moves, copies or reduces elements lies in the result: the axis there,
-    and which index of the operand each index along it shows. None where that is not so, or the operator another."""
+    """Follow an axis of the first operand through an operator that moves, copies or reduces elements.
+
+    Returns the axis of the result and, for each index along it, the index of the operand's axis. None for any other operator, or if
+    the result has no such axis."""
     shape, result = (_shape(expr) for expr in (call.args[0], call))
     extent = shape[axis]
     if not isinstance(extent, int):
@@ -109,7 +111,7 @@ def _dtype(expr: Expr) -> str:
 
 
 def _range(expr: Expr, known: Mapping[int, Range]) -> Range:
-    """The range of a narrow expression, given those of its parts."""
+    """Range of a narrow expression, given those of its operands."""
     type_ = expr.type
     assert isinstance(type_, TensorType)
     found = None
@@ -142,7 +144,7 @@ def _bounds(expr: Expr, known: Mapping[int, Range]) -> Interval:
 
 
 def _elementwise(call: Call, interval: Callable[..., Interval | None], known: Mapping[int, Range]) -> Interval | None:
-    """The bounds of what an operator makes of elements at the same place."""
+    """Bounds of an element-wise operator's result."""
     rank = len(_shape(call))
     given = [tuple(part.reshape((1,) * (rank - part.ndim) + part.shape) for part in _bounds(arg, known)) for arg in call.args]
     computed = [low.shape for (low, _), arg in zip(given, call.args, strict=True) if not isinstance(arg, Constant)]
@@ -157,7 +159,7 @@ def _elementwise(call: Call, interval: Callable[..., Interval | None], known: Ma
 
 
 def _scaled(call: Call, known: Mapping[int, Range]) -> Interval | None:
-    """The bounds of a monotone function, by its reference: perhaps with parameters for each index along an axis."""
+    """Bounds of a monotone function, by its reference, whose parameters may be per index of an axis."""
     attrs: Any = call.attrs
     x, *parameters = call.args
     assert isinstance(x.type, TensorType) and isinstance(call.callee, Operator)
@@ -179,7 +181,7 @@ def _scaled(call: Call, known: Mapping[int, Range]) -> Interval | None:
 
 
 def _keeps_order(call: Call, data: Range) -> bool:
-    """Whether a monotone operator is so with the parameters of a call: none is negative, and nothing wraps."""
+    """Whether an operator is monotone with the parameters of a call: no parameter is negative and nothing wraps."""
     match call.callee:
         case ops.multiply_fixed:
             multiplier, shift = (arg.data for arg in call.args[1:] if isinstance(arg, Constant))
@@ -193,12 +195,12 @@ def _keeps_order(call: Call, data: Range) -> bool:
 
 
 def _spread(values: Array, axis: int, rank: int) -> Array:
-    """Values along an axis, ready to broadcast."""
+    """Reshape 1-d values to broadcast along an axis."""
     return values.reshape(tuple(-1 if other == axis else 1 for other in range(rank)))
 
 
 def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
-    """The bounds of sums of products with constant weights."""
+    """Bounds of sums of products with constant weights."""
     x, weights = call.args
     assert isinstance(weights, Constant)
     axis = 1 if call.callee is ops.conv else len(_shape(x)) - 1
@@ -207,7 +209,7 @@ def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
     groups = attrs.groups if call.callee is ops.conv else 1
     if call.callee is ops.conv and any(amount != 0 for amount in attrs.pads):
         low, high = np.minimum(low, 0), np.maximum(high, 0)
-    # By output and input of a group; sums over the window bound what each input adds.
+    # Per output and input channel of a group; sums over the window bound the contribution of an input channel.
     array = weights.data.reshape(*weights.data.shape[:2], -1) if call.callee is ops.conv else weights.data.T[..., None]
     most = max(int(high.max(initial=0)), -int(low.min(initial=0)))
     if most * max(int(array.max()), -int(array.min())) * array[0].size >= _EXACT:
@@ -221,7 +223,7 @@ def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
 
 
 def is_product(expr: Expr) -> bool:
-    """Whether an expression is a convolution or a matrix product of computed integers with constant ones, by rows, in int32."""
+    """Whether an expression is a convolution or matrix product of integer data with constant integer weights, in int32."""
     if not isinstance(expr, Call) or expr.callee not in (ops.conv, ops.matmul):
         return False
     x, weights = expr.args
@@ -234,7 +236,7 @@ def is_product(expr: Expr) -> bool:
 
 
 def _moved(call: Call, moves: Moves, known: Mapping[int, Range]) -> Interval | None:
-    """The bounds of what moves, copies or reduces elements."""
+    """Bounds of an operator that moves, copies or reduces elements."""
     rank, data = len(_shape(call)), known.get(id(call.args[0]))
     found = None if data is None or data.axis is None else moved_axis(call, data.axis)
     if found is None or data is None or data.axis is None:
@@ -252,12 +254,12 @@ def _moved(call: Call, moves: Moves, known: Mapping[int, Range]) -> Interval | N
 
 
 def _reduced(call: Call, inside: Interval) -> Interval | None:
-    """Bounds of elements, or of their sums, where there are any in each window."""
+    """Bounds after a reduction of elements in the interval `inside`; None if a window may be empty."""
     low, high = inside
     attrs: Any = call.attrs
     match call.callee:
         case ops.max_pool if any(amount != 0 for amount in attrs.pads):
-            # Where a window may hold nothing but padding, the result is the least value of the type.
+            # If a window may consist of padding only, the result is the dtype's minimum.
             each = zip(attrs.pads, attrs.kernel * 2, strict=True)
             whole = all(isinstance(amount, int) and isinstance(size, int) and amount < size for amount, size in each)
             return inside if whole and all(step == 1 for step in attrs.dilations) else None

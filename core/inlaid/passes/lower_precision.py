@@ -1,28 +1,29 @@
-"""A float32 model in bfloat16: products of bfloat16 operands summed in float32, and activations stored in bfloat16 between kernels.
+"""Lower a float32 model to mixed precision: multiply in bfloat16, accumulate in float32, store activations in bfloat16.
 
-`lower_precision` rounds the operands of convolutions and matrix products; weights are rounded when the model is compiled, since
-casts of constants fold. A value that a product reads, or an operator that only moves elements (a concatenation, a pooling), is
-rounded for all who read it, so that it is stored once, in half the bytes:
+`lower_precision` rounds the operands of convolutions and matrix products to bfloat16; weights are rounded at compile time, since
+casts of constants fold. A value that is read by a product, or by an operator that only moves elements (concatenation, pooling),
+is rounded for all its readers, so that it is stored once, in half the bytes:
 
     conv -> add -> relu -> conv          conv -> add -> relu -> cast bfloat16 -> conv
                     |               =>                                |
                     +----> add                                        +-> cast float32 -> add
 
-The casts are element-wise and fuse: they end up in the registers of the kernels on either side. All else computes in float32, where
-a division by a known number is a multiplication, and the error function, which a GELU spends its time in, a polynomial. These stay
-in float32 from end to end: inputs and results of the model and of loops; what nothing but element-wise operators and reductions
-reads, such as the sums of residual branches before a normalisation; what an exponential is taken of (the scores before
-a softmax), where an error is multiplied by the size of the argument; and what is compared, sorted or rounded to integers.
+The casts are element-wise and fuse into the kernels on either side. All other operators compute in float32, with division by a
+constant as multiplication, and `erf`, the bulk of a GELU, as a polynomial. These values stay float32:
+* inputs and results of the model and of loops;
+* values read only by element-wise operators and reductions, such as residual sums before a normalization;
+* operands of an exponential (softmax scores), which amplifies an error in proportion to its argument;
+* values that are compared, sorted or rounded to integers.
 
-Tolerance. Rounding to bfloat16 changes a number by at most u = 2^-8 of it, by u / sqrt(3) in root mean square at most. In a sum of
-products both factors are rounded, and the errors of the products are as good as independent: they make sqrt(2/3) u of the root
-mean square of the products' sum, and sqrt(2/3 k) u after k products that follow one another. Three times this is what an element
-of an output may differ from float32, relative to the greatest element: 3 sqrt(2/3 k) 2^-8, 1 % for one product, 7 % for fifty.
+Tolerance. Rounding to bfloat16 has a relative error of at most u = 2^-8, and of at most u / sqrt(3) in root mean square. In a sum
+of products both factors are rounded and the errors are nearly independent: the relative error is sqrt(2/3) u of the root mean
+square of the sum, and sqrt(2/3 k) u after k consecutive products. The tolerance of an output element, relative to the greatest
+element, is three times that: 3 sqrt(2/3 k) 2^-8, 1 % for one product, 7 % for fifty.
 
-The bfloat16 instructions of processors take numbers below the least normal one, 2^-126, for zero: in products they may count as
-such. NaN and infinities stay what they are.
+Processors' bfloat16 instructions flush denormals (below 2^-126) to zero, so products may treat denormal operands as zero. NaN and
+infinities are preserved.
 
-Convolutions with one input channel a group stay in float32: no dot-product instruction helps where there are no channels to sum.
+Depthwise convolutions stay in float32: with one input channel per group there is nothing for a dot-product instruction to sum.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ ERF = (
     1.6654868886689655e-05,
     -3.893660220910533e-07,
 )
-"""erf(x) / x in x^2 for |x| <= 3; error of x times it 2^-13.4, and 1 or more at the limit, so that beyond it is 1. Fitted by
-weighted least squares to even errors (Lawson's algorithm)."""
+"""Coefficients of erf(x) / x as a polynomial in x^2 for |x| <= `ERF_LIMIT`. The absolute error of erf is 2^-13.4; the value at the
+limit is at least 1, so that clipping gives 1 beyond it. Fitted by weighted least squares (Lawson's algorithm)."""
 
 
 def lower_precision(target: Function) -> Function:
-    """The function with its float32 products in bfloat16, of the same type; see the module."""
+    """Multiply float32 products in bfloat16, as the module describes. The function's type is unchanged."""
     plan = _Plan(target)
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -79,7 +80,7 @@ def lower_precision(target: Function) -> Function:
 
 
 def _times_reciprocal(new: Call) -> Expr:
-    """A quotient by a known number as a product, where that is off by a rounding of float32 at most."""
+    """Rewrite a division by a constant to a multiplication if that adds at most one float32 rounding."""
     divisor = new.args[1]
     if not isinstance(divisor, Constant):
         return new
@@ -91,7 +92,7 @@ def _times_reciprocal(new: Call) -> Expr:
 
 
 def _rough_erf(new: Call) -> Expr:
-    """The error function within 2^-13 of 1, the infinities' values exact."""
+    """Approximate erf with an absolute error of 2^-13; exact at infinities."""
     x = clip(new.args[0], minimum=-ERF_LIMIT, maximum=ERF_LIMIT, span=new.span)
     square = mul(x, x, span=new.span)
     total: Expr = scalar(ERF[-1], WIDE)
@@ -101,12 +102,12 @@ def _rough_erf(new: Call) -> Expr:
 
 
 def _with_narrow_operands(new: Call, attrs: object) -> Expr:
-    """The call on operands in bfloat16. What was widened for others is narrowed back, which simplification takes out."""
+    """Cast the float32 operands of a call to bfloat16. Simplification removes pairs of casts."""
     return call(new.callee, [cast_to(arg, NARROW) if _is_wide(arg) else arg for arg in new.args], attrs, new.span)  # type: ignore[arg-type]
 
 
 class _Plan:
-    """How each value of a function is stored, decided from results back to inputs."""
+    """Decides the storage dtype of each value of a function, from results to inputs."""
 
     def __init__(self, target: Function) -> None:
         order = list(post_order(target))
@@ -122,19 +123,19 @@ class _Plan:
                 self._judge(expr, readers[id(expr)])
 
     def stored_narrow(self, expr: Expr) -> bool:
-        """Whether a value is rounded for all who read it."""
+        """Whether a value is rounded to bfloat16 for all readers."""
         return id(expr) in self._narrow
 
     def may_be_rounded(self, expr: Expr) -> bool:
-        """Whether nothing that reads a float32 value needs it as it is."""
+        """Whether a float32 value has no reader that needs it exact."""
         return _is_wide(expr) and id(expr) not in self._exact
 
     def computes_narrow(self, expr: Expr) -> bool:
-        """Whether an operator that moves elements, or averages a few in float32, is to read and store bfloat16."""
+        """Whether an operator that moves or averages elements reads and stores bfloat16."""
         return _takes_narrow(expr) and self.may_be_rounded(expr)
 
     def _judge(self, expr: Expr, readers: Sequence[Expr]) -> None:
-        """Decide on a value; on all that reads it, it has been decided."""
+        """Decide on a value whose readers are already decided."""
         if any(_amplifies(reader) or (_passes(reader) and id(reader) in self._steep) for reader in readers):
             self._steep.add(id(expr))
         if id(expr) in self._steep or any(self._needs_exact(reader) for reader in readers):
@@ -143,19 +144,19 @@ class _Plan:
             self._narrow.add(id(expr))
 
     def _needs_exact(self, reader: Expr) -> bool:
-        """Whether an expression reads what must not be rounded, whatever it computes."""
+        """Whether an expression needs exact operands."""
         if _is_product(reader) or traits_of(reader).errors is ErrorPropagation.DAMPS:
             return False
         return id(reader) in self._exact if _takes_narrow(reader) else not _passes(reader)
 
 
 def _passes(reader: Expr) -> bool:
-    """Whether an operator's float32 result is about as far off as its operands."""
+    """Whether an operator passes the relative error of its float32 operands on to its result unamplified."""
     return _is_wide(reader) and (_takes_narrow(reader) or _is_elementwise(reader))
 
 
 def _takes_narrow(expr: Expr) -> bool:
-    """Whether an operator moves elements by place, or averages over small windows: not one that fuses into what computes them."""
+    """Whether an operator moves elements by position or averages small windows, and is not element-wise (those fuse instead)."""
     traits = traits_of(expr)
     moves = traits.moves is not None and traits.moves.by is Choice.PLACE
     return (moves or traits.errors is ErrorPropagation.PRESERVES) and not _is_elementwise(expr)
@@ -174,14 +175,14 @@ def _is_wide(expr: Expr) -> bool:
 
 
 def _is_product(expr: Expr) -> bool:
-    """Whether an expression is a sum of products of float32 that is to be taken of bfloat16."""
+    """Whether an expression is a float32 product to multiply in bfloat16."""
     if not isinstance(expr, Call) or expr.callee not in _PRODUCTS or not all(map(_is_wide, (expr, *expr.args))):
         return False
     return expr.callee is ops.matmul or not _is_depthwise(expr)
 
 
 def _is_depthwise(conv: Call) -> bool:
-    """Whether a convolution, transposed or not, has one input channel a group."""
+    """Whether a convolution, transposed or not, has one input channel per group."""
     data = conv.args[0].type
     assert isinstance(data, TensorType)
     return bool(conv.attrs.groups > 1 and data.shape[1] == conv.attrs.groups)

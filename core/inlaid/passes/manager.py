@@ -1,8 +1,7 @@
 """The pass manager.
 
-A pass is a frozen dataclass whose fields are its options. The manager does not look into what it is run on: the same one runs
-passes over graph modules and over loop programs. What a particular IR can do (print itself, be verified, be run) reaches the
-instruments as functions.
+A pass is a frozen dataclass whose fields are its options. The manager is generic over the unit that passes transform: a graph
+module or a loop program. What depends on the IR (printing, verifying, running) is passed to the instruments as functions.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _Unit = TypeVar("_Unit")
 
 
 class Pass(Protocol[_Unit]):
-    """A step from unit to unit. One that changes nothing returns the same object.
+    """A transformation of a unit. A pass that changes nothing returns the same object.
 
     `name` identifies it in reports; `requires` names the passes that must have run before.
     """
@@ -38,7 +37,7 @@ class Pass(Protocol[_Unit]):
 
 @dataclass(frozen=True)
 class UnitPass(Generic[_Unit]):
-    """A pass over whole units, given by a function: over graph modules, or over loop programs."""
+    """A pass over whole units (graph modules or loop programs), implemented by a function."""
 
     name: str
     change: Callable[[_Unit], _Unit]
@@ -54,7 +53,7 @@ ModulePass = UnitPass[Module]
 
 @dataclass(frozen=True)
 class FunctionPass:
-    """A pass over each function of a graph module by itself, given by a function."""
+    """A pass that transforms each function of a graph module separately."""
 
     name: str
     change: Callable[[Function], Function]
@@ -65,23 +64,23 @@ class FunctionPass:
 
 
 def on_function(step: Pass[Module], name: str) -> ModulePass:
-    """A pass over the entry of a module, as one over the function of another name."""
+    """Retarget a pass from the `main` function of a module to the function `name`."""
     return ModulePass(step.name, lambda unit: unit.with_function(name, step.run(Module({"main": unit[name]})).main), step.requires)
 
 
 class Instrument(Generic[_Unit]):
-    """Watches passes run. The methods do nothing unless overridden."""
+    """Observes passes. The methods do nothing unless overridden."""
 
     def before(self, step: Pass[_Unit], unit: _Unit) -> None:
         """Called before a pass, with its input."""
 
     def after(self, step: Pass[_Unit], before: _Unit, after: _Unit) -> None:
-        """Called after a pass, with its input and output, which are one object where it changed nothing."""
+        """Called after a pass, with its input and output: the same object if the pass changed nothing."""
 
 
 @dataclass(frozen=True)
 class PassManager(Generic[_Unit]):
-    """Runs passes in order under instruments. Raises `CompileError` where a pass comes before one that it requires."""
+    """Runs passes in order under instruments. Raises `CompileError` if a pass precedes one that it requires."""
 
     passes: Sequence[Pass[_Unit]]
     instruments: Sequence[Instrument[_Unit]] = ()
@@ -95,7 +94,7 @@ class PassManager(Generic[_Unit]):
             run.add(step.name)
 
     def run(self, unit: _Unit) -> _Unit:
-        """The unit after all passes. An error that a pass raises names the pass."""
+        """Run all passes on a unit. An error raised by a pass names the pass."""
         for step in self.passes:
             for instrument in self.instruments:
                 instrument.before(step, unit)
@@ -107,7 +106,7 @@ class PassManager(Generic[_Unit]):
 
 
 def apply(step: Pass[_Unit], unit: _Unit) -> _Unit:
-    """What a pass makes of a unit. An error of Inlaid's own that it raises names the pass."""
+    """Run one pass on a unit. An `InlaidError` raised by the pass names it."""
     try:
         return step.run(unit)
     except InlaidError as error:
@@ -117,7 +116,7 @@ def apply(step: Pass[_Unit], unit: _Unit) -> _Unit:
 
 @dataclass(eq=False)
 class Timing(Instrument[_Unit]):
-    """Collects `seconds`: (name of the pass, wall seconds), in order. `label`: what to put after the name for a unit."""
+    """Collects wall times in `seconds`, as (pass name, seconds) in order. `label` returns text to append to the name for a unit."""
 
     label: Callable[[_Unit], str] = lambda unit: ""
     seconds: list[tuple[str, float]] = field(default_factory=list)
@@ -136,7 +135,7 @@ class Timing(Instrument[_Unit]):
 
 @dataclass(eq=False)
 class Dump(Instrument[_Unit]):
-    """Writes the text of the unit to `folder`: `00-input.txt`, then `NN-pass.txt` after each pass that changed something."""
+    """Writes the unit as text to `folder`: `00-input.txt`, then `NN-pass.txt` after each pass that changed something."""
 
     folder: Path
     show: Callable[[_Unit], str]
@@ -155,7 +154,7 @@ class Dump(Instrument[_Unit]):
 
 @dataclass(eq=False)
 class Diff(Instrument[_Unit]):
-    """Hands `write` a unified diff of the text for each pass that changed something."""
+    """Calls `write` with a unified text diff for each pass that changed something."""
 
     show: Callable[[_Unit], str]
     write: Callable[[str], None]
@@ -167,8 +166,8 @@ class Diff(Instrument[_Unit]):
 
 
 @dataclass(eq=False)
-class After(Instrument[_Unit]):
-    """Keeps what a pass makes of each unit, and the names of all passes that run."""
+class Capture(Instrument[_Unit]):
+    """Keeps the units that pass `step` returns, and the names of all passes that ran."""
 
     step: str
     units: list[_Unit] = field(default_factory=list)
@@ -182,7 +181,7 @@ class After(Instrument[_Unit]):
 
 @dataclass(eq=False)
 class Verify(Instrument[_Unit]):
-    """Checks the unit after each pass that changed something. `check` raises; the error then names the pass."""
+    """Calls `check` on the unit after each pass that changed something. An error raised by `check` names the pass."""
 
     check: Callable[[_Unit], None]
 
@@ -197,10 +196,10 @@ class Verify(Instrument[_Unit]):
 
 
 def bisect(passes: Sequence[Pass[_Unit]], unit: _Unit, same: Callable[[_Unit], bool]) -> str | None:
-    """The name of the first pass that breaks a unit; None where all is well at the end.
+    """Find the first pass that breaks a unit by bisection; None if the final unit is correct.
 
-    `same` says whether a unit still does what it should, for instance whether its outputs on given inputs are those of the
-    original. It runs about log2(number of passes) times, on the assumption that what is broken stays broken.
+    `same` returns whether a unit is still correct, for instance whether its outputs on given inputs equal those of the original. It
+    runs about log2(number of passes) times. Bisection assumes that no pass repairs what an earlier one broke.
     """
     units = [unit]
     for step in passes:

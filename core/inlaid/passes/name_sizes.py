@@ -1,7 +1,7 @@
-"""Names of existential sizes that depend on the model alone.
+"""Rename existential sizes so that their names depend only on the model.
 
-While a model is built, new sizes get names that no other in the process has. What is compiled from it must not depend on what
-else the process has done: packages are reproducible, and kernels are found again in a cache by their text.
+While a model is built, each new size gets a name that is unique in the process. Compilation results must not depend on these names:
+packages are reproducible, and the kernel cache is keyed by program text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inlaid.types import substitute_type
 
 
 def name_sizes(target: Function) -> Function:
-    """The function with its existential sizes numbered in order of appearance; the same object where they are already."""
+    """Number existential sizes in order of appearance. Returns the same object if they are already numbered so."""
     names = _names(target)
     if all(old.name == new.name for old, new in names.items() if isinstance(old, arith.SizeVar) and isinstance(new, arith.SizeVar)):
         return target
@@ -30,7 +30,7 @@ def name_sizes(target: Function) -> Function:
 
 
 def _names(target: Function) -> dict[arith.Expr, arith.Expr]:
-    """The new name of each existential size."""
+    """Map each existential size to its renamed one."""
     found: dict[arith.Expr, arith.Expr] = {}
 
     def add(size: arith.SizeVar) -> None:
@@ -53,7 +53,7 @@ def _names(target: Function) -> dict[arith.Expr, arith.Expr]:
 
 
 def _renamed(expr: Expr, names: dict[arith.Expr, arith.Expr], done: dict[int, Expr]) -> Expr:
-    """One expression over renamed parts, with the types that it had, renamed."""
+    """Rebuild one expression over its renamed children, with renamed types."""
 
     def part(child: Expr) -> Expr:
         return done[id(child)]

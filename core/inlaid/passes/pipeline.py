@@ -1,4 +1,4 @@
-"""The passes that bring every model into canonical form, in order."""
+"""The target-independent passes that canonicalize a model, in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inlaid.passes.simplify_inference import simplify_inference
 
 CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     FunctionPass("graph_form", to_graph_form),
-    # Scales are folded first, so that they can be compared; weights stay stored as integers until products have taken them in.
+    # Scales fold first, so that they can be compared. Weights stay quantized until integer products have absorbed them.
     FunctionPass("fold_scales", partial(fold_constants, keep=(dequantize,)), ("graph_form",)),
     FunctionPass("quantize_integers", quantize_integers, ("fold_scales",)),
     FunctionPass("fold_constants", fold_constants, ("quantize_integers",)),
@@ -29,4 +29,4 @@ CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     ModulePass("dead_code", remove_dead_code, ("graph_form",)),
     FunctionPass("name_sizes", name_sizes),
 )
-"""They know no target. What a target takes whole is decided afterwards: see `inlaid.passes.decompose` and `inlaid.partitioning`."""
+"""Large operators stay whole here; see `inlaid.passes.decompose` and `inlaid.partitioning` for what depends on a target."""

@@ -1,8 +1,8 @@
-"""Convolutions of single pixels as matrix products, where output channels do not fill vectors.
+"""Rewrite 1x1 convolutions to matrix products where output channels do not fill vectors.
 
-A convolution with a window of one pixel is a product of its weights and the image, pixels in a row: nothing has to be copied for
-it. Vectors then run over pixels, so that it does not matter how many channels a group has. What follows element by element, the
-bias among it, moves in front of the reshape back, where it can join the product.
+A 1x1 convolution is the product of its weights and the image with its pixels flattened, which needs no copy. Vectors then run over
+pixels, so that the number of channels per group does not matter. Element-wise operators that follow, such as the bias, move before
+the reshape back, so that they fuse into the product.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from inlaid.arith import Dim, size_hint
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
-from inlaid.passes.claimed import Takes, everything, is_claimed
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
 from inlaid.types import TensorType
 
 ONE_BY_ONE = 1 / 6
-"""Of a lane's multiplications and additions, which are two a cycle, that are done one by one: they wait for one another."""
+"""Fraction of one lane's peak (two multiply-adds per cycle) that channels computed one by one reach: the additions are a chain."""
 
 
-def pointwise_products(function: Function, capabilities: Capabilities, takes: Takes = everything) -> Function:
-    """The function with such convolutions as products, where that is predicted to be faster on a target: those of
-    float32, and of bfloat16 in groups. The same object without any, or where the target has no vectors or does not claim
-    such products."""
+def pointwise_products(function: Function, capabilities: Capabilities, supports: Supports = supports_all) -> Function:
+    """Rewrite float32 1x1 convolutions, and grouped bfloat16 ones, to products where that is predicted to be faster on a target.
+    Returns the same object if there are none, the target has no vectors, or it does not support the products."""
     lanes = capabilities.vector_bits // 32
     if not lanes:
         return function
@@ -46,7 +45,7 @@ def pointwise_products(function: Function, capabilities: Capabilities, takes: Ta
             return new
         back = ops.reshape(inner, shape=new.type.shape, span=new.span)
         sources = [products.get(id(arg), arg) for arg in new.args]
-        if not is_claimed(back, takes, *sources):
+        if not is_supported(back, supports, *sources):
             return new
         products[id(back)] = inner
         return back
@@ -73,7 +72,7 @@ def _shape(expr: Expr) -> tuple[Dim, ...]:
 
 
 def _sizes(expr: Expr) -> tuple[int, ...]:
-    """The shape of a tensor, as cost models take it."""
+    """Shape of a tensor with size hints for symbolic dimensions."""
     return tuple(map(size_hint, _shape(expr)))
 
 
@@ -83,8 +82,8 @@ def _dtype(expr: Expr) -> str:
 
 
 def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
-    """Whether the convolution would leave lanes empty for longer than a product over pixels does, and images take to go from
-    channel blocks to rows and back. Images that are no planes are taken one by one."""
+    """Whether a product over pixels is predicted to be faster than the convolution, including the copies between channel-blocked
+    and row-major layouts. Convolutions other than 2-d compute channels one by one."""
     attrs: Any = call.attrs
     channels, depth = _sizes(call.args[1])[:2]
     elements = math.prod(_sizes(call))
@@ -96,8 +95,8 @@ def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
 
 
 def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
-    """The share of lanes that the output channels of a group fill, by vectors or by halves. A single group may be padded; of others
-    that fill neither, channels are taken one by one."""
+    """Fraction of lanes that the output channels of a group fill, in vectors or half vectors. A single group may be padded;
+    channels of several groups that fill neither are computed one by one."""
     half = max(lanes // 2, 1)
     if channels % lanes == 0 or (alone and 2 * channels > lanes):
         return _filled(channels, lanes)
@@ -105,12 +104,12 @@ def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
 
 
 def _filled(count: int, lanes: int) -> float:
-    """The share of lanes that so many elements fill."""
+    """Fraction of lanes that `count` elements fill."""
     return count / (-(-count // lanes) * lanes)
 
 
 def _product(call: Call) -> Expr:
-    """The weights of each group times the pixels of its channels."""
+    """Build the matrix product of each group's weights and pixels."""
     x, w = call.args
     assert isinstance(w, Constant)
     attrs: Any = call.attrs
@@ -124,7 +123,7 @@ def _product(call: Call) -> Expr:
 
 
 def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:
-    """A constant for each channel, added before the reshape instead of after."""
+    """Move the addition of a per-channel constant before the reshape; None if the call is anything else."""
     for product, other in (call.args, call.args[::-1]):
         inner = products.get(id(product))
         if inner is None or not isinstance(other, Constant) or not isinstance(call.type, TensorType):
@@ -138,6 +137,6 @@ def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:
 
 
 def _like(call: Call, inner: Expr) -> TensorType:
-    """The type of an element-wise result, over the shape of another operand."""
+    """Type of an element-wise result over the shape of `inner`."""
     assert isinstance(call.type, TensorType)
     return TensorType(_shape(inner), call.type.dtype)

@@ -1,4 +1,4 @@
-"""Algebraic simplification: only what keeps every value, NaN, infinities and the sign of zero included."""
+"""Algebraic simplification. Every rule preserves all values, including NaN, infinities and the sign of zero."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from inlaid.types import DType, TensorType
 
 
 def simplify(function: Function) -> Function:
-    """The function with operators that change nothing, or undo one another, taken out."""
+    """Remove operators that are no-ops or that cancel each other."""
     simpler = rewrite_expr(function, RULES)
     assert isinstance(simpler, Function)
     return transform_function(simpler, _choose)
 
 
 def _choose(old: Expr, new: Expr) -> Expr:
-    """The branch of an `If` whose condition is known, or whose branches are one."""
+    """Replace an `If` by its branch if the condition is constant or both branches are the same expression."""
     if isinstance(new, If):
         if isinstance(new.condition, Constant):
             return new.then if new.condition.data else new.otherwise
@@ -34,13 +34,13 @@ def _choose(old: Expr, new: Expr) -> Expr:
 
 
 def _the_same(found: Match) -> Expr | None:
-    """The captured `x`, where it has the type of the whole: a constant that was dropped may have broadcast it."""
+    """Return the captured `x` if it has the type of the root; otherwise the dropped constant broadcast it."""
     x = found["x"]
     return x if x.type == found.root.type else None
 
 
 def _once(found: Match) -> Expr | None:
-    """f(x) for f(f(x)) and x for f(x, x), where f is idempotent; x for f(f(x)), where it is an involution."""
+    """Rewrite f(f(x)) to f(x) and f(x, x) to x if f is idempotent, f(f(x)) to x if it is an involution."""
     outer = found.root
     assert isinstance(outer, Call)
     idempotent, x = traits_of(outer).idempotent, outer.args[0]
@@ -56,9 +56,9 @@ def _once(found: Match) -> Expr | None:
 
 
 def _contains(wide: DType, narrow: DType) -> bool:
-    """Whether every value of one type is a value of another, so that going through it loses nothing.
+    """Whether every value of dtype `narrow` is a value of dtype `wide`, so that a cast through `wide` is lossless.
 
-    From integers to floats is left out: a float comes back to a narrower integer by saturation, an integer by wrapping.
+    Integer to float is excluded: casting a float back to a narrower integer saturates, casting an integer wraps.
     """
     if wide.kind == "float" and narrow.kind == "float":
         return narrow.name in {"float32": ("float16", "bfloat16"), "float64": ("float16", "bfloat16", "float32")}.get(wide.name, ())
@@ -89,7 +89,7 @@ def _transpose(found: Match) -> Expr | None:
 
 
 def _transpose_of_single(found: Match) -> Expr | None:
-    """A transpose that moves only axes of one element is a reshape, which costs nothing."""
+    """Rewrite a transpose that moves only axes of extent 1 to a reshape, which costs nothing."""
     x, perm = found["x"], found.attrs("outer").perm
     assert isinstance(x.type, TensorType) and isinstance(found.root.type, TensorType)
     kept = [axis for axis in perm if x.type.shape[axis] != 1]
@@ -130,7 +130,7 @@ def _no_repeats(found: Match) -> Expr | None:
 
 
 def _divide_by_power_of_two(found: Match) -> Expr | None:
-    """x / c as x * (1 / c), which rounds alike where 1 / c is exact and neither is denormal."""
+    """Rewrite x / c to x * (1 / c), which is bit-exact if 1 / c is exact and neither constant is denormal."""
     divisor = found.constant("c")
     of = found.root.type
     assert isinstance(of, TensorType)
@@ -149,7 +149,8 @@ def _square(found: Match) -> Expr | None:
 
 
 def _cube(found: Match) -> Expr | None:
-    """x * x * x, whose two roundings err by less than a general power does; narrow floats are rounded after every operator."""
+    """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power. Not for narrow floats, which are rounded
+    after every operator."""
     x = found["x"]
     wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
     return mul(mul(x, x), x) if wide and x.type == found.root.type else None
@@ -160,7 +161,7 @@ def _is_int(expr: Expr) -> bool:
 
 
 def _is_signed(expr: Expr) -> bool:
-    """Whether negation only changes the sign: it wraps around in unsigned integers."""
+    """Whether negation only changes the sign; for unsigned integers it wraps."""
     return isinstance(expr.type, TensorType) and expr.type.dtype.kind != "uint"
 
 
@@ -182,7 +183,7 @@ def _rules() -> tuple[Rule, ...]:
 
     return (
         Rule("the same twice", wildcard(), _once, lambda traits: traits.idempotent or traits.involution),
-        # Not sums: one over no axes turns -0.0 into 0.0.
+        # Not reduce_sum: over no axes it still turns -0.0 into 0.0.
         rule("reduction over no axes", is_op("reduce_prod", "reduce_max", "reduce_min")(x).named("outer"), _no_axes),
         rule("abs of neg", is_op("abs")(is_op("neg")(x)).where(_is_signed), lambda found: abs(found["x"])),
         rule("times one", is_op("mul")(x, is_scalar(1))),
@@ -190,7 +191,7 @@ def _rules() -> tuple[Rule, ...]:
         rule("to the power of one", is_op("pow")(x, is_scalar(1))),
         rule("squared", is_op("pow")(x, is_scalar(2)), _square),
         rule("cubed", is_op("pow")(x, is_scalar(3)), _cube),
-        # x + 0.0 is not x: it turns -0.0 into 0.0.
+        # Not x + 0.0, which turns -0.0 into 0.0.
         rule("plus minus zero", is_op("add")(x, is_scalar(-0.0)).where(_is_float)),
         rule("plus zero", is_op("add")(x, is_scalar(0)).where(_is_int)),
         rule("minus zero", is_op("sub")(x, is_scalar(0))),

@@ -1,7 +1,7 @@
-"""Batch normalisation and scaling folded into weights: at inference the statistics are constants.
+"""Fold batch normalization and scaling into weights: at inference the statistics are constants.
 
-Arithmetic on constants is done in float64 and rounded once, so that fewer roundings are left in the run. Scaling the weights
-instead of the sum reassociates the reduction, which Inlaid's numerics allow.
+Constants are combined in float64 and rounded once, which leaves fewer roundings at run time. Scaling the weights instead of the sum
+reassociates the reduction, which Inlaid's numerics allow.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ Array = np.ndarray[Any, Any]
 
 
 def simplify_inference(target: Function) -> Function:
-    """The function with `batch_norm` as a scale and a shift, scales by constants folded into the constant weights of the
-    convolution or matrix product that they follow, and scales and shifts by constants that follow one another made one; all of
-    this only where nothing else reads what is taken apart."""
+    """Rewrite `batch_norm` to a scale and a shift, fold constant scales into the constant weights of the preceding convolution or
+    matrix product, and merge consecutive constant scales and shifts. An expression is merged only if it has no other use."""
     expanded = rewrite_expr(target, [Rule("batch_norm", is_op("batch_norm").named("norm"), _scale_and_shift)])
     assert isinstance(expanded, Function)
     return _fold_scales(expanded)
@@ -40,7 +39,7 @@ def simplify_inference(target: Function) -> Function:
 
 
 def _scale_and_shift(found: Match) -> Expr:
-    """x * factor + offset, in the working type of x."""
+    """Build x * factor + offset, in the working dtype of x."""
     norm = found.call("norm")
     x, *statistics = norm.args
     assert isinstance(x.type, TensorType)
@@ -79,7 +78,7 @@ _SCALED = is_op("mul")(_BIASED, is_const().named("scale"))
 
 
 def _fold_scales(target: Function) -> Function:
-    """Scales folded into weights, and constants that follow one another into one, in one sweep from operands to results."""
+    """Fold scales into weights and merge consecutive constants, in one sweep from operands to results."""
     uses = UseCounts(target)
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -94,7 +93,7 @@ def _fold_scales(target: Function) -> Function:
 
 
 def _scaled(found: Match) -> Expr | None:
-    """The product with scaled weights, and a scaled bias where there is one; None where the scale is not by output channel."""
+    """Scale the weights and the bias, if any, of a product; None if the scale is not per output channel."""
     product, weights, scale = found.call("product"), found["weights"], found["scale"]
     assert isinstance(product.callee, Operator) and isinstance(weights, Constant) and isinstance(scale, Constant)
     type_ = product.type
@@ -112,7 +111,7 @@ def _scaled(found: Match) -> Expr | None:
 
 
 def _by_channel(product: Call, scale: Array) -> Array | None:
-    """A scale that broadcasts to the product's result as one that broadcasts to its weights; None where it cannot be."""
+    """Reshape a scale that broadcasts to the product's result so that it broadcasts to its weights; None if impossible."""
     type_, weights = product.type, product.args[1]
     assert isinstance(type_, TensorType) and isinstance(weights, Constant) and isinstance(product.callee, Operator)
     rank = type_.rank
@@ -131,23 +130,23 @@ def _by_channel(product: Call, scale: Array) -> Array | None:
     return vector.reshape((1, -1, *spatial)) if product.attrs.groups == 1 or vector.size == 1 else None
 
 
-# --- constants that follow one another --------------------------------------------------------------------------------
+# --- consecutive constants ------------------------------------------------------------------------------------------
 
 
 def _shifted_twice(found: Match) -> Expr | None:
-    """(x + a) + b as x + (a + b)."""
+    """Rewrite (x + a) + b to x + (a + b)."""
     total = _one(np.add, found, "a", "b")
     return None if total is None else _same_type(found, add(found["x"], total, span=found.root.span))
 
 
 def _scaled_twice(found: Match) -> Expr | None:
-    """(x * a) * b as x * (a * b)."""
+    """Rewrite (x * a) * b to x * (a * b)."""
     factor = _one(np.multiply, found, "a", "b")
     return None if factor is None else _same_type(found, mul(found["x"], factor, span=found.root.span))
 
 
 def _affine_scaled(found: Match) -> Expr | None:
-    """(x * a + b) * c as x * (a * c) + (b * c)."""
+    """Rewrite (x * a + b) * c to x * (a * c) + (b * c)."""
     factor, offset = _one(np.multiply, found, "a", "c"), _one(np.multiply, found, "b", "c")
     if factor is None or offset is None:
         return None
@@ -159,8 +158,8 @@ def _same_type(found: Match, result: Expr) -> Expr | None:
 
 
 def _one(combine: np.ufunc, found: Match, first: str, second: str) -> Constant | None:
-    """Two float constants as one; None where the result leaves the range of the type's normal numbers, which a value between the
-    two might have brought it back to."""
+    """Combine two float constants; None if the result overflows or is denormal, since the two separate steps could stay in
+    range."""
     with np.errstate(all="ignore"):
         value = combine(_values(found[first]), _values(found[second]))
     result = _rounded(value, found[second])
@@ -170,7 +169,7 @@ def _one(combine: np.ufunc, found: Match, first: str, second: str) -> Constant |
 
 
 def _rounded(value: Array, like: Expr) -> Constant | None:
-    """A value in the element type of a constant, float32 or float64; None where it is of another type or not finite."""
+    """Round a float64 value to the dtype of `like`, float32 or float64; None for any other dtype or a non-finite result."""
     assert isinstance(like, Constant)
     of = like.data.dtype
     if of not in (np.float32, np.float64):
@@ -196,6 +195,6 @@ def _steps() -> tuple[tuple[Pattern, Callable[[Match], Expr | None]], ...]:
 
 
 _STEPS = _steps()
-"""What to try at each expression, in order."""
+"""Rewrites to try at each expression, in order."""
 _INNER = ("product", "sum")
-"""Names of what is taken apart: nothing else may read it."""
+"""Names of captures that a rewrite consumes: they must have no other use."""

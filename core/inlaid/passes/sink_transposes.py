@@ -1,12 +1,11 @@
-"""Transposes moved through elementwise operators, where fewer bytes are then transposed.
+"""Sink transposes through element-wise operators where that transposes fewer bytes.
 
-A model in the one order of axes around kernels in the other has a transpose before and after each kernel. Between two of them stand
-activations and additions, which compute the same in either order: computed in the kernels' order, they need no transposes at all,
-and the kernels of a target stay in one region.
+A model in NHWC has a transpose before and after each NCHW kernel, or the reverse. The activations and additions between two kernels
+compute the same in either order. In the kernels' order they need no transposes, and the kernels of a target stay in one region.
 
-Elementwise operators that read one another form a group. All of a group compute in the same order of axes: in that of the model,
-or as one of the transposes that it reads, or is read by, has it. Groups change order only where that is strictly cheaper, so a
-graph that gains nothing stays the same object.
+Element-wise operators that read one another form a group, which computes in one order of axes: the model's, or that of a transpose
+which the group reads or is read by. A group changes its order only if that is strictly cheaper, so a graph that gains nothing is
+returned unchanged.
 """
 
 from __future__ import annotations
@@ -32,11 +31,12 @@ Perm = tuple[int, ...]
 
 
 def sink_transposes(function: Function, cuts: Callable[[Call], bool] = lambda call: True) -> Function:
-    """A simplified function with its transposes where they move the least. The same object where they do so already. `cuts` says
-    which transposes may be moved at all: those that no target takes as a part of what stands around them."""
+    """Move transposes to where they move the fewest bits, and simplify. Returns the same object if no move helps.
+
+    `cuts` returns whether a transpose may be moved: not one that a target matches as part of a composite."""
     orders: dict[int, Perm] = {}
     for group in _groups(function) if any(_perm(expr) for expr in post_order(function)) else ():
-        # One group after the other, so that what one has chosen is known to those that it exchanges transposes with.
+        # Sequentially, so that a group knows the orders that neighbouring groups have chosen.
         if all(map(cuts, group.transposes)) and (perm := group.best(orders)) is not None:
             orders.update((id(member), perm) for member in group.members)
     if not orders:
@@ -53,14 +53,16 @@ def sink_transposes(function: Function, cuts: Callable[[Call], bool] = lambda ca
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
-    return simplify(changed)  # a transpose that moves axes of one element is a reshape
+    return simplify(changed)  # a transpose that moves axes of extent 1 is a reshape
 
 
 @dataclass
 class _Group:
-    """Elementwise operators that read one another. `reads` are what of their rank enters the group, by id, and whether nothing else
-    reads it. `leaves`, by id of a member, are the transposes of its result that are read outside of the group, None for the result
-    itself, each with the ids of who reads it."""
+    """Element-wise operators that read one another.
+
+    `reads` maps the id of each operand of the members' rank from outside the group to the operand and whether the group is its only
+    reader. `leaves` maps the id of each member to its uses outside the group: pairs of the transpose that is read (None for the
+    untransposed result) and the ids of its readers."""
 
     members: list[Call] = field(default_factory=list)
     transposes: list[Call] = field(default_factory=list)
@@ -68,8 +70,8 @@ class _Group:
     leaves: dict[int, list[tuple[Perm | None, tuple[int, ...]]]] = field(default_factory=dict)
 
     def best(self, orders: Mapping[int, Perm]) -> Perm | None:
-        """The transpose that turns what the members had better compute into what they compute; None where they had better stay.
-        `orders` are those that groups have chosen, by id of their members."""
+        """Find the order in which the members compute cheapest, as the permutation back to the model's order; None to keep the
+        order. `orders` holds the orders that groups have chosen, by id of the members."""
         entering = (_source(expr, orders)[1] for expr, _ in self.reads.values() if not isinstance(expr, Constant))
         leaving = (perm for leaves in self.leaves.values() for perm, _ in leaves)
         candidates = dict.fromkeys((*filter(None, entering), *map(_inverse, filter(None, leaving))))
@@ -78,8 +80,7 @@ class _Group:
         return perm if perm is not None and costs[perm] < self._cost(None, orders) else None
 
     def _cost(self, order: Perm | None, orders: Mapping[int, Perm]) -> int:
-        """Bits that are transposed around the group, and that constants take which are kept twice, where its members compute in an
-        order."""
+        """Cost of computing the group in an order: bits transposed around it, and bits of constants that must be stored twice."""
         total = 0
         back = None if order is None else _inverse(order)
         chosen = {**orders, **dict.fromkeys((id(member) for member in self.members), order)}
@@ -103,7 +104,7 @@ class _Group:
 
 
 def _groups(function: Function) -> Iterator[_Group]:
-    """The groups of a function, each within a scope."""
+    """Find the groups of a function, each within one scope."""
     scopes = analyse(function)
     order = list(post_order(function))
     readers: dict[int, list[Expr]] = {}
@@ -138,7 +139,7 @@ def _groups(function: Function) -> Iterator[_Group]:
 
 
 def _is_member(expr: Call, scope_of: Mapping[int, Scope]) -> bool:
-    """Whether an elementwise operator computes the same in any order of axes, and what it reads is computed beside it."""
+    """Whether an element-wise operator computes the same in any order of axes and its operands are in the same scope."""
     if not isinstance(expr.callee, Operator) or not expr.callee.elementwise or not isinstance(expr.type, TensorType):
         return False
     if getattr(expr.attrs, "block_size", 0) or expr.type.rank < 2:
@@ -158,12 +159,12 @@ def _is_member(expr: Call, scope_of: Mapping[int, Scope]) -> bool:
 
 
 def _by_axis(expr: Call) -> bool:
-    """Whether arguments but the first hold an element for each index along an axis."""
+    """Whether the operands after the first have one element per index of an axis."""
     return any(item.name == "axis" for item in fields(expr.attrs))
 
 
 def _data(expr: Call) -> Sequence[Expr]:
-    """The arguments whose axes are those of the result."""
+    """Operands whose axes correspond to those of the result."""
     assert isinstance(expr.type, TensorType)
     args = expr.args[:1] if _by_axis(expr) else expr.args
     return [arg for arg in args if isinstance(arg.type, TensorType) and arg.type.rank == expr.type.rank]
@@ -175,7 +176,7 @@ def _attrs(expr: Call, perm: Perm) -> Attrs:
 
 
 def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, ...]:
-    """The arguments of a member that computes in an order."""
+    """Transpose the operands of a member to the order in which it computes."""
     back = _inverse(perm)
 
     def one(number: int, arg: Expr) -> Expr:
@@ -192,12 +193,12 @@ def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, .
 
 @dataclass
 class _Transposed:
-    """Makes each transpose once, and none of a transpose."""
+    """Creates transposes: each only once, and consecutive ones merged."""
 
     made: dict[tuple[int, Perm], tuple[Expr, Expr]] = field(default_factory=dict)
 
     def of(self, expr: Expr, perm: Perm, span: Span | None = None) -> Expr:
-        """An expression transposed."""
+        """Transpose an expression."""
         while isinstance(expr, Call) and (inner := _perm(expr)):
             expr, perm = expr.args[0], tuple(inner[axis] for axis in perm)
         if perm == tuple(range(len(perm))):
@@ -208,7 +209,7 @@ class _Transposed:
 
 
 def _perm(expr: Expr) -> Perm | None:
-    """How an expression transposes, None where it does not."""
+    """Permutation of a transpose; None for any other expression."""
     return expr.attrs.perm if isinstance(expr, Call) and isinstance(expr.attrs, TransposeAttrs) else None
 
 
@@ -217,7 +218,7 @@ def _inverse(perm: Perm) -> Perm:
 
 
 def _source(expr: Expr, orders: Mapping[int, Perm | None]) -> tuple[TensorType, Perm | None]:
-    """What is computed, and how it is transposed to what a group reads, where other groups compute in orders of their own."""
+    """Type that an operand's producer computes under `orders`, and the permutation from it to the operand."""
     perm = _perm(expr)
     if perm and isinstance(expr, Call):
         expr = expr.args[0]
@@ -230,7 +231,7 @@ def _reordered_type(type_: TensorType, perm: Perm | None) -> TensorType:
 
 
 def _after(first: Perm | None, second: Perm | None) -> Perm | None:
-    """Two transposes as one. None is one that moves nothing."""
+    """Compose two permutations; None is the identity."""
     if first is None or second is None:
         return first or second
     found = tuple(first[axis] for axis in second)
@@ -238,7 +239,7 @@ def _after(first: Perm | None, second: Perm | None) -> Perm | None:
 
 
 def _moved(source: TensorType, perm: Perm | None) -> int:
-    """Bits that a transpose of a tensor moves: none where axes of one element alone change places."""
+    """Bits that a transpose of a tensor moves: 0 if only axes of extent 1 change places."""
     kept = [axis for axis in perm or () if source.shape[axis] != 1]
     return 0 if kept == sorted(kept) else _bits(source)
 

@@ -1,10 +1,10 @@
-"""Functions of one stored byte as tables of 256 entries.
+"""Replace element-wise functions of one 8-bit value by tables of 256 entries.
 
-Between two products a model in eight bits has operators that work element by element on what one byte stands for:
+Between two matrix products, an 8-bit quantized model applies element-wise operators to the dequantized value of one byte:
 
     dequantize -> div -> erf -> quantize -> dequantize -> add -> quantize    =>    take(table, x)
 
-However many there are, the last of them can give 256 results, which are worked out when the model is compiled.
+A chain of any length has at most 256 distinct results, which are computed at compile time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from inlaid.graph.transform import transform_function
 from inlaid.ops.conversion import bitcast
 from inlaid.ops.index import take
 from inlaid.ops.quantised import quantize
-from inlaid.passes.claimed import Takes, everything, is_claimed
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.types import TensorType
 
 
 @dataclass(frozen=True)
 class _Derived:
-    """An element-wise function of `source`, a tensor of bytes: what it makes of `byte`, which stands for all 256 of them, and
-    whether that is expensive."""
+    """An element-wise function of `source`, an 8-bit tensor. `result` is the function applied to `byte`, a variable of shape (256,)
+    that holds every byte value. `expensive`: some operator of the function is."""
 
     source: Expr
     byte: Var
@@ -35,10 +35,12 @@ class _Derived:
     expensive: bool
 
 
-def tabulate(target: Function, cheap: bool = False, takes: Takes = everything) -> Function:
-    """The function with bytes that expensive operators compute from other bytes, one from one, looked up; with `cheap` also those
-    that are computed by floats in another way, which then are the same on every target. The same object without any, or
-    where the target does not claim look-ups. A table for cheap operators would only keep them from the kernel before."""
+def tabulate(target: Function, cheap: bool = False, supports: Supports = supports_all) -> Function:
+    """Replace chains of element-wise operators from one 8-bit tensor to another by table look-ups.
+
+    A chain is replaced if one of its operators is expensive; a look-up of cheap operators would only keep them from fusing into the
+    preceding kernel. With `cheap`, chains that end in `quantize` are replaced too, so that their floating-point results are the
+    same on every target. Returns the same object if there is nothing to replace or the target does not support `take`."""
     derived: dict[int, _Derived] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -47,12 +49,12 @@ def tabulate(target: Function, cheap: bool = False, takes: Takes = everything) -
             return new
         if _is_bytes(new) and (found.expensive or (cheap and isinstance(new, Call) and new.callee is quantize)):
             looked_up = _looked_up(found, new)
-            new = looked_up if is_claimed(looked_up, takes, found.source) else new
+            new = looked_up if is_supported(looked_up, supports, found.source) else new
         derived[id(new)] = found
         kept.append(new)
         return new
 
-    kept: list[Expr] = []  # so that no other expression gets the identity of one of these
+    kept: list[Expr] = []  # keeps the expressions alive, so that their ids stay unique
     return transform_function(target, visit)
 
 
@@ -61,7 +63,7 @@ def _is_bytes(expr: Expr) -> bool:
 
 
 def _derived(expr: Expr, known: dict[int, _Derived]) -> _Derived | None:
-    """What an expression is of one tensor of bytes; None where it is no function of one alone."""
+    """Express a value as a function of one 8-bit tensor; None if it depends on anything else."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     for arg in expr.args:
@@ -86,7 +88,7 @@ def _itself(source: Expr) -> _Derived:
 
 
 def _looked_up(found: _Derived, expr: Expr) -> Expr:
-    """The byte from the table of all results, in the order of bytes without a sign."""
+    """Look up a byte in the table of all results, ordered by the bytes as unsigned integers."""
     assert isinstance(found.byte.type, TensorType)
     every = np.arange(256, dtype=np.uint8).view(found.byte.type.dtype.numpy)
     table = evaluate(function([found.byte], found.result), [every])

@@ -1,6 +1,6 @@
-"""Kernels without a reduction over data that lies in blocks of channels: they stay in that layout, a block of channels a vector.
+"""Schedule element-wise kernels on channel-blocked data in that layout, with one block of channels per vector.
 
-So element-wise operators and concatenations between convolutions cost no copy to another layout and back.
+So element-wise operators and concatenations between convolutions need no layout copies.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from inlaid import arith
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     axis_loops,
     blocks_of,
@@ -24,13 +24,12 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 class BlockedRule:
-    """Element-wise blocks, some of whose inputs lie in channel blocks. Those without channels, such as tables, are left as they
-    are."""
+    """Element-wise kernels with channel-blocked inputs. Inputs without channels, such as tables, keep their layout."""
 
     name = "blocked"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines kernels that read channels in another order than they write them."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+        """Declines kernels that read channels in a different order than they write them."""
         counts = Counter(item.layout for item in given if channel_block(item.layout))
         if not counts or len(program.outputs) != 1:
             return None
@@ -53,12 +52,12 @@ def _blockable(buffer: ir.Buffer, rank: int, layout: Layout) -> bool:
 
 
 def _is_blocked(block: ir.Block, rank: int, layout: Layout) -> bool:
-    """Whether a block writes a buffer that lies in blocks of channels."""
+    """Whether a block writes a channel-blocked buffer."""
     return isinstance(block.body, ir.Store) and _blockable(block.body.buffer, rank, layout)
 
 
 def _fits(block: ir.Block, rank: int, layout: Layout) -> bool:
-    """Whether a block stores at its own variables, and reads what is blocked at its own channel, moved or not."""
+    """Whether a block stores at its own variables and reads blocked buffers at its own channel plus an offset."""
     if block.init is not None or not isinstance(block.body, ir.Store):
         return False
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
@@ -73,7 +72,8 @@ def _fits(block: ir.Block, rank: int, layout: Layout) -> bool:
 
 
 def _schedule(s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
-    """
+    """Build the nest of each block in `names`:
+
     for n, channels, rows...:                 # parallel over n, runs of rows, channels
         lane vectorised
     """

@@ -1,4 +1,4 @@
-"""Padded copies without a condition for each element: what lies inside is copied by rows, borders are filled apart."""
+"""Split padded copies into border and interior loops, so that no condition is evaluated per element."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def split_borders(program: ir.LoopProgram, block: str, columns: Var | None) -> ir.LoopProgram:
-    """A scheduled program whose padded copy decides by rows, and by runs of columns, what is inside.
+    """Split the column loop of a padded copy into border, interior and border, and test rows outside of it.
 
         for x in n + 2: block pad(v = x): t[v] = select(y >= 1 and v >= 1 and v < n + 1, a[y - 1, v - 1], 0)
     becomes
@@ -24,7 +24,8 @@ def split_borders(program: ir.LoopProgram, block: str, columns: Var | None) -> i
             for x in 1: block pad(v = 1 + n + x): t[v] = 0
         else: for x in n + 2: block pad(v = x): t[v] = 0
 
-    `columns` is the loop along rows; vectors may be inside. Conditions must not depend on those. Anything else stays as it is.
+    `columns` is the loop along a row; vectorized loops may be inside, on which conditions must not depend. Other programs are
+    returned unchanged.
     """
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
@@ -38,7 +39,7 @@ def split_borders(program: ir.LoopProgram, block: str, columns: Var | None) -> i
 
 @dataclass
 class _Run:
-    """The columns from `low` to `high`, exclusive, where conditions hold if `others`, which do not depend on the column, do."""
+    """Columns in [low, high) where a condition holds, provided that `others`, its column-invariant part, holds."""
 
     low: arith.Expr
     high: arith.Expr
@@ -85,7 +86,7 @@ def _split(loop: ir.For, block: ir.Block) -> ir.Stmt | None:
 
 
 def _run(condition: arith.Expr, loop: ir.For, inner: set[Var]) -> _Run | None:
-    """Where along a loop a condition holds; None where that is no run of columns."""
+    """Solve a condition for the iterations of a loop; None if they are not a contiguous run."""
     low: arith.Expr = arith.ZERO
     high: arith.Expr = loop.extent
     others: arith.Expr = arith.ONE
@@ -98,7 +99,7 @@ def _run(condition: arith.Expr, loop: ir.For, inner: set[Var]) -> _Run | None:
             continue
         if not isinstance(item, arith.Compare) or item.op not in ("<", "<="):
             return None
-        # The condition as `stride * column + rest >= 0`.
+        # Normalize the condition to `stride * column + rest >= 0`.
         less, more = item.operands
         found = arith.affine(more - less - int(item.op == "<"), loop.var)
         if found is None or found[0] not in (arith.ONE, arith.Const(-1)):

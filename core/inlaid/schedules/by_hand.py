@@ -1,29 +1,29 @@
-"""Kernels that whoever compiles them has scheduled already."""
+"""Kernels that the user has already scheduled by hand."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.types import ROW_MAJOR
 
 BY_HAND = "by_hand"
-"""Key of the program annotation that says so."""
+"""Key of the program annotation that marks such a kernel."""
 
 
 def scheduled(program: ir.LoopProgram) -> ir.LoopProgram:
-    """The program, marked as one that `ByHandRule` takes as it is."""
+    """Mark a program as hand-scheduled, for `ByHandRule`."""
     return replace(program, annotations=(*program.annotations, (BY_HAND, True)))
 
 
 class ByHandRule:
-    """Takes kernels that are marked by `scheduled`, over row-major parameters, and leaves them as they are."""
+    """Accepts kernels marked by `scheduled`, with row-major parameters, and leaves them unchanged."""
 
     name = "by_hand"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines all others."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+        """Declines kernels without the mark."""
         if (BY_HAND, True) not in program.annotations:
             return None
         return Offer((ROW_MAJOR,) * len(program.params), lambda source: source)

@@ -1,4 +1,4 @@
-"""Neighbouring dimensions that are always walked together become one, so that inner loops are long."""
+"""Collapse adjacent dimensions that are always iterated together, so that inner loops are long."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.tensor.transform.rewrite import Rewriter
 
 Pair = tuple[object, object]
-"""Two neighbouring dimensions: a buffer and the place of the first, or two iteration variables."""
+"""Two adjacent dimensions: (buffer, number of the first), or two iteration variables."""
 
 
 def collapse(program: ir.LoopProgram) -> ir.LoopProgram:
-    """The program over buffers of fewer dimensions, which lie in memory as before.
+    """Merge dimensions of buffers and the corresponding loops; the bytes in memory are unchanged.
 
         for n, c, y in 7, x in 7: out[n, c] += a[n, c, y, x]    becomes    for nc, yx in 49: out[nc] += a[nc, yx]
 
-    Two dimensions become one where every access to the buffer, and every access in the blocks that run over them, has them side by
-    side. Loops of one iteration go. The program is unscheduled, and its blocks are single stores; any other comes back as it is.
+    Two dimensions are merged if they are adjacent in every access to the buffer and in every access of the blocks that iterate over
+    them. Loops of extent 1 are removed. The program must be unscheduled with single-store blocks; any other is returned unchanged.
     """
     while True:
         blocks = blocks_of(program)
@@ -49,14 +49,14 @@ def _is_plain(block: ir.Block) -> bool:
 
 
 def stores(block: ir.Block) -> Iterator[ir.Store]:
-    """The stores of a block of single ones."""
+    """Yield the stores of a block's init and body, which must be single stores."""
     for stmt in (block.init, block.body):
         if isinstance(stmt, ir.Store):
             yield stmt
 
 
 def accesses(block: ir.Block) -> Iterator[tuple[ir.Buffer, tuple[arith.Expr, ...]]]:
-    """The buffers that a block writes and reads, with indices."""
+    """Yield the accesses of a block as (buffer, indices)."""
     for store in stores(block):
         yield store.buffer, store.indices
         for node in ir.walk_exprs(store.value):
@@ -65,7 +65,7 @@ def accesses(block: ir.Block) -> Iterator[tuple[ir.Buffer, tuple[arith.Expr, ...
 
 
 def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
-    """Pairs that can be merged all at once: of a run of dimensions, every second."""
+    """Pairs that can be merged in one step: disjoint ones, so of a run of dimensions every second pair."""
     links: dict[Pair, set[Pair]] = {}
     bad: set[Pair] = set()
     for block in blocks:
@@ -98,17 +98,17 @@ def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
 
 
 def _same_extents(extents: tuple[arith.Expr, arith.Expr], shape: tuple[arith.Dim, ...]) -> bool:
-    """Whether loops run over whole dimensions. A product of several sizes has more than one form."""
+    """Whether two loops cover two dimensions completely. Products of sizes may differ in form, so they are compared simplified."""
     return all(a == arith.wrap(b) or arith.simplify(a - b) == arith.ZERO for a, b in zip(extents, shape, strict=True))
 
 
 def _neighbours(block: ir.Block) -> dict[Pair, tuple[arith.Expr, arith.Expr]]:
-    """The iteration variables of one kind that follow one another, with their extents."""
+    """Adjacent iteration variables of the same kind, with their extents."""
     return {(a.var, b.var): (a.extent, b.extent) for a, b in zip(block.iters, block.iters[1:], strict=False) if a.kind is b.kind}
 
 
 def _apart(links: dict[Pair, set[Pair]], bad: set[Pair]) -> set[Pair]:
-    """Good pairs, with all that each is linked to, such that none shares a dimension with another."""
+    """Select groups of linked mergeable pairs that share no dimension with other selected groups."""
     taken: set[object] = set()
     chosen: set[Pair] = set()
     for start in links:
@@ -152,7 +152,7 @@ def _merged(program: ir.LoopProgram, blocks: list[ir.Block], chosen: set[Pair]) 
 
 
 def _block(block: ir.Block, chosen: set[Pair], buffers: dict[ir.Buffer, ir.Buffer]) -> ir.Stmt:
-    """The block with its loops, over merged iteration variables."""
+    """Rebuild a block and its loops over merged iteration variables."""
     iters: list[ir.IterVar] = []
     for item in block.iters:
         if iters and (iters[-1].var, item.var) in chosen:
@@ -193,8 +193,9 @@ def _block(block: ir.Block, chosen: set[Pair], buffers: dict[ir.Buffer, ir.Buffe
 
 
 def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
-    """The program without the nests that fill results of empty reductions, for rules that initialise reductions in any case, with
-    buffers of distinct names, and without iteration variables of one value in sums; None where a block is no single store."""
+    """Simplify a program for rules that initialize reductions unconditionally: remove the nests that fill results of empty
+    reductions, give local buffers unique names, and drop iteration variables of extent 1 from index sums. None if a block is not a
+    single store."""
     blocks = blocks_of(program)
     if any(
         not isinstance(block.body, ir.Store) or not (block.init is None or isinstance(block.init, ir.Store)) for block in blocks
@@ -220,7 +221,7 @@ def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
 
 
 def _without_zeros(block: ir.Block) -> ir.Block | None:
-    """A block whose loads add no iteration variables of one value to others: x[y + k] where y is 0 becomes x[k]."""
+    """Drop iteration variables of extent 1 from index sums: x[y + k] with y = 0 becomes x[k]."""
     spatial = (item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
     zeros: dict[arith.Expr, arith.Expr] = {item.var: arith.ZERO for item in spatial if item.extent == arith.ONE}
 
@@ -237,7 +238,7 @@ def _without_zeros(block: ir.Block) -> ir.Block | None:
 
 
 def _unique_names(program: ir.LoopProgram) -> dict[ir.Buffer, ir.Buffer]:
-    """Intermediate buffers by names of their own, by which primitives call them."""
+    """Rename local buffers uniquely, since primitives refer to them by name."""
     taken = {buffer.name for buffer in program.params}
     renamed: dict[ir.Buffer, ir.Buffer] = {}
     for stmt in ir.walk_stmts(program.body):
@@ -253,7 +254,7 @@ COLLAPSE = Transform("collapse", collapse)
 
 
 def collapsed(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ()) -> Schedule:
-    """A schedule that begins with `without_empty`, where that can be, and `collapse`."""
+    """Begin a schedule with `without_empty`, if applicable, and `collapse`."""
     schedule = Schedule(program, intrinsics, (REMAINDERS,))
     schedule.apply(WITHOUT_EMPTY)
     schedule.apply(COLLAPSE)

@@ -1,8 +1,8 @@
-"""Convolution of float32 on vector CPUs: direct, in channel-blocked layout, over register tiles.
+"""Direct float32 convolution on vector CPUs, in channel-blocked layout, over register tiles.
 
-Activations lie as N C/v H W v, weights as O/b C/v KH KW v b, with v lanes a vector and b some vectors of output channels. A tile of
-pixels times b channels is accumulated in registers over all input channels and taps; what follows the convolution is applied before
-the only store. Images of symbolic size, and those that are no planes, are copied as `flat_conv` has it, so that tiles are whole.
+Activations have layout N C/v H W v, weights O/b C/v KH KW v b, with v lanes per vector and b output channels per panel, a multiple
+of v. A tile of pixels times b channels is accumulated in registers over all input channels and taps; the epilogue is applied before
+the only store. Images of symbolic size, and images that are not 2-d, are flattened (see `flat_conv`), so that tiles are full.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from inlaid.schedules.direct_conv import (
 )
 from inlaid.schedules.flat_conv import STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import seconds, steps
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -47,17 +47,17 @@ from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
 LEAST_RUN = 4
-"""Input channels of a run that weights are packed for: shorter ones are no better than single channels."""
+"""Minimum input channels of a run for which weights are packed: shorter runs are no faster than single channels."""
 SHALLOW = 512
-"""Products of a sum up to which it matters that results are stored without conditions."""
+"""Reduction length up to which unconditional stores of results pay off."""
 MANY_PANELS = 8
-"""Panels of a thread from which on one more or less does not matter."""
+"""Panels per thread from which on an imbalance of one panel does not matter."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A convolution whose channels fill vectors, and its tile. The input has blocks of so many channels (0: its channels are not
-    blocked), of which `run` at a time are summed together. `cost` is in seconds. Images are flat along the axes `flat`."""
+    """A convolution whose channels fill vectors, and its tile. The input has `block` channels per block (0: not blocked), of which
+    `run` are summed together. `cost` is in seconds. `flat` are the axes of flattened images."""
 
     conv: DirectConv
     tile: ConvTile
@@ -69,20 +69,23 @@ class _Plan:
 
 
 class ConvRule:
-    """Convolution of float32 where the output channels of a group fill vectors, or are alone and fill half; any but a single one
-    that is alone where sizes are symbolic or images no planes, since windows are not unfolded then."""
+    """Float32 convolution whose output channels per group fill vectors, or fill more than half a vector in a single group. For
+    symbolic sizes and images that are not 2-d also a single group of 2 or more output channels, since there is no im2col for
+    them."""
 
     name = "conv2d"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines what is not such a convolution, or has symbolic channels or windows."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+        """Declines other kernels, and symbolic channels or windows."""
         conv = find_conv(program, _product) if context.capabilities.vector_bits else None
-        # A static plane of one channel is unfolded, and a group of one has windows of its own.
-        if conv is None or (conv.inputs < 2 and (not conv.alone or conv.taps < 2 or (conv.is_plane and is_static(conv.program)))):
+        # A static 2-d image of one channel uses im2col; groups of one channel use WindowRule.
+        if conv is None or (
+            conv.inputs < 2 and (not conv.single_group or conv.taps < 2 or (conv.is_plane and is_static(conv.program)))
+        ):
             return ()
         widest = context.capabilities.vector_bits // 32
         found: list[Offer] = []
-        # Half vectors only where they leave less empty.
+        # Half vectors only if they leave fewer lanes empty.
         for lanes in (widest, widest // 2):
             if lanes > 1 and (not found or conv.outputs % lanes == 0) and (plan := _plan(conv, lanes, context, given)):
                 found.append(_offer(plan, context))
@@ -104,13 +107,13 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, panels, context)), plan.cost, decisions=decisions)
 
 
-def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
-    """The convolution with vectors of so many lanes; None where its output channels do not fill them, nor can be padded."""
+def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[InputInfo, ...]) -> _Plan | None:
+    """Plan the convolution with vectors of `lanes`; None if its output channels neither fill them nor can be padded."""
     static = conv.is_plane and is_static(conv.program)
-    # A single one is summed row by row, by vectors of pixels, unless those lie far apart.
+    # A single output channel is vectorized over pixels by another rule, if these are contiguous.
     step = affine(conv.data.indices[-1], conv.anchor.spatial[-1].var)
     single = conv.outputs == 1 and step is not None and step[0] == ONE
-    few = conv.alone and not static and not single and 2 * lanes <= context.capabilities.vector_bits // 32
+    few = conv.single_group and not static and not single and 2 * lanes <= context.capabilities.vector_bits // 32
     if not conv.fills(lanes) and not few:
         return None
     read_twice = any(node.buffer is conv.source for block in conv.anchor.after for node in _loads(block))
@@ -121,7 +124,7 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Giv
     if filled is None:
         return None
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
-    outputs = channels if conv.alone else conv.outputs
+    outputs = channels if conv.single_group else conv.outputs
     size, registers = (conv.inputs * conv.taps, lanes), context.capabilities.vector_registers
 
     def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
@@ -137,7 +140,7 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Giv
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:
-    """What an element-wise block reads."""
+    """Loads of an element-wise block."""
     assert isinstance(block.body, ir.Store)
     return [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
 
@@ -146,7 +149,8 @@ def _loads(block: ir.Block) -> list[ir.Load]:
 def choose_pixels(
     count: int, height: int, width: int, depth: int, lanes: int, registers: int, core: Core, most: int | None = None
 ) -> tuple[ConvTile, float]:
-    """The tile, of at most so many pixels, for `count` vectors of output channels that takes the fewest cycles, and these."""
+    """Choose the tile of at most `most` pixels that minimizes cycles, for `count` vectors of output channels; returns tile and
+    cycles."""
     best: tuple[float, int, ConvTile] | None = None
     for tile in conv_tiles(count, height, width, lanes, registers):
         size = tile.rows * tile.pixels
@@ -162,7 +166,7 @@ def choose_pixels(
 
 
 def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
-    """How parameters and what is computed lie."""
+    """Layouts of parameters and intermediate buffers."""
     conv, panel = plan.conv, (0, plan.tile.width)
     found = {conv.weights.buffer: Layout(((1, plan.run), panel) if plan.run >= LEAST_RUN else (panel,))}
     if plan.block:
@@ -171,7 +175,8 @@ def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
 
 
 def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool, context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for n, outer, y, x:                       # parallel: see `share_rows`
         acc[row, pixel, vector, lane] = 0
         for channels, ky, kx:
@@ -185,7 +190,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     local = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
     copies = [block.name for block in anchor.before]
     copied = bool(plan.flat) and needs_copy(conv, plan.flat)
-    # Threads share out tiles of all images, of which none is the last.
+    # With several threads, tiles of all images are distributed, so that no tile is the last of its loop.
     cut = copied and len(plan.flat) == 1 and context.threads == 1
     if copied:
         copy = flatten(s, name, conv.data.buffer.name, plan.flat, final, tile.pixels, cut)
@@ -203,9 +208,9 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
         blocks, c = s.split(c, (None, plan.run))
     if cut and nest.rows is not None:
         s.annotate(nest.rows, REMAINDERS.name, 1)
-    turns = present(blocks, *nest.taps)
-    s.reorder(*dict.fromkeys((*turns, *present(c), *nest.pixels, nest.vector, nest.lane)))
-    init = s.decompose_reduction(name, turns[0])
+    outer = present(blocks, *nest.taps)
+    s.reorder(*dict.fromkeys((*outer, *present(c), *nest.pixels, nest.vector, nest.lane)))
+    init = s.decompose_reduction(name, outer[0])
     for part in (init, name):
         mark_tile(s, *s.loops(part)[-2 - len(nest.pixels) :])
     panels: Var | None = nest.panels
@@ -215,15 +220,15 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     if copied and not cut and conv.inputs * conv.taps <= SHALLOW:
         s.apply(STORE_WHOLE_TILES, final, in_text(plan.flat), tile.pixels)
     lay_out(s, layouts, local)
-    stream_weights(s, conv, tile, panels, turns[-1], context.capabilities.core)
+    stream_weights(s, conv, tile, panels, outer[-1], context.capabilities.core)
     for copy, line in lines.items():
         s.apply(SPLIT_BORDERS, copy, line)
     return s
 
 
 def _shares_panels(plan: _Plan, context: KernelContext) -> bool:
-    """Whether threads share out output channels, so that each reads weights of its own, instead of rows: where there are more
-    weights than inputs, and threads get the same number of panels, or many."""
+    """Whether threads distribute panels of output channels, so that each thread reads different weights, instead of rows: if there
+    are more weights than inputs, and threads get equally many panels, or many."""
     data, weights = (count_elements(load.buffer) for load in (plan.conv.data, plan.conv.weights))
     panels = plan.conv.channels // plan.tile.width
     return weights > data and (panels % max(context.threads, 1) == 0 or panels >= MANY_PANELS * context.threads)

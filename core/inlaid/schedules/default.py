@@ -1,4 +1,4 @@
-"""The schedule rules that loop-level targets share, in the order in which they are tried."""
+"""The shared schedule rules of loop-level targets, in the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from inlaid.schedules.threads.each import EachRule
 from inlaid.schedules.threads.elementwise import ElementwiseRule
 from inlaid.schedules.threads.product import ProductRule
 from inlaid.schedules.threads.reduce import ReduceRule
-from inlaid.schedules.threads.rows import RowsRule as ThreadRowsRule
+from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.schedules.threads.tiles import TILE_PRODUCT
-from inlaid.schedules.threads.transpose import TransposeRule as ThreadTransposeRule
+from inlaid.schedules.threads.transpose import ThreadTransposeRule
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.schedules.winograd import WinogradRule
@@ -44,7 +44,7 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
     RowsRule(copies=True),
     GenericRule(),
 )
-"""Those for cores that run one thread after another, with vectors or without."""
+"""Rules for CPU cores, with or without vectors."""
 
 THREAD_RULES: tuple[ScheduleRule, ...] = (
     ProductRule(),
@@ -55,11 +55,12 @@ THREAD_RULES: tuple[ScheduleRule, ...] = (
     EachRule(),
     SerialRule(),
 )
-"""Those for grids of blocks of threads."""
+"""Rules for grids of blocks of threads."""
 
 
 def shared_rules(capabilities: Capabilities) -> tuple[ScheduleRule, ...]:
-    """The shared rules for a target. Where blocks have one thread, an iteration of a parallel loop becomes a block."""
+    """The shared rules for a target. With one thread per block, the CPU rules apply: an iteration of a parallel loop becomes a
+    block."""
     threads = capabilities.threads
     return SHARED_RULES if threads is None or threads.block == 1 else THREAD_RULES
 
@@ -77,4 +78,4 @@ SHARED_TRANSFORMS: tuple[Transform, ...] = (
     IN_PLACE,
     TILE_PRODUCT,
 )
-"""What traces of these rules apply besides primitives."""
+"""Program transforms that traces of these rules apply besides schedule primitives."""

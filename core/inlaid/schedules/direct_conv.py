@@ -1,7 +1,7 @@
-"""Direct convolution over register tiles: what the schedules for wide and for narrow operands have in common.
+"""Direct convolution over register tiles: the parts shared by the schedules for float32 and for narrow operands.
 
-Activations lie in blocks of channels, weights in panels of a tile's output channels. Output channels that fill no vectors are
-padded, and so are input channels that fill no block of a padded copy.
+Activations are channel-blocked; weights are packed in panels of a tile's output channels. Output channels are padded to whole
+vectors, and input channels of a padded copy to whole blocks.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import Layout
 
 MOST_VECTORS = 4
-"""Vectors of output channels of a tile: with more there are too few pixels to use a weight for."""
+"""Maximum vectors of output channels per tile: with more, too few pixels reuse a weight."""
 STREAMED_SHARE = 1 / 2
-"""Of the first-level cache: weights from which on each panel is fetched while the one before is used. Fewer stay there."""
+"""Fraction of the L1 cache from which on weights are prefetched panel by panel; fewer weights stay in the cache."""
 
 FindProduct = Callable[[Anchor], tuple[ir.Load, ir.Load] | None]
-"""The loads of data and of weights whose products an anchor sums; None where it sums no such products."""
+"""Match the loads of data and weights in an anchor's product; None if it is not such a product."""
 
 
 @dataclass(frozen=True)
 class ConvTile:
-    """Lanes of a vector, vectors of output channels, rows of pixels, and pixels of a row."""
+    """Register tile: lanes per vector, vectors of output channels, rows, and pixels per row."""
 
     lanes: int
     vectors: int
@@ -53,14 +53,14 @@ class ConvTile:
 
     @property
     def width(self) -> int:
-        """Output channels."""
+        """Output channels per tile."""
         return self.lanes * self.vectors
 
 
 @dataclass(frozen=True)
 class DirectConv:
-    """out[n, o, y, x] += data[n, group of o + c, ...] * weights[o, c, ky, kx], over `source`, an input, or a padded copy of it;
-    there may be one to three spatial axes. `axes` tells, by buffer, which axis was padded. `schedule` has what was done so far."""
+    """out[n, o, y, x] += data[n, group(o) + c, ...] * weights[o, c, ky, kx] with one to three spatial axes, where `data` reads the
+    input `source` or a padded copy of it. `axes` maps buffer names to the axis whose channels were padded."""
 
     schedule: Schedule
     anchor: Anchor
@@ -70,40 +70,40 @@ class DirectConv:
 
     @property
     def program(self) -> ir.LoopProgram:
-        """The kernel."""
+        """The kernel's current program."""
         return self.schedule.program
 
     @property
     def source(self) -> ir.Buffer:
-        """What is convolved, padding aside."""
+        """The input that is convolved, before padding."""
         before = self.anchor.before
         return before[0].reads[0].buffer if before and before[0].reads else self.data.buffer
 
     @property
     def inputs(self) -> int:
-        """Input channels of a group."""
+        """Input channels per group."""
         return constant_extent(self.anchor.reduced[0])
 
     @property
     def outputs(self) -> int:
-        """Output channels of a group."""
+        """Output channels per group."""
         channels = self.data.buffer.shape[1]
         assert isinstance(channels, int)
         return self.channels // max(channels // self.inputs, 1)
 
     @property
     def channels(self) -> int:
-        """Output channels."""
+        """Output channels over all groups."""
         return constant_extent(self.anchor.spatial[1])
 
     @property
-    def alone(self) -> bool:
-        """Whether there is one group."""
+    def single_group(self) -> bool:
+        """Whether there is a single group."""
         return self.outputs == self.channels
 
     @property
     def taps(self) -> int:
-        """Places of the window."""
+        """Elements of the window per channel."""
         return prod(constant_extent(item) for item in self.anchor.reduced[1:])
 
     @property
@@ -112,13 +112,14 @@ class DirectConv:
         return len(self.anchor.spatial) == 4 and is_constant(*self.anchor.spatial[2:])
 
     def fills(self, lanes: int) -> bool:
-        """Whether the output channels of each group fill vectors, or those of a single one more than half of them."""
-        return self.outputs % lanes == 0 or (self.alone and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
+        """Whether the output channels of each group fill vectors, or a single group can be padded with less than half of the lanes
+        empty."""
+        return self.outputs % lanes == 0 or (self.single_group and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
 
 
 def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tuple[TensorIntrin, ...] = ()) -> DirectConv | None:
-    """The convolution that a program is, of constant channels and windows; None for anything else, and for data that are their own
-    weights, which cannot lie in two ways."""
+    """Match a program as a convolution with constant channels and windows; None for anything else, and if data and weights are the
+    same buffer, which cannot have two layouts."""
     anchor = find_anchor(program)
     if anchor is None or not 3 <= len(anchor.spatial) <= 5 or len(anchor.reduced) != len(anchor.spatial) - 1:
         return None
@@ -134,21 +135,21 @@ def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tu
         return None
     if not isinstance(conv.data.buffer.shape[1], int) or len(conv.data.indices) != len(anchor.spatial):
         return None
-    first = arith.ZERO if conv.alone else o // conv.outputs * conv.inputs
+    first = arith.ZERO if conv.single_group else o // conv.outputs * conv.inputs
     follows = arith.simplify(conv.data.indices[1] - (first + anchor.reduced[0].var)) == arith.ZERO
     return conv if follows and conv.source in program.inputs and conv.source is not conv.weights.buffer else None
 
 
 def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindProduct) -> DirectConv | None:
-    """The convolution with as many output channels as fill vectors, and in what comes before as many input channels as fill blocks
-    (0: as they are); None where they cannot be padded."""
+    """Pad output channels to whole vectors and, in blocks before the convolution, input channels to whole blocks (0: no padding).
+    None if they cannot be padded."""
     s, anchor, axes = conv.schedule.copy(), conv.anchor, conv.axes
     for size, blocks in ((lanes, (anchor.block, *anchor.after)), (block, anchor.before)):
         if not size or not blocks or constant_extent(blocks[0].iters[1]) % size == 0:
             continue
         if any(len(item.iters) == 1 for item in blocks):
             return None
-        # Blocks without channels are those of single numbers.
+        # Blocks without iteration variables compute scalars.
         grown = fill(s, size, [item.name for item in blocks if item.iters])
         found = None if grown is None else find_anchor(s.program)
         if grown is None or found is None:
@@ -160,8 +161,8 @@ def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindPr
 
 
 def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) -> Iterator[ConvTile]:
-    """The tiles of `count` vectors of output channels that fit into registers; all of a kernel have as many channels. A tile has
-    several rows only where it has all their pixels."""
+    """Yield the tiles that fit in registers for `count` vectors of output channels; `vectors` divides `count`. A tile with several
+    rows covers them completely."""
     for vectors in (vectors for vectors in range(1, MOST_VECTORS + 1) if count % vectors == 0):
         for size in range(1, height * width + 1):
             if size > 1 and not fits(size, vectors, registers):
@@ -173,7 +174,8 @@ def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) 
 def decide_tile(
     best: ConvTile, count: int, height: int, width: int, registers: int, most: int | None, context: KernelContext
 ) -> tuple[ConvTile, Decision]:
-    """The tile that is decided, by vectors, rows and pixels, among those of `conv_tiles` of at most `most` pixels."""
+    """Record the tile as a decision (vectors, rows, pixels) among the `conv_tiles` of at most `most` pixels, with default
+    `best`."""
     legal = (
         (tile.vectors, tile.rows, tile.pixels)
         for tile in conv_tiles(count, height, width, best.lanes, registers)
@@ -184,7 +186,7 @@ def decide_tile(
 
 
 def channel_layouts(conv: DirectConv, tile: ConvTile, found: dict[ir.Buffer, Layout]) -> dict[ir.Buffer, Layout]:
-    """How parameters and what is computed lie, besides those that are known: as the output does, in blocks of a vector."""
+    """Complete the layouts `found`: remaining buffers with output channels are blocked by vectors."""
     layouts, anchor = dict(found), conv.anchor
     for buffer in (*conv.program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
         axis = 1 if buffer.shape == anchor.buffer.shape else conv.axes.get(buffer.name)
@@ -195,8 +197,8 @@ def channel_layouts(conv: DirectConv, tile: ConvTile, found: dict[ir.Buffer, Lay
 
 @dataclass(frozen=True)
 class ConvNest:
-    """The loops of a convolution over tiles: outside of the tile, images, panels of output channels and rows, or tiles where there
-    are no rows; inside, input channels (None for a single one), the places of the window, and what is in registers."""
+    """The loops of a tiled convolution. Outer: images, panels of output channels, and rows (tiles of pixels if there are no rows).
+    Inner: input channels (None for a single one), window taps, and the register tile."""
 
     images: Var | None
     panels: Var
@@ -209,7 +211,8 @@ class ConvNest:
 
 
 def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> ConvNest:
-    """
+    """Tile the loops and fuse the sum into the tile; returns the loops:
+
     for n, outer, y, x:
         for channel, ky, kx, row, pixel, vector, lane: the sum
         for row, pixel, vector, lane: out = after(sum)      # unrolled, lane vectorised
@@ -232,8 +235,8 @@ def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Con
 
 
 def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var, core: Core) -> None:
-    """Fetch a part of the next panel of weights in each iteration of a loop, where there are several of them and the weights are
-    many. `panels`: the loop over them; None where rows are shared out together with them."""
+    """Prefetch a part of the next panel of weights in each iteration of loop `along`, if there are several panels and many weights.
+    `panels` is the loop over panels; None if rows are distributed together with them."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)
     if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_SHARE * core.near_bytes:
@@ -244,13 +247,13 @@ def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | 
 
 
 def count_elements(buffer: ir.Buffer) -> int:
-    """Elements of a buffer, as many as symbolic dimensions are expected to make."""
+    """Elements of a buffer, with size hints for symbolic dimensions."""
     return prod(map(arith.size_hint, buffer.shape))
 
 
 def schedule_padding(s: Schedule, block: str, lanes: int, context: KernelContext) -> Var | None:
-    """Schedule a padded copy of an input, in parallel as `share_rows` has it, `lanes` channels a vector (0: channels are not
-    blocked). Returns the loop along its rows, for `split_borders`."""
+    """Schedule a padded copy of an input, distributed by `share_rows`, with `lanes` channels per vector (0: not blocked). Returns
+    the loop along rows, for `split_borders`."""
     n, channel, *image = axis_loops(s, block)
     if lanes:
         assert channel is not None

@@ -1,8 +1,8 @@
-"""Products of narrow numbers through dot-product instructions: which one fits, its tile of registers, and how a schedule uses it.
+"""Dot-product instructions for narrow operands: matching, register tiles, and tensorization.
 
-An instruction adds, in each of its lanes, a few neighbouring products to one accumulator. The operand that all lanes share lies
-with the sum's index innermost already, in rows of a matrix or channels of a pixel; the other is packed so that each lane's group
-of elements lies together: a panel of columns as K/g N g.
+An instruction adds the products of a group of adjacent elements to one accumulator per lane. The operand that all lanes share has
+the reduction index innermost (rows of a matrix, channels of a pixel); the other is packed so that each lane's group is contiguous:
+a panel of columns with layout K/g N g.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import Layout, dtype
 
 LONGEST_ROW = 8
-"""Vectors of columns of a tile that has a single row: enough additions in flight to hide their latency."""
+"""Vectors of columns in a tile of a single row: enough additions in flight to hide their latency."""
 
 
 def dot_product(a: str, b: str, total: str, lanes: int, group: int) -> ir.LoopProgram:
-    """What a dot-product instruction does: for each lane i, total[i] += sum over j < group of a[j] * b[i, j], of these dtypes."""
+    """Semantics of a dot-product instruction: total[i] += sum over j < group of a[j] * b[i, j] for each lane i, in these dtypes."""
     shared, own = ir.Buffer("a", (group,), dtype(a)), ir.Buffer("b", (lanes, group), dtype(b))
     acc = ir.Buffer("total", (lanes,), dtype(total))
     i, j = Var("i"), Var("j")
@@ -41,7 +41,7 @@ def dot_product(a: str, b: str, total: str, lanes: int, group: int) -> ir.LoopPr
 
 @dataclass(frozen=True)
 class Dot:
-    """An intrinsic of a number of lanes that sums groups of products."""
+    """A dot-product intrinsic with its lanes and products per lane (`group`)."""
 
     intrinsic: TensorIntrin
     lanes: int
@@ -50,7 +50,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class DotTile:
-    """An instruction, its vectors of output columns, and rows or pixels."""
+    """Register tile of a dot-product instruction: vectors of output columns, and rows or pixels."""
 
     dot: Dot
     vectors: int
@@ -62,7 +62,7 @@ class DotTile:
 
 
 def narrow_product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
-    """The loads a and b of acc = acc + wide(a) * wide(b)."""
+    """Match acc = acc + cast(a) * cast(b) and return the loads (a, b)."""
     assert isinstance(anchor.block.body, ir.Store)
     match anchor.block.body.value:
         case ir.Binary(
@@ -75,7 +75,7 @@ def narrow_product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
 
 
 def dots_for(anchor: Anchor, context: KernelContext) -> list[Dot]:
-    """The intrinsics that sum an anchor's products, those that do most at once first."""
+    """Intrinsics that compute an anchor's reduction, the widest first."""
     product = narrow_product(anchor)
     if product is None:
         return []
@@ -84,7 +84,7 @@ def dots_for(anchor: Anchor, context: KernelContext) -> list[Dot]:
 
 
 def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
-    """The intrinsics that sum products of such types, those that do most at once first."""
+    """Dot-product intrinsics for operand dtypes `a` and `b` and accumulator dtype `total`, the widest first."""
     found = []
     for intrinsic in context.intrinsics:
         params = intrinsic.semantics.params
@@ -108,7 +108,7 @@ def with_dots(
     layouts: Mapping[ir.Buffer, Layout],
     more: Mapping[str, Layout],
 ) -> None:
-    """Lay out buffers, let the instruction do the loops from the lanes inwards, and unroll the tile around it."""
+    """Apply layouts, tensorize the loops from `lane` inwards, and unroll the tile around them."""
     init = s.decompose_reduction(block, first)
     mark_tile(s, *s.loops(init)[-1 - len(unrolled) :])
     for loop in unrolled:

@@ -1,9 +1,9 @@
-"""Convolutions of narrow numbers through dot-product instructions, over a tile of pixels times output channels in registers.
+"""Convolution of narrow operands by dot-product instructions, over a register tile of pixels times output channels.
 
-Activations lie as N C/b H W b, with b channels a multiple of an instruction's group; weights as O/w C/r KH KW r/g w g, with w the
-output channels of a tile and r input channels that a block holds whole. Output channels that fill no vectors are padded. So are
-input channels that fill no groups, the colours of an image: they are copied first, with zeros beside them. Images of symbolic size,
-and those that are no planes, are flat as `flat_conv` has it.
+Activations have layout N C/b H W b, with b a multiple of the instruction's group g; weights O/w C/r KH KW r/g w g, with w the
+output channels of a tile and r input channels, which divide b. Output channels are padded to whole vectors. Input channels that do
+not fill groups, such as RGB, are copied with zero padding first. Images of symbolic size, and images that are not 2-d, are
+flattened (see `flat_conv`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from inlaid.schedules.direct_conv import (
 from inlaid.schedules.dot import Dot, DotTile, dots_for, narrow_product, with_dots
 from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import Tile, cycles, seconds
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     accumulate_in_registers,
     blocks_of,
@@ -44,17 +44,18 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
 
 SPARE = 1
-"""Registers that tiles leave free for what follows: a tile of 28 sums is as fast as one of 30, and needs no stack behind them."""
+"""Registers that tiles leave free for the epilogue: a tile of 28 accumulators is as fast as one of 30, and avoids spills."""
 
 SHORT_RUN = 2
-"""Groups of input channels that are no loop of their own inside one over the window: LLVM keeps the sums of such in memory."""
+"""Runs of up to this many groups of input channels are unrolled inside the window loops: LLVM would spill accumulators of a
+loop."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A convolution whose channels fill vectors, the instruction that sums it, and its tile. The data has blocks of `block`
-    channels, of which `run` are summed together; it is copied where it is `padded`. `cost` is in seconds. Images are flat along the
-    axes `flat`."""
+    """A convolution whose channels fill vectors, its instruction, and its tile. The data has `block` channels per block, of which
+    `run` are summed together. `padded`: input channels are padded by a copy. `cost` is in seconds. `flat` are the axes of flattened
+    images."""
 
     conv: DirectConv
     dot: Dot
@@ -68,18 +69,19 @@ class _Plan:
 
 
 class DotConvRule:
-    """Convolution of narrow operands where the output channels of a group fill vectors, or are alone and fill half."""
+    """Convolution of narrow operands whose output channels per group fill vectors, or fill more than half a vector in a single
+    group."""
 
     name = "dot_conv"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines groups of input channels that fill no groups of an instruction, and results without elements."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+        """Declines grouped convolutions whose input channels are no multiple of the instruction's group, and empty results."""
         sums = bool(context.intrinsics) and 0 not in program.outputs[0].shape
         conv = find_conv(program, narrow_product, context.intrinsics) if sums else None
         if conv is None:
             return ()
         found: list[Offer] = []
-        # Shorter vectors only where they leave less empty.
+        # Shorter vectors only if they leave fewer lanes empty.
         for dot in dots_for(conv.anchor, context):
             if (not found or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, given)):
                 found.append(_offer(plan, context))
@@ -94,9 +96,9 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, context)), plan.cost, decisions=(plan.decision,))
 
 
-def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given, ...]) -> _Plan | None:
-    """The convolution through an instruction; None where channels neither fill its lanes and groups nor can be padded."""
-    if not conv.fills(dot.lanes) or (conv.inputs % dot.group and not conv.alone):
+def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[InputInfo, ...]) -> _Plan | None:
+    """Plan the convolution by an instruction; None if channels neither fill its lanes and groups nor can be padded."""
+    if not conv.fills(dot.lanes) or (conv.inputs % dot.group and not conv.single_group):
         return None
     padded = conv.inputs % dot.group != 0
     groups = -(-conv.inputs // dot.group)
@@ -105,7 +107,7 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given
     if filled is None:
         return None
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
-    outputs = channels if conv.alone else conv.outputs
+    outputs = channels if conv.single_group else conv.outputs
     depth, registers = groups * conv.taps, context.capabilities.vector_registers
 
     def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
@@ -121,7 +123,7 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Given
 
 
 def _block(given: int, inputs: int, dot: Dot) -> int:
-    """How many channels of the data lie together: as it is given, if that can be, or as many as a vector has lanes, or less."""
+    """Channels per block of the data: as given if the instruction allows it, else at most the lanes of a vector."""
     if given and given % dot.group == 0 and inputs % dot.group == 0:
         return given
     depth = -(-inputs // dot.group) * dot.group
@@ -132,12 +134,12 @@ def _block(given: int, inputs: int, dot: Dot) -> int:
 def choose_dot_tile(
     dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int, core: Core, most: int | None = None
 ) -> tuple[ConvTile, float]:
-    """The tile, of at most so many pixels, for a whole number of vectors of output channels that takes the fewest cycles, and
-    these."""
+    """Choose the tile of at most `most` pixels that minimizes cycles, for a multiple of the instruction's lanes of output channels;
+    returns tile and cycles."""
     best: tuple[float, int, ConvTile] | None = None
     count = outputs // dot.lanes
     for tile in conv_tiles(count, height, width, dot.lanes, registers - SPARE):
-        # A broadcast is an instruction of its own here, which a single vector makes no more use of.
+        # The broadcast is a separate instruction here, which a tile of a single vector would not amortize.
         if tile.vectors == 1 and any(count % vectors == 0 for vectors in range(2, MOST_VECTORS + 1)):
             continue
         size = tile.rows * tile.pixels
@@ -152,7 +154,7 @@ def choose_dot_tile(
 
 
 def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
-    """How parameters and what is computed lie."""
+    """Layouts of parameters and intermediate buffers."""
     conv = plan.conv
     found = {conv.weights.buffer: Layout(((1, plan.run), (0, plan.tile.width), (1, plan.dot.group)))}
     if not plan.padded:
@@ -161,7 +163,8 @@ def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
 
 
 def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for n, outer, y, x:                       # parallel: see `share_rows`
         total[row, pixel, vector, lane] = 0
         for channel block, ky, kx:
@@ -211,7 +214,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
 
 
 def _pad_channels(s: Schedule, plan: _Plan) -> str:
-    """A copy of the data with channels of zeros, which takes the place of one that pads rows; the name of its buffer and block."""
+    """Copy the data with zero-padded channels; the copy absorbs spatial padding. Returns the name of its buffer and block."""
     anchor, known = plan.conv.anchor, s.blocks
     (block,) = (block for block in blocks_of(s.program) if block.name == anchor.block.name)
     inputs = next(item for item in block.iters if item.kind is ir.IterKind.REDUCTION)
@@ -225,7 +228,7 @@ def _pad_channels(s: Schedule, plan: _Plan) -> str:
 
 
 def _schedule_channels(s: Schedule, block: str, context: KernelContext) -> None:
-    """A copy of few channels, pixel by pixel."""
+    """Schedule a copy of few channels pixel by pixel."""
     n, channel, *image = s.loops(block)
     s.reorder(*image, channel)
     s.unroll(channel)

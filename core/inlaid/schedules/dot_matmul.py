@@ -1,7 +1,7 @@
-"""Matrix products of narrow numbers through dot-product instructions, over a tile of rows times columns in registers.
+"""Matrix product of narrow operands by dot-product instructions, over a register tile of rows times columns.
 
-The right operand lies in panels as wide as a tile, K/g N g each: a constant is packed so when the model is compiled, with zeros
-where it fills no whole panel; any other is copied, a panel before its first use.
+The right operand is packed in panels as wide as a tile, K/g N g each: a constant at compile time, with zero padding; any other is
+copied at run time, each panel before its first use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import Dot, DotTile, dots_for, with_dots
 from inlaid.schedules.matmul import Product, decide_tile, find_product, place_tile, share_out
 from inlaid.schedules.register_tile import Tile, cycles, tiles_of
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     accumulate_in_registers,
     blocks_of,
@@ -27,7 +27,7 @@ from inlaid.types import ROW_MAJOR, Layout
 
 @dataclass(frozen=True)
 class _Plan:
-    """A product, the instruction that sums it, and its tile. `constant`: the right operand is packed when the model is compiled."""
+    """A product, its instruction and its tile. `constant`: the right operand is packed at compile time."""
 
     product: Product
     dot: Dot
@@ -37,7 +37,7 @@ class _Plan:
 
     @property
     def packed(self) -> Layout:
-        """How the right operand lies for the instruction: a panel in one run of memory, where the sum's length is known."""
+        """Layout of the right operand for the instruction. Panels are contiguous if the depth is known."""
         k, n = self.product.anchor.reduced[0].var, len(self.product.right.indices) - 1
         place, depth = self.product.right.indices.index(k), self.product.depth
         panel = () if depth is None else ((place, _whole(depth, self.dot.group)),)
@@ -49,8 +49,8 @@ class DotMatmulRule:
 
     name = "dot_matmul"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines products that no instruction sums, fewer columns than one has lanes, and results without elements."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+        """Declines products without a matching instruction, fewer columns than its lanes, and empty results."""
         if not context.intrinsics or 0 in program.outputs[0].shape:
             return None
         s = collapsed(program, context.intrinsics)
@@ -71,7 +71,7 @@ class DotMatmulRule:
 
 
 def _is_plain(program: ir.LoopProgram, product: Product) -> bool:
-    """Whether the left operand lies in rows of k, and the right one, an input, in rows of n, one for each k."""
+    """Whether the left operand is contiguous along k, and the right one, an input, is row-major in (k, n)."""
     k, n = product.anchor.reduced[0].var, product.anchor.spatial[-1].var
     left, right = product.left, product.right
     return (
@@ -83,12 +83,12 @@ def _is_plain(program: ir.LoopProgram, product: Product) -> bool:
 
 
 def _whole(extent: int, size: int) -> int:
-    """An extent, up to a multiple of a size."""
+    """Round an extent up to a multiple of a size."""
     return -(-extent // size) * size
 
 
 def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Tile, Decision]:
-    """The tile with the least cycles, where one that is wider than what is left is as slow as a whole one."""
+    """Choose the tile that minimizes cycles. A partial panel of columns costs as much as a full one."""
     _, columns, depth = product.expected
     rows = product.likely_rows
     counts = (rows,) if isinstance(rows, int) else rows
@@ -96,7 +96,7 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
     able = context.capabilities
     tiles = tiles_of(max(counts), columns, dot.lanes, able.vector_registers, able.core.ways)
     if max(counts) == 1:
-        # Panels are read at the speed of memory; where each begins costs about as much as another vector.
+        # Panels are read at memory speed; starting a panel costs about as much as one vector.
         best = min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
         return decide_tile(tiles, best, context)
     steps = -(-depth // dot.group)
@@ -109,7 +109,8 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
 
 
 def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for shared ..., columns:                  # parallel over what is longest
         panel = b                             # where b is not constant
         for free ..., rows:
@@ -136,7 +137,7 @@ def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], contex
     dots = DotTile(plan.dot, tile.vectors, tile.rows)
     with_dots(s, matmul, k, (*nest.tile_rows, nest.vector), nest.lane, dots, layouts, more)
     if plan.constant:
-        # One row alone reads each panel once, at the speed of memory, as it is.
+        # With a single row, each panel is read once at memory speed anyway: no prefetch.
         name = next(block.name for block in blocks_of(s.program) if any(region.buffer.name == right for region in block.reads))
         if nest.rows is not None and tile.rows > 1:
             s.stream(name, right, nest.columns, k)
@@ -144,8 +145,8 @@ def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], contex
 
 
 def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
-    """Copy what has to be: operands that fill no whole groups or panels, with zeros beside them, and any right operand that is not
-    constant. The name of the copy of the right one, None where there is none."""
+    """Copy operands that do not fill whole groups or panels, with zero padding, and any right operand that is not constant. Returns
+    the name of the right operand's copy, None if there is none."""
     anchor, known = plan.product.anchor, s.blocks
     left, right = plan.product.left.buffer.name, plan.product.right.buffer.name
     sizes = {anchor.spatial[-1]: plan.tile.width, anchor.reduced[0]: plan.dot.group}
@@ -165,7 +166,7 @@ def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
 
 
 def _interleave(s: Schedule, block: str, plan: _Plan, columns: Var, context: KernelContext) -> None:
-    """Copy the right operand in groups: a panel at a time, or, for several threads, which share it, all at once."""
+    """Pack the right operand in groups: one panel at a time, or all at once for several threads, which share it."""
     if context.threads == 1:
         s.compute_at(block, columns)
     k, n = s.loops(block)[-2:]

@@ -1,4 +1,4 @@
-"""Channels that fill no whole vectors: kernels run over as many as do, and their buffers have room for them."""
+"""Pad channels to whole vectors: loops and buffers of a kernel grow to a multiple of the lanes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def fill(schedule: Schedule, multiple: int, blocks: Iterable[str]) -> dict[str, int] | None:
-    """Run blocks over more channels, their second iteration variables, than there are: up to a multiple of a number, with buffers
-    as large. By name, the axis along which each buffer grew; None where nothing could be done, as `filled` says."""
+    """Extend the channel loops (second iteration variables) of blocks to a multiple of a number, with the buffers. Returns the axis
+    along which each buffer grew, by name; None if `filled` does not apply."""
     before = schedule.program
     schedule.apply(FILL, multiple, *blocks)
     if schedule.program is before:
@@ -34,14 +34,15 @@ def _buffers(program: ir.LoopProgram) -> list[ir.Buffer]:
 
 
 def filled(program: ir.LoopProgram, multiple: int, *blocks: str) -> ir.LoopProgram:
-    """
+    """Extend the channels of `blocks` to a multiple of `multiple`.
+
         for c in 24: block b(u = 0, v = c): out[v] = a[v] * 2
     filled(program, 16, "b") gives
         for c in 32: block b(u = 0, v = c): out[v] = a[v] * 2
 
-    Laid out in blocks of so many channels, the buffers are those of the program as it was, whose blocks are padded. A program where
-    a block uses its channel otherwise than as an index of its own, or whose loops are not those of an unscheduled one, comes back
-    as it is.
+    In a layout with blocks of `multiple` channels, the buffers have the same bytes as those of the original program, whose last
+    blocks are padded. A program is returned unchanged if a block uses its channel other than as a separate index, or if its loops
+    are scheduled.
     """
     channels = {block.name: block.iters[1].var for block in blocks_of(program) if block.name in blocks}
     axes: dict[ir.Buffer, int] = {}
@@ -92,6 +93,6 @@ def _larger(buffer: ir.Buffer, axis: int, multiple: int) -> ir.Buffer:
 
 
 def _loose(block: ir.Block) -> Iterator[arith.Expr]:
-    """Integers that are values or conditions, not indices."""
+    """Yield index expressions that are used as values or conditions."""
     for store in stores(block):
         yield from (node.index for node in ir.walk_exprs(store.value) if isinstance(node, ir.Index))

@@ -1,11 +1,10 @@
-"""Convolutions over flat images: lines of a padded copy lie one behind the other, so that a tile of pixels may run from one into
-the next.
+"""Convolution over flattened images: a tile of pixels may span the ends of lines of a padded copy.
 
-Pixels of a result are counted through as they would lie between those that no window belongs to: what a window reads for pixel p is
-then at p plus a constant offset for each of its places, wherever lines end. Tiles are whole for every height and width; the results
-beside the image are computed and not stored. Lines share their halo: the zeros to the right of one are those to the left of the
-next. A stride divides the copy into phases, one for each remainder, in which neighbours lie side by side; that along lines only
-where windows leave remainders out. Else lines stay whole, and pixels lie a stride apart.
+The copy stores the lines of an image one after another with a common pitch. A result pixel has the number line * pitch + column, so
+a window tap reads the element at that number plus a constant offset, also across line ends. Tiles are full for every height and
+width; results in the halo are computed and not stored. The right halo of a line is the left halo of the next. With a stride, the
+copy is split into phases, one per remainder of a position modulo the stride, so that neighbouring pixels are contiguous. Along
+lines it is split only if windows skip remainders; otherwise neighbouring pixels are a stride apart.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from inlaid.tensor.transform.paths import block_nest, remapped, unique_name
 from inlaid.tensor.transform.rewrite import Rewriter
 
 FLAT_PIXELS = 16
-"""Pixels of a tile at most, which end two lines at most."""
+"""Maximum pixels per tile, so that a tile spans at most two line ends."""
 FLAT_LINE, SHORT_LINE = 8, 4
-"""Pixels that lines are padded to at most: more would leave much of the lines of small images empty. Deep sums take long enough for
-the divisions that shorter lines cost."""
+"""Length in pixels to which shorter lines are padded; more would waste the lines of small images. Deep reductions (`DEEP`) use the
+shorter length, since they amortize the divisions that shorter lines cost."""
 DEEP = 1024
-"""Products of such a sum, from which on."""
+"""Reduction length from which on a reduction is deep."""
 
 
 @dataclass(frozen=True)
 class FlatAxis:
-    """One axis of an image: how many results it has, how many places of the window, what lies between those of neighbouring results
-    and between neighbouring ones of a window, and how many places lie between the starts of neighbouring lines along it."""
+    """One axis of an image: number of results (`size`), window taps, stride, dilation, and `pitch`, the distance in pixels between
+    the starts of adjacent lines along it."""
 
     size: Expr
     taps: int
@@ -48,22 +47,22 @@ class FlatAxis:
 
     @property
     def step(self) -> int:
-        """The remainders by the stride at which windows read are multiples of this."""
+        """Windows read only offsets whose remainders modulo the stride are multiples of this."""
         return gcd(self.stride, self.dilation) if self.taps > 1 else self.stride
 
     @property
     def phases(self) -> int:
-        """How many remainders by the stride there are at which windows read."""
+        """Number of distinct remainders modulo the stride that windows read."""
         return max(tap * self.dilation % self.stride // self.step for tap in range(self.taps)) + 1
 
     @property
     def reach(self) -> int:
-        """How many places of a phase lie between the first and the last that a window reads."""
+        """Distance within a phase from the first to the last element that a window reads."""
         return (self.taps - 1) * self.dilation // self.stride
 
 
 def flat_axes(conv: DirectConv) -> tuple[FlatAxis, ...] | None:
-    """The axes of a convolution's image; None where windows do not move along them in constant steps."""
+    """Describe the axes of a convolution's image; None if a stride or dilation is not constant."""
     anchor, found = conv.anchor, []
     items = zip(anchor.spatial[2:], anchor.reduced[1:], conv.data.indices[2:], strict=True)
     for axis, (item, tap, index) in enumerate(items, 2):
@@ -81,7 +80,7 @@ def flat_axes(conv: DirectConv) -> tuple[FlatAxis, ...] | None:
 
 
 def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
-    """How many elements at the start of a line of the padded copy, and as many at its end, are padding."""
+    """Number of padding elements at both the start and the end of a line of the padded copy, at most `most`."""
     for block in conv.anchor.before:
         value = block.body.value if isinstance(block.body, ir.Store) else None
         if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):
@@ -95,9 +94,9 @@ def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
 
 
 def fit_lines(axes: Sequence[FlatAxis], pixels: int, depth: int = 0) -> tuple[FlatAxis, ...]:
-    """Lengthen lines to at least half a tile of `pixels`, so that a tile spans at most two line ends: its places follow from that
-    of its first pixel without divisions; less where so many products as `depth` are summed. Lines are not shorter than windows
-    reach either, so that what windows of the last tile read beyond the image is less than a tile and two lines."""
+    """Lengthen lines to at least half a tile of `pixels`, or less for a reduction of length `DEEP` or more. A tile then spans at
+    most two line ends, and the positions of its pixels follow from the first one's without divisions. Lines are also at least as
+    long as the reach of a window, so that windows of the last tile read less than a tile and two lines beyond the image."""
     line = min(pixels, FLAT_LINE if depth < DEEP else SHORT_LINE)
     first, *others = axes
     least = [axis.reach + 1 for axis in others[:-1]] + [max(line, axis.reach) for axis in others[-1:]]
@@ -106,22 +105,22 @@ def fit_lines(axes: Sequence[FlatAxis], pixels: int, depth: int = 0) -> tuple[Fl
 
 
 def _spacing(axes: Sequence[FlatAxis]) -> int:
-    """How many elements of the copy lie between neighbouring pixels."""
+    """Distance in elements of the copy between adjacent pixels."""
     return axes[-1].stride if axes[-1].phases == axes[-1].stride else 1
 
 
 def _phases(axes: Sequence[FlatAxis]) -> list[int]:
-    """How many phases the copy has along each axis."""
+    """Number of phases of the copy along each axis."""
     return [*(axis.phases for axis in axes[:-1]), axes[-1].phases // _spacing(axes)]
 
 
 def flat_pixels(axes: Sequence[FlatAxis]) -> Expr:
-    """How many pixels of an image are counted through, those beside it included."""
+    """Number of pixels of a flattened image, including the halo."""
     return arith.simplify(axes[0].size * _strides(axes)[0])
 
 
 def _strides(axes: Sequence[FlatAxis]) -> list[Expr]:
-    """How many pixels lie between neighbours along each axis."""
+    """Distance in pixels between neighbours along each axis."""
     strides: list[Expr] = [arith.ONE]
     for axis in reversed(axes[1:]):
         strides.insert(0, arith.simplify(strides[0] * axis.pitch))
@@ -129,16 +128,16 @@ def _strides(axes: Sequence[FlatAxis]) -> list[Expr]:
 
 
 def needs_copy(conv: DirectConv, axes: Sequence[FlatAxis]) -> bool:
-    """Whether flat images are copies: not where windows are single pixels of images without padding, which are flat as they are."""
+    """Whether flattening needs a copy: not for 1x1 windows without stride and padding, whose images are flat already."""
     return bool(conv.anchor.before) or any(axis.taps > 1 or axis.stride > 1 for axis in axes)
 
 
 def plan_pixels(
     conv: DirectConv, choose: Callable[[int, int, int | None], tuple[ConvTile, Decision, float]], copied: bool = False
 ) -> tuple[ConvTile, Decision, float, tuple[FlatAxis, ...]] | None:
-    """The tile of a convolution, how it was decided, and its cost, as a function chooses them for the height and width of a result
-    and a greatest number of pixels, and the axes of flat images, none for a plane of constant size; None where windows move in
-    steps that change. `copied`: images are copied in any case."""
+    """Choose the tile of a convolution by `choose(height, width, maximum pixels)`. Returns the tile, its decision, its cost, and
+    the axes of flattened images (empty for a 2-d image of constant size); None if a stride or dilation is not constant. `copied`:
+    images are copied in any case."""
     if conv.is_plane:
         height, width = map(expected_extent, conv.anchor.spatial[2:])
         return (*choose(height, width, None), ())
@@ -152,11 +151,11 @@ def plan_pixels(
 
 
 AxisText = tuple[int | str, int, int, int, int | str]
-"""A `FlatAxis` in a trace."""
+"""A `FlatAxis` as trace arguments."""
 
 
 def in_text(axes: Sequence[FlatAxis]) -> tuple[AxisText, ...]:
-    """Axes as they stand in a trace."""
+    """Convert axes to trace arguments."""
     return tuple((size_text(axis.size), axis.taps, axis.stride, axis.dilation, size_text(axis.pitch)) for axis in axes)
 
 
@@ -168,7 +167,7 @@ def _from_text(program: ir.LoopProgram, axes: Sequence[AxisText]) -> tuple[FlatA
 
 
 def flatten(s: Schedule, name: str, data: str, axes: Sequence[FlatAxis], final: str, pixels: int, cut: bool = False) -> str:
-    """Let the sum of a kernel run over flat images, as `flattened` says. The name of the copy."""
+    """Apply `flattened` to a schedule; returns the name of the copy."""
     known = s.blocks
     s.apply(FLATTEN, name, data, in_text(axes), final, pixels, cut)
     (copy,) = (block for block in s.blocks if block not in known)
@@ -176,28 +175,28 @@ def flatten(s: Schedule, name: str, data: str, axes: Sequence[FlatAxis], final: 
 
 
 def join_pixels(s: Schedule, name: str, data: str, axes: Sequence[FlatAxis], final: str) -> None:
-    """Make images one line each, as `joined_pixels` says."""
+    """Apply `joined_pixels` to a schedule."""
     s.apply(JOIN_PIXELS, name, data, in_text(axes), final)
 
 
 def flattened(
     program: ir.LoopProgram, name: str, data: str, described: Sequence[AxisText], final: str, pixels: int, cut: bool = False
 ) -> ir.LoopProgram:
-    """A kernel whose sum runs over flat images, by whole tiles of so many pixels, and reads a copy of what it sums, which takes
-    the place of one that pads.
+    """Rewrite a convolution kernel to iterate over flattened images in full tiles of `pixels`, reading a flat copy of its data. The
+    copy replaces a padded copy.
 
-    `name` is the block of the sum, `data` the buffer that it sums; `final` the element-wise block that stores results, and alone
-    reads sums. With `cut` images are single lines, and the last tile of each ends where the line does: few pixels leave most of a
-    tile empty. Raises ValueError where sums are read otherwise than element by element.
+    `name` is the reduction block, `data` the buffer that it reads, `final` the element-wise block that stores results and is the
+    only reader of the sums. With `cut`, images are single lines, and the last tile of each line is partial: for few pixels a full
+    tile would be mostly empty. Raises ValueError if sums are not read element-wise.
     """
     anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
     strides = _strides(axes)
-    # What lies beside the last line takes no tile of its own.
+    # The halo of the last line needs no tile.
     end = sum(((axis.size - 1) * stride for axis, stride in zip(axes, strides, strict=True)), start=arith.ONE)
     whole = arith.simplify(arith.ceildiv(arith.maximum(end, 0), pixels) * pixels)
     count = axes[0].size if cut else whole
-    # Of lines no division tells how many there are: a size that is part of every address must be cheap.
+    # Overestimate the number of lines without a division: the size is part of every address, so it must be cheap.
     least = arith.bounds(axes[-1].pitch)[0]
     beyond = max(3, 1 - -pixels // least) if isinstance(least, int) and least > 0 else pixels + 1
     rows = arith.simplify(axes[0].size + (axes[0].reach + beyond) if len(axes) > 1 else whole + axes[0].reach)
@@ -224,8 +223,8 @@ def flattened(
 
 
 def joined_pixels(program: ir.LoopProgram, name: str, data: str, described: Sequence[AxisText], final: str) -> ir.LoopProgram:
-    """A kernel whose windows are single pixels, over the pixels of an image: images become one line each, which takes no copy. The
-    names are those of `flattened`."""
+    """Rewrite a 1x1 convolution kernel to iterate over flattened images: each image becomes one line, without a copy. Parameters as
+    in `flattened`."""
     anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
@@ -242,7 +241,7 @@ def joined_pixels(program: ir.LoopProgram, name: str, data: str, described: Sequ
 
 
 class _Places(Rewriter):
-    """Replaces whole expressions."""
+    """Replaces whole index expressions."""
 
     def __init__(self, places: dict[Expr, Expr]) -> None:
         super().__init__()
@@ -254,7 +253,8 @@ class _Places(Rewriter):
 
 
 def store_whole_tiles(program: ir.LoopProgram, final: str, described: Sequence[AxisText], pixels: int) -> ir.LoopProgram:
-    """A scheduled program that stores the results of a tile, which `final` does, without conditions where none is beside the image.
+    """Split the store loop of a tile, in block `final`, into an unconditional version for tiles without halo pixels and the
+    original.
 
         for q in 8: block out(v = p * 8 + q) where v // pitch < h and v % pitch < w: out[v // pitch, v % pitch] = acc[v]
     becomes
@@ -300,7 +300,7 @@ def _over_pixels(
     source: ir.Buffer,
     copy: ir.Buffer | None,
 ) -> ir.Stmt:
-    """The body of a kernel with the sum and the results over so many pixels; the sum reads a flat copy where there is one."""
+    """Rebuild a kernel's body with sums and results over `count` pixels; the sum reads the flat copy, if any."""
     strides, buffer = _strides(axes), anchor.buffer
     sums = ir.Buffer(buffer.name, (*buffer.shape[:2], arith.unwrap(count)), buffer.dtype, buffer.scope)
 
@@ -321,7 +321,8 @@ def _over_pixels(
 def _copy(
     copy: ir.Buffer, source: ir.Buffer, padding: ir.Block | None, axes: Sequence[FlatAxis], strides: list[Expr], rows: Expr
 ) -> ir.Stmt:
-    """
+    """Build the nest that copies the data to flat lines, with phases for strides:
+
     for n, c, phases, y in rows, x in pitch * stride:
         flat[n, c, phases, y * pitch * stride + x] = padded[n, c, y * stride + phase, x]
     """
@@ -353,7 +354,7 @@ def _copy(
 
 
 def _where(inside: Expr, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
-    """A value where a condition holds, as part of the condition that it has itself."""
+    """Select a value under a condition, merged with the value's own padding condition."""
     if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):
         return ir.select(arith.logical_and(inside, value.condition.index), value.then, value.otherwise)
     return ir.select(inside, value, otherwise)
@@ -404,7 +405,7 @@ def _sum(
 
 
 def _lines(pixel: Expr, axes: Sequence[FlatAxis], strides: list[Expr]) -> list[Expr]:
-    """The place of a pixel along each axis."""
+    """Position of a flat pixel along each axis."""
     others = zip(axes[1:], strides[1:], strict=True)
     return [pixel // strides[0], *(pixel // stride % axis.pitch for axis, stride in others)]
 
@@ -427,7 +428,7 @@ def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides
         if not isinstance(node, ir.Load) or node.buffer.name != sums.name:
             return None
         if node.indices != own:
-            raise ValueError(f"block {block.name} reads sums at {node.indices}, expected its own place {own}")
+            raise ValueError(f"block {block.name} must read sums at its own indices {own}, found {node.indices}")
         return ir.load(sums, (n.var, o.var, pixel.var))
 
     body = Rewriter(expr=load).stmt(block.body)

@@ -1,4 +1,4 @@
-"""The schedule of kernels that no other rule knows: element-wise chains merged, outer loops parallel, inner loops vectors."""
+"""Fallback schedule: merge element-wise chains, run outer loops in parallel, and leave inner loops to the vectorizer."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import block_size, blocks_of, loop_extent, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR
 
 PARALLEL_WORK = 1 << 15
-"""Iterations of a block from which on threads are worth waking."""
+"""Iterations of a block from which on threads pay off."""
 PIECE = 256
-"""Columns that are reduced together where columns are all there is to run in parallel."""
+"""Columns per chunk if columns are the only parallel loop of a reduction."""
 SHORT = 8
-"""Columns below which the sums of windows, or of products, are not worth a pass over them for each element that is summed."""
+"""Minimum columns for which windows and products are accumulated row by row."""
 REPEATS = 8
-"""How often an element may be repeated along a row for its copies to be written out."""
+"""Maximum repetitions of an element along a row that are unrolled."""
 CHUNKS = 64
-"""Parallel iterations that are enough for any number of threads: more loops are not merged for it."""
+"""Number of parallel iterations that suffices for any number of threads: no more loops are fused beyond it."""
 
 
 class GenericRule:
-    """Takes every kernel."""
+    """Accepts every kernel."""
 
     name = "generic"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Offer row-major layouts and the unscheduled program."""
         return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: _schedule(program, context)))
 
@@ -39,7 +39,7 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
     s = Schedule(program)
     merge_chains(s)
     if context.capabilities.vector_bits:
-        # Rows of an image are often shorter than the vectors of an iteration; together they are one long row.
+        # Rows of an image are often shorter than a vector; collapsed they are one long row.
         s.apply(COLLAPSE)
     for block in blocks_of(s.program):
         if _sums_rows(block, vectors=context.capabilities.vector_bits > 0):
@@ -55,7 +55,7 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
 
 
 def _split_choices(s: Schedule) -> None:
-    """Copy rows by runs where elements are chosen by where in a row they are."""
+    """Split loops of selects by column, such as padding, into runs."""
     for block in blocks_of(s.program):
         loops = s.loops(block.name)
         if loops and isinstance(block.body, ir.Store) and isinstance(block.body.value, ir.Select):
@@ -63,8 +63,8 @@ def _split_choices(s: Schedule) -> None:
 
 
 def _sums_rows(block: ir.Block, vectors: bool) -> bool:
-    """Whether a reduction walks along rows with its last spatial variable, and across them with what it reduces over; on targets
-    with vectors also whether it does so through windows or products, each element of which counts for a whole row."""
+    """Whether a reduction's last spatial variable iterates along rows and its reduction variables across rows. On targets with
+    vectors also windows and products in which each reduced element contributes to a whole row."""
     if block.init is None or not isinstance(block.body, ir.Store) or not block.body.indices:
         return False
     item = block.iters[len(block.body.indices) - 1]
@@ -83,17 +83,18 @@ def _sums_rows(block: ir.Block, vectors: bool) -> bool:
 
 
 def _steps(load: ir.Load, column: Var) -> bool:
-    """Whether a load goes along a row, element by element or by every second."""
+    """Whether a load is along a row with stride 1 or 2."""
     parts = arith.affine(load.indices[-1], column)
     within = parts is not None and parts[0] in (arith.ONE, arith.Const(2)) and column not in arith.free_vars(parts[1])
     return within and not any(column in arith.free_vars(index) for index in load.indices[:-1])
 
 
 def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
-    """
+    """Interchange the loops of a reduction over rows:
+
     for column: for rows: acc[column] += row[column]    becomes    for rows: for column: acc[column] += row[column]
 
-    whose inner loop is one of vectors. Where there is nothing else to run in parallel, columns are cut into pieces.
+    so that the inner loop vectorizes. If columns are the only parallel loop, they are split into chunks of `PIECE`.
     """
     # Dimensions of one element have no loop.
     bound = [(v, item.kind) for v, item in zip(block.bindings, block.iters, strict=True) if v != arith.ZERO]
@@ -110,11 +111,12 @@ def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
 
 
 def _write_repeats(s: Schedule, block: ir.Block) -> None:
-    """
+    """Remove the division from the indices of repeated elements:
+
     for x in 3 * n: out[x] = row[x // 3]    becomes    for x in n: out[3 * x] = row[x]; out[3 * x + 1] = row[x]; ...
     for x in 3 * n: out[x] = row[x % n]     becomes    for k in 3: for x in n: out[n * k + x] = row[x]
 
-    which divides nothing, and whose stores fill each other's gaps in vectors.
+    which needs no divisions; the interleaved stores fill whole vectors.
     """
     loops = s.loops(block.name)
     if not loops or not block.iters or block.bindings[-1] is not loops[-1] or not isinstance(block.body, ir.Store):
@@ -141,14 +143,14 @@ def _write_repeats(s: Schedule, block: ir.Block) -> None:
 
 
 def _iterations(block: ir.Block) -> int:
-    """How often a block is expected to run; often enough where its loops end at one another's variables, or at data."""
+    """Expected iterations of a block; `PARALLEL_WORK` if its extents depend on other loops or on data."""
     size = block_size(block)
     known = not arith.reads_data(size) and all(isinstance(var, arith.SizeVar) for var in arith.free_vars(size))
     return arith.size_hint(arith.unwrap(size)) if known else PARALLEL_WORK
 
 
 def _parallel(s: Schedule, block: ir.Block) -> None:
-    """Run the outer spatial loops of a block in parallel, as many of them as make enough chunks."""
+    """Fuse outer spatial loops of a block until they have `CHUNKS` iterations, and run them in parallel."""
     loops = s.loops(block.name)
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
     chosen: list[Var] = []
@@ -164,5 +166,5 @@ def _parallel(s: Schedule, block: ir.Block) -> None:
     try:
         s.parallel(s.fuse(*chosen) if len(chosen) > 1 else chosen[0])
     except ScheduleError:
-        # The block's iterations depend on one another, as those of a loop program of its own may.
+        # The iterations depend on one another, which is possible in an opaque loop program.
         return

@@ -1,4 +1,4 @@
-"""Tiles over an extent that they do not divide: the last one is moved back to fit, or its sums go over whole vectors."""
+"""Remainders of tiled loops: shift the last tile back to overlap the one before, or accumulate in whole vectors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from inlaid.tensor.transform.rewrite import Rewriter
 
 
 def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, described: int | str) -> ir.LoopProgram:
-    """A scheduled program whose loop over tiles of an axis computes full ones only; `described` is its extent.
+    """Replace the partial last tile of a tiled loop by a full tile that is shifted back. `described` is the axis extent as trace
+    argument.
 
         for t in (n + 7) // 8: for p in 8: block(v = 8*t + p) where 8*t + p < n: out[v] = acc[v]
     becomes
         for t in n // 8: for p in 8: block(v = 8*t + p): out[v] = acc[v]
         if n % 8: for p in 8: block(v = 8*(n // 8) + p): out[max(n - 8 + p, 0)] = acc[v]
 
-    The last tile computes elements of the one before again, and where there is no tile before, the first element several times: so
-    the blocks must do nothing but compute elements, each for itself, and the output must share no memory with an input. Buffers of
-    registers are indexed as before, and a program with other conditions on the loop stays as it is. The loop's body holds blocks,
-    whose iteration variables follow the loop as 8*t + p, or not.
+    The last tile recomputes elements of the tile before, or the first element several times if there is none. So the blocks must
+    compute elements independently, and the output must not alias an input. Register buffers keep their indices. A program with
+    other conditions on the loop is returned unchanged. Iteration variables of blocks in the loop are bound to 8*t + p or do not
+    depend on t.
     """
 
     extent = read_size(program, described)
@@ -48,7 +49,7 @@ def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, described: i
 
 
 def _is_guard(condition: arith.Expr, tiles: Var, size: int, extent: arith.Expr) -> bool:
-    """Whether a condition says that a place in a tile is inside: `size * tiles + place < extent`, constants on either side."""
+    """Whether a condition is the bounds check of a tile, `size * tiles + offset < extent`, up to moving constants across."""
     match condition:
         case arith.Compare(op="<", operands=(left, right)):
             found = arith.affine(left - right + extent, tiles)
@@ -61,7 +62,7 @@ def _is_guard(condition: arith.Expr, tiles: Var, size: int, extent: arith.Expr) 
 
 
 def _unguarded(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stmt | None:
-    """A block without the guard against the end of the extent."""
+    """Remove the tile's bounds check from a block's predicate."""
     if not isinstance(stmt, ir.Block):
         return None
     predicate: arith.Expr = arith.ONE
@@ -72,7 +73,7 @@ def _unguarded(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.S
 
 
 def _shifted(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stmt | None:
-    """A block whose accesses, but for those of registers, are those of the last tile that fits."""
+    """Shift the accesses of a block, except to registers, to the last full tile."""
     if not isinstance(stmt, ir.Block):
         return None
     moved: dict[arith.Expr, arith.Expr] = {}
@@ -100,14 +101,14 @@ def _shifted(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stm
 
 
 def sum_whole_vectors(program: ir.LoopProgram, block: str, lane: Var, padded: Collection[str] = ()) -> ir.LoopProgram:
-    """A scheduled program whose sums in registers go over all lanes of the vectors that columns begin in.
+    """Accumulate in all lanes of a partial vector of columns, with masked loads instead of a masked sum.
 
         for j in 16, vectorized: block b(v = 16 * i + j) where 16 * i + j < n: acc[v] += a[k] * x[k, v]
     becomes
         for j in 16, vectorized: block b(v = 16 * i + j) where 16 * i < n: acc[v] += a[k] * select(v < n, x[k, v], 0)
 
-    Masked sums would take a select each where there are no masks. Lanes behind the end are never stored. `lane` is the loop of the
-    vectors; the buffers that are `padded` hold whole vectors, so that their loads stay.
+    Without hardware masks, a masked sum needs a select per addition. Lanes beyond the end are never stored. `lane` is the
+    vectorized loop; loads of the buffers `padded`, which hold whole vectors, are not masked.
     """
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:

@@ -1,7 +1,7 @@
-"""Matrix products on vector CPUs: a tile of rows times columns is accumulated in registers over the whole inner dimension.
+"""Matrix product on vector CPUs: a register tile of rows times columns is accumulated over the whole inner dimension.
 
-A right operand is read in panels as wide as a tile, each of which lies in one run of memory: a constant is packed so when the model
-is compiled, any other panel is copied before its first use where many rows use it.
+The right operand is read in contiguous panels as wide as a tile: a constant is packed at compile time, any other panel is copied
+before its first use if enough rows use it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.last_tile import SUM_WHOLE_VECTORS
 from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile, tiles_of
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced, Version
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced, Version
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -31,27 +31,28 @@ from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
 PACKED_ROWS = 64
-"""Rows from which on copying a panel of the right operand pays: it costs about four cycles a row of the panel for each vector."""
+"""Rows from which on copying panels of the right operand pays off. The copy costs about four cycles per vector of the panel."""
 PACKED_SHARE = 1
-"""Of the second-level cache: a right operand that it does not hold beside what else is read, so that rows far apart are fetched
-again and again: of 1 MiB, unpacked, a product of 512 runs at 95 % of peak, one of 1024 at 49 %; packed at 90 % and 94 %."""
+"""Fraction of the L2 cache from which on the right operand is packed: beyond it, its distant rows are evicted and fetched again.
+With 1 MiB of L2, products of size 512 and 1024 run at 95 % and 49 % of peak unpacked, at 90 % and 94 % packed."""
 
 AHEAD = 4
-"""Tiles of rows of an unknown number in which the next panel is fetched. Memory does not give it within the first one: products of
-57 to 197 rows took 1.04 to 1.10 of the time of a known number, now 1.01 to 1.04. Spread over more it comes late for few rows."""
+"""Row tiles over which the next panel is prefetched if the number of rows is symbolic. One tile is shorter than the memory latency
+(57 to 197 rows take 1.04 to 1.10 of the static time; with four tiles 1.01 to 1.04). With more tiles the panel is late for few
+rows."""
 FEW_ROWS = 8
-"""One dimension alone, such as a batch, may well make as few rows as these: with code for each number that a tile of 8 leaves, 5 to
-7 rows take 1.05 of the time of a known number; in tiles and strips of 4 they took 1.2."""
+"""Number of rows that a single symbolic dimension, such as a batch, is expected to reach. With remainder code for every row count
+of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
 SHARES = 4
-"""Panels for each thread from which on columns are shared out: one panel more or less is then a quarter of a thread's time at most.
-Rows shared out read all panels again for each tile of rows: 1.7 times ONNX Runtime's time for 1024 on 2 threads."""
+"""Panels per thread from which on columns are distributed over threads: the imbalance of one panel is then at most a quarter.
+Threads over rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for size 1024 on 2 threads."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """out[..., m, ..., n] = sum over k of a * b: the axes of a product, by their places among the anchor's spatial ones.
+    """Axes of out[..., m, ..., n] = sum over k of a * b, as positions among the anchor's spatial axes.
 
-    `shared` axes are those of the right operand besides n, `free` ones those that it lacks, besides `row`, the longest of them.
+    `shared` axes index the right operand, besides n. `free` axes do not, except for `row`, the longest of those.
     """
 
     anchor: Anchor
@@ -63,26 +64,26 @@ class Product:
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are; None where that is not known."""
+        """Number of rows; None if symbolic."""
         return 1 if self.row is None else _known(self.anchor.spatial[self.row].extent)
 
     @property
     def expected(self) -> tuple[int, int, int]:
-        """Rows, columns and the extent of the inner dimension; representative sizes of those that are symbolic."""
+        """(rows, columns, depth), with size hints for symbolic extents."""
         spatial = self.anchor.spatial
         rows = 1 if self.row is None else arith.size_hint(spatial[self.row].extent)
         return rows, arith.size_hint(spatial[-1].extent), arith.size_hint(self.anchor.reduced[0].extent)
 
     @property
     def few_rows(self) -> bool:
-        """Whether there may well be only a few rows: one symbolic dimension makes them, such as a batch. Several make many."""
+        """Whether there may be only few rows: their number is a single symbolic dimension, such as a batch."""
         return self.row is not None and isinstance(self.anchor.spatial[self.row].extent, arith.SizeVar)
 
     @property
     def likely_rows(self) -> int | tuple[int, ...]:
-        """How many rows there are; where that is symbolic, the powers of two up to the representative size, and where they may well
-        be few, each number up to `FEW_ROWS`: tiles that are good for these serve few rows as well as many. No tile then holds all
-        rows that there ever are."""
+        """Number of rows, or if symbolic the representative row counts for which to choose a tile: powers of two up to the size
+        hint, and if `few_rows` every number up to `FEW_ROWS`. A tile chosen for these suits few rows as well as many, and never
+        covers all rows."""
         most = self.expected[0]
         if self.rows is not None or most < 2:
             return most
@@ -91,18 +92,18 @@ class Product:
 
     @property
     def columns(self) -> int | None:
-        """How many columns there are; None where that is not known."""
+        """Number of columns; None if symbolic."""
         return _known(self.anchor.spatial[-1].extent)
 
     @property
     def depth(self) -> int | None:
-        """The extent of the inner dimension; None where that is not known."""
+        """Extent of the inner dimension; None if symbolic."""
         return _known(self.anchor.reduced[0].extent)
 
 
 @dataclass(frozen=True)
 class ProductNest:
-    """The loops of a product over tiles: outside of the tile, those of `Product`'s axes; inside, what is in registers."""
+    """Loops of a tiled product. Outer: the axes of `Product`, in order; inner: `k` and the register tile."""
 
     shared: tuple[Var, ...]
     columns: Var
@@ -115,12 +116,12 @@ class ProductNest:
 
 
 class MatmulRule:
-    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of float32, or of what is widened to float32 or int32."""
+    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] in float32 or int32, with operands of that dtype or cast to it."""
 
     name = "matmul"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines other reductions, and results with fewer columns than half a vector or without elements."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+        """Declines other reductions, fewer columns than half a vector, and empty results."""
         if not context.capabilities.vector_bits or 0 in program.outputs[0].shape:
             return None
         s = collapsed(program)
@@ -142,7 +143,7 @@ class MatmulRule:
         packed = any(decision.number for decision in packs)
         versions: tuple[Version, ...] = ()
         if layouts and product.row is not None and product.rows is None:
-            # One row, which an LSTM of one sequence has in each step, would wait for its own additions.
+            # A single row (each step of an LSTM with batch 1) needs more vectors per tile to hide the latency of additions.
             panels = context.decide("panels", range(1, LONGEST_ROW + 1), max(LONGEST_ROW // tile.vectors, 1))
             low = replace(tile, vectors=panels.number * tile.vectors, rows=1)
             single = arith.compare("==", product.anchor.spatial[product.row].extent, 1)
@@ -157,7 +158,7 @@ def _known(extent: arith.Expr) -> int | None:
 
 
 def find_product(program: ir.LoopProgram) -> Product | None:
-    """The matrix product that a kernel is; None where it is none."""
+    """Match a kernel as a matrix product; None if it is not one."""
     anchor = find_anchor(program)
     if anchor is None or anchor.before or len(anchor.reduced) != 1 or not anchor.spatial:
         return None
@@ -186,8 +187,8 @@ def _length(extent: arith.Expr) -> float:
 
 
 def _lanes(product: Product, context: KernelContext) -> int:
-    """Lanes of a vector: all that there are, half of them where columns fill no more, and 0 for fewer columns. The last vector of
-    a row may be cut off, which costs less than vectors of half the lanes."""
+    """Lanes to use: all, half if there are exactly half as many columns, 0 (decline) for fewer. A partial last vector of a row
+    costs less than half vectors."""
     widest = context.capabilities.vector_bits // 32
     columns = product.expected[1]
     if 2 * columns > widest:
@@ -196,9 +197,9 @@ def _lanes(product: Product, context: KernelContext) -> int:
 
 
 def _layouts(
-    program: ir.LoopProgram, merged: ir.LoopProgram, product: Product, tile: Tile, given: tuple[Given, ...]
+    program: ir.LoopProgram, merged: ir.LoopProgram, product: Product, tile: Tile, given: tuple[InputInfo, ...]
 ) -> dict[ir.Buffer, Layout]:
-    """The right operand in panels of the tile's columns, where it is a constant matrix."""
+    """Layout of the right operand: panels of the tile's columns if it is a constant matrix, else row-major."""
     right = product.right.buffer
     if right not in merged.inputs or product.depth is None:
         return {}
@@ -209,18 +210,18 @@ def _layouts(
 
 
 def most(rows: int | tuple[int, ...]) -> int:
-    """The greatest number of rows that is likely."""
+    """Maximum of the likely row counts."""
     return rows if isinstance(rows, int) else max(rows)
 
 
 def decide_tile(tiles: Sequence[Tile], best: Tile, context: KernelContext) -> tuple[Tile, Decision]:
-    """The tile that is decided, by vectors and rows."""
+    """Record the tile as a decision (vectors, rows) among `tiles`, with default `best`."""
     decision = context.decide("tile", ((tile.vectors, tile.rows) for tile in tiles), (best.vectors, best.rows))
     return Tile(best.lanes, *decision.numbers), decision
 
 
 def _packs(product: Product, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> tuple[Decision, ...]:
-    """Whether panels of the right operand are copied before they are used; none where they cannot be."""
+    """Decide whether to copy panels of the right operand before use; no decision if they cannot be copied."""
     rows, columns, depth = product.rows, product.columns, product.depth
     if product.right.buffer in layouts or rows is None or columns is None or depth is None:
         return ()
@@ -232,9 +233,10 @@ def _packs(product: Product, layouts: dict[ir.Buffer, Layout], context: KernelCo
 def _schedule(
     s: Schedule, product: Product, tile: Tile, layouts: dict[ir.Buffer, Layout], packed: bool, context: KernelContext
 ) -> Schedule:
-    """
+    """Build the nest:
+
     for shared ..., columns:                  # parallel over what is longest
-        panel = b                             # where it is worth it
+        panel = b                             # if it pays off
         for free ..., rows:
             acc[row, vector, lane] = 0
             for k:
@@ -245,7 +247,7 @@ def _schedule(
     anchor = product.anchor
     matmul, final = anchor.block.name, accumulate_in_registers(s, anchor)
     if len(anchor.buffer.shape) > 1:
-        # A vector that is cut off at the end of a row reaches into no other row.
+        # Align rows, so that the last vector of a row does not overlap the next row.
         s.storage_align(anchor.buffer.name if anchor.after else final, len(anchor.buffer.shape) - 2, tile.lanes)
     nest = place_tile(s, product, tile, final)
     s.reorder(nest.k, *nest.tile_rows, nest.vector, nest.lane)
@@ -264,14 +266,15 @@ def _schedule(
         s.apply(SUM_WHOLE_VECTORS, part, s.loops(part)[-1], tuple(buffer.name for buffer in layouts))
     lay_out(s, layouts, more)
     if layouts and nest.rows is not None and tile.rows > 1:
-        # One row alone reads each panel once, at the speed of memory, as it is.
+        # With a single row, each panel is read once at memory speed anyway: no prefetch.
         tiles = min(max(product.expected[0] // tile.rows, 1), AHEAD)
         s.stream(matmul, product.right.buffer.name, nest.columns, nest.k, expected=tiles)
     return s
 
 
 def place_tile(s: Schedule, product: Product, tile: Tile, final: str) -> ProductNest:
-    """
+    """Tile the loops and fuse the sum into the tile; returns the loops:
+
     for shared ..., columns, free ..., rows:
         for row, vector, lane, k: the sum
         for row, vector, lane: out = after(sum)       # unrolled, lane vectorised
@@ -297,7 +300,8 @@ def place_tile(s: Schedule, product: Product, tile: Tile, final: str) -> Product
 
 
 def _pack(s: Schedule, product: Product, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
-    """Copy the right operand: a panel at a time, or, for several threads, which share it, all at once. How the copy lies."""
+    """Copy the right operand, one panel at a time, or all at once for several threads, which share it. Returns the copy's layout by
+    name."""
     depth, rank = product.depth, len(product.right.indices)
     assert depth is not None
     block = s.cache_read(product.anchor.block.name, product.right.buffer.name)
@@ -313,8 +317,8 @@ def _pack(s: Schedule, product: Product, tile: Tile, columns: Var, context: Kern
 
 
 def share_out(s: Schedule, nest: ProductNest, product: Product, tile: Tile, context: KernelContext) -> None:
-    """Whole products in parallel where there are several; else columns, so that each thread reads panels of its own and uses each
-    for all rows, unless rows are more and panels too few to share out."""
+    """Distribute a product over threads: whole products of a batch if there are several; else columns, so that each thread reads
+    separate panels and reuses each for all rows; or rows, if panels are too few and there are more row tiles."""
     if context.threads == 1:
         return
     if nest.shared:

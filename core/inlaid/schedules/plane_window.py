@@ -1,7 +1,7 @@
-"""Windows over planes that lie row by row: vectors run along rows of the result.
+"""Sliding windows over row-major images: vectors along rows of the result.
 
-The rows of a window are reduced first, for all columns of a plane at once and with what pads it, into rows of whole vectors. What
-is left are windows of one row, whose vectors take every so many elements of a run.
+The window is separable: its rows are reduced first, for all columns of an image and with its padding, into a buffer of whole
+vectors. The columns are then reduced from that buffer by vector loads with the stride of the window.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from inlaid.tensor.transform.row_windows import RowWindow, over_vectors, reduce_
 from inlaid.types import ROW_MAJOR
 
 LONGEST_STEP = 4
-"""Elements from one result to the next along a row: vectors of longer steps would hold little that is used."""
+"""Maximum stride along a row: vectors with larger strides would waste most of their elements."""
 LEAST_BYTES = 4
-"""Of an element: rows of narrower ones are short for their vectors."""
+"""Minimum bytes per element: rows of narrower elements are short compared to a vector."""
 UNROLLED = 8
-"""Places of a window along either axis that are written out."""
+"""Maximum window extent per axis, which is unrolled."""
 
 
 def offer_planes(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> Offer | None:
-    """The schedule of windows over planes; None where rows do not fill half a vector, where steps or windows are not constant, or
-    where reductions are not of plain elements."""
+    """Offer the schedule; None if rows fill less than half a vector, strides or windows are not constant, or the reduction is not
+    of plain elements."""
     bytes_, bits, window = anchor.buffer.dtype.bytes, context.capabilities.vector_bits, _window(anchor)
     lanes, width = bits // (8 * bytes_), expected_extent(anchor.spatial[3])
-    # A plane of symbolic size is memory that threads do not have for themselves.
+    # The buffer of a symbolic size cannot be private to a thread.
     if (
         window is None
         or not context.capabilities.masks
@@ -52,7 +52,7 @@ def offer_planes(program: ir.LoopProgram, anchor: Anchor, context: KernelContext
 
 
 def _window(anchor: Anchor) -> RowWindow | None:
-    """What a reduction is of; None where it is not of one element for each place of a window, rows and columns by themselves."""
+    """Match a reduction as a separable window; None if it is not."""
     y, x = (item.var for item in anchor.spatial[2:])
     match anchor.block.body:
         case ir.Store(value=ir.Binary(op="add" | "max" | "min" as op, a=ir.Load() as a, b=ir.Load() as b)):
@@ -68,7 +68,7 @@ def _window(anchor: Anchor) -> RowWindow | None:
         case _:
             return None
     again = padding is not None and any(region.buffer is load.buffer for block in anchor.after for region in block.reads)
-    # A sum counts what pads the data once, for all rows of a window.
+    # Sums require zero padding: the row pass adds the padding value once for all rows of a window.
     if load.dtype is not anchor.buffer.dtype or load.buffer is anchor.buffer or again or (op == "add" and outside.value != 0):
         return None
     rows, columns = (tuple(item for item in anchor.reduced if item.var in arith.free_vars(index)) for index in load.indices[2:])
@@ -85,7 +85,8 @@ def _window(anchor: Anchor) -> RowWindow | None:
 
 
 def _schedule(program: ir.LoopProgram, anchor: Anchor, window: RowWindow, lanes: int, context: KernelContext) -> ir.LoopProgram:
-    """
+    """Build the nest:
+
     for n, c:                                 # parallel
         for x / lanes, y: plane[lane] = the rows of the window, reduced
         for y, x / lanes:
@@ -96,7 +97,7 @@ def _schedule(program: ir.LoopProgram, anchor: Anchor, window: RowWindow, lanes:
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
     columns = (anchor.spatial[3].extent - 1) * window.step + window.reach + 1
     pitch, height = arith.simplify(arith.ceildiv(columns, lanes) * lanes), anchor.spatial[2].extent
-    # Lanes beside the image read on in the next row, and behind the last one.
+    # Lanes beyond the image read into the next row, and past the last one.
     length = arith.unwrap(arith.simplify(height * pitch + lanes * window.step))
     plane = ir.Buffer(unique_name(program, "plane"), (length,), window.load.dtype)
     blocks = [next(block for block in blocks_of(s.program) if block.name == wanted) for wanted in (name, final)]

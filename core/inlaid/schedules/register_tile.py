@@ -1,4 +1,4 @@
-"""Which tile of rows and columns a matrix product accumulates in registers: an analytic model of a core."""
+"""Choose the register tile of a matrix product by an analytic model of a core."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import cache
 from inlaid.plugins.contract import Capabilities, Core
 
 PANEL_SHARE = 900 / 1024
-"""Of the second-level cache: panels that stay there from one tile of rows to the next."""
+"""Fraction of the L2 cache that a panel may fill to stay there between row tiles."""
 LONGEST_ROW = 8
-"""Vectors of columns of a tile that has a single row: long runs of memory, and additions in flight to hide their latency."""
+"""Maximum vectors of columns in a tile of a single row: long contiguous reads, and additions in flight to hide their latency."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Lanes of a vector, vectors of columns, and rows."""
+    """Register tile: lanes per vector, vectors of columns, and rows."""
 
     lanes: int
     vectors: int
@@ -23,18 +23,18 @@ class Tile:
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """Columns per tile."""
         return self.lanes * self.vectors
 
 
 def fits(rows: int, vectors: int, registers: int) -> bool:
-    """Whether a tile's sums, the vectors of columns of one step and an element of the left operand fit into registers."""
+    """Whether a tile's accumulators, the column vectors of one step and a broadcast element fit in registers."""
     return rows * vectors + vectors + 1 <= registers
 
 
 def steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded: bool, core: Core) -> float:
-    """Cycles of one step of a tile along the inner dimension, with its share of what a tile costs at all. `again`: other rows have
-    read the panel before, which lies in the second-level cache if it fits there; `crowded`: rows lie in the same sets."""
+    """Cycles of a tile per step of the inner dimension, including its share of the tile's fixed cost. `again`: the panel was read
+    for other rows before, so it is in L2 if it fits; `crowded`: rows map to the same cache sets."""
     held = 4 * depth * vectors * lanes <= PANEL_SHARE * core.far_bytes
     load = core.farther_load if again and not held else core.far_load
     work = max(rows * vectors / core.units, core.latency, (rows + vectors) / core.units, load * vectors)
@@ -43,8 +43,8 @@ def steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded:
 
 
 def cycles(rows: int, columns: int, depth: int, tile: Tile, core: Core, threads: int = 1) -> float:
-    """Cycles of a product per step along its inner dimension, `depth`: tiles at the edges are smaller, and less busy. Threads share
-    the panels, but for a last one that is narrower."""
+    """Cycles of a product per step of its inner dimension of extent `depth`, including the less efficient remainder tiles. Threads
+    share the full panels."""
     panels, rest = divmod(-(-columns // tile.lanes), tile.vectors)
     full, edge = divmod(rows, tile.rows)
     again, crowded = rows > tile.rows, 4 * depth % core.alias == 0 or 4 * columns % core.alias == 0
@@ -57,14 +57,14 @@ def cycles(rows: int, columns: int, depth: int, tile: Tile, core: Core, threads:
 
 
 def seconds(cycles: float, capabilities: Capabilities) -> float:
-    """The time of so many cycles, all cores together."""
+    """Convert cycles of one core to seconds on all cores."""
     return cycles * 2 * capabilities.core.units * capabilities.vector_bits / 32 / capabilities.peak
 
 
 @cache
 def tiles_of(rows: int, columns: int, lanes: int, registers: int, ways: int) -> tuple[Tile, ...]:
-    """The tiles for a product of at most so many rows whose sums fit into registers, of at most as many rows as a cache has `ways`,
-    the wider ones first."""
+    """Enumerate the tiles that fit in registers for a product of at most `rows` rows, with at most `ways` rows (cache
+    associativity), widest first."""
     widest = min(LONGEST_ROW, -(-columns // lanes))
     if rows == 1:
         return tuple(Tile(lanes, v, 1) for v in range(widest, 0, -1))
@@ -76,8 +76,8 @@ def tiles_of(rows: int, columns: int, lanes: int, registers: int, ways: int) -> 
 def choose_tile(
     rows: int | tuple[int, ...], columns: int, depth: int, lanes: int, registers: int, core: Core, threads: int = 1
 ) -> Tile:
-    """The tile for a product with the least cycles; the wider one of equals. `rows`: how many, or several numbers that are equally
-    likely, of which the cycles for a row are then least on average. Of other symbolic extents these are representative sizes."""
+    """Choose the tile of a product that minimizes cycles, the wider one on ties. `rows` is the number of rows, or several equally
+    likely numbers, over which cycles per row are averaged. Other symbolic extents are given by size hints."""
     counts = (rows,) if isinstance(rows, int) else rows
     tiles = tiles_of(max(counts), columns, lanes, registers, core.ways)
     return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, core, threads) / count for count in counts))

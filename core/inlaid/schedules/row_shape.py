@@ -1,4 +1,4 @@
-"""Kernels that reduce rows, or across rows, with all that is element-wise around: what they consist of."""
+"""Analysis of kernels that reduce along or across rows, with element-wise prologue and epilogue."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 
 SHORTEST = 4
-"""Elements that a reduction along rows has at least: fewer are written out for each row."""
+"""Minimum length of a reduction along rows: shorter ones are unrolled per row."""
 
 
 def inline_around(s: Schedule, everything: bool = False) -> None:
-    """Put element-wise blocks into their readers, but for what is one value per row, and, without `everything`, what is dear and
-    read twice."""
+    """Inline element-wise blocks into their readers, except blocks with one value per row, and unless `everything` expensive blocks
+    with several readers."""
     size = {str(block_size(b)) for b in map(_spatial, blocks_of(s.program)) if b is not None}
     late: set[ir.Buffer] = set()
     for name in [block.name for block in blocks_of(s.program)][:-1]:
@@ -29,7 +29,7 @@ def inline_around(s: Schedule, everything: bool = False) -> None:
 
 
 def _spatial(block: ir.Block) -> ir.Block | None:
-    """A reduction without what it reduces over."""
+    """The spatial part of a reduction block; None for other blocks."""
     if block.init is None:
         return None
     kept = tuple(item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
@@ -37,7 +37,7 @@ def _spatial(block: ir.Block) -> ir.Block | None:
 
 
 def row_buffers(producers: list[ir.Block]) -> list[str]:
-    """The names of the buffers that hold a value per reduction, reduced or computed from such and from single values."""
+    """Names of the buffers with one value per row: reductions, and values computed only from these and from scalars."""
     found: dict[ir.Buffer, None] = {}
     for block in producers:
         assert isinstance(block.body, ir.Store)
@@ -48,13 +48,13 @@ def row_buffers(producers: list[ir.Block]) -> list[str]:
 
 
 def is_loose(block: ir.Block, scalars: list[str]) -> bool:
-    """Whether an element-wise block has one dimension at most, as what is computed from weights alone has: it stays outside."""
+    """Whether an element-wise block has at most one dimension, such as one over weights only: it is not fused into the rows."""
     assert isinstance(block.body, ir.Store)
     return block.body.buffer.name not in scalars and len(block.iters) < 2
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:
-    """What a reduction reads besides its accumulator, where a reduction variable has to do with it."""
+    """Loads of a reduction block that depend on a reduction variable, without the accumulator."""
     assert isinstance(block.body, ir.Store)
     reduced = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION}
     return [
@@ -65,8 +65,8 @@ def _loads(block: ir.Block) -> list[ir.Load]:
 
 
 def reduces_along(block: ir.Block, shortest: int = SHORTEST) -> bool:
-    """Whether a reduction runs over elements that lie one after another, `shortest` of them or more: the last index of all that it
-    reads is the innermost."""
+    """Whether a reduction of length `shortest` or more is over contiguous elements: the innermost reduction variable is the last
+    index of all loads."""
     reduced = [item for item in block.iters if item.kind is ir.IterKind.REDUCTION and item.extent != arith.ONE]
     rows = {item.var for item in block.iters if item.kind is ir.IterKind.SPATIAL and item.extent != arith.ONE}
     loads = _loads(block)
@@ -78,12 +78,12 @@ def reduces_along(block: ir.Block, shortest: int = SHORTEST) -> bool:
             if load.indices[-1] != inner or any(inner in arith.free_vars(index) for index in load.indices[:-1]):
                 return False
             if rows & load.free_vars() not in (rows, set()):
-                return False  # a product of matrices, whose rows had better be read once for several columns
+                return False  # a matrix product, which should reuse rows for several columns
     return any(inner in load.free_vars() and (not rows or rows & load.free_vars()) for load in loads)
 
 
 def reduces_across(block: ir.Block) -> bool:
-    """Whether a reduction runs over rows, each element of which counts for a result of its own."""
+    """Whether a reduction is across rows: results are contiguous in all loads."""
     spatial = [item for item in block.iters if item.kind is ir.IterKind.SPATIAL and item.extent != arith.ONE]
     loads = _loads(block)
     if not spatial or not loads:

@@ -1,6 +1,6 @@
-"""Reductions along rows or across them on vector CPUs, with all that is element-wise around them: one pass over rows in cache.
+"""Reductions along or across rows on vector CPUs, fused with element-wise prologue and epilogue, so that rows stay in cache.
 
-Softmax, layer normalisation, means and extremes are such kernels; so is a sum over neighbouring channels.
+Examples are softmax, layer normalization, mean, min and max, and sums over adjacent channels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops, block_size, blocks_of, loop_extent, present
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
@@ -22,29 +22,29 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.types import ROW_MAJOR
 
 ACCUMULATORS = 8
-"""Vectors that a long row is reduced into side by side: additions take 3 to 4 cycles, and two start in each."""
+"""Independent vector accumulators of a long row: additions have a latency of 3 to 4 cycles, and two start per cycle."""
 UNROLLED = 4
-"""Vectors of a row, or of columns, that an iteration of an element-wise loop takes."""
+"""Vectors per iteration of an element-wise loop."""
 LONG = 2048
-"""Columns of rows that are taken one at a time."""
+"""Columns from which on rows are processed one at a time."""
 STEP = 4
-"""Parts of a vector of partial results that are combined at a time, until so many are left: halves would take fewer additions one
-after another, but twice the primitives."""
+"""Fan-in of the reduction tree over the lanes of a vector. A fan-in of 2 has a shorter chain of additions, but needs twice the
+primitives."""
 TOGETHER = (4, 3, 2)
-"""How many rows may be taken at a time, the first of these that divides how many there are, or the first of all where that is
-symbolic: what is one value for each is then worked out for one row while the next is read. Softmax of rows of 128 takes 42 instead
-of 50 microseconds."""
+"""Candidate numbers of rows to process together: the first that divides the number of rows, or the first if that is symbolic. The
+per-row scalars of one row are then computed while the next row is read. Softmax of rows of 128 takes 42 instead of 50
+microseconds."""
 SHORT = 8
-"""Reductions of up to so many steps are written out."""
+"""Maximum steps of a reduction that is unrolled."""
 PARALLEL_WORK = 1 << 15
-"""Reduced elements from which on threads are worth waking."""
+"""Reduced elements from which on threads pay off."""
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """How a kernel is cut up. `across`: it reduces over rows, and vectors run along what remains; else vectors run along what is
-    reduced. `rows` are the places of the iteration variables of the last block in which reductions differ. At most so many rows are
-    taken `together`, and so many vectors of a row are `accumulators`."""
+    """Structure of a kernel. `across`: it reduces across rows and vectorizes the result axis; else it reduces along rows and
+    vectorizes the reduction axis. `rows` are the positions of the row axes among the last block's iteration variables. At most
+    `together` rows are processed together, each into at most `accumulators` vectors."""
 
     across: bool
     rows: tuple[int, ...]
@@ -54,14 +54,14 @@ class _Shape:
 
 @dataclass(frozen=True)
 class RowsRule:
-    """Reductions of rows that lie one after another, in any number, and element-wise blocks before, between and after them.
-    `copies`: also where inputs lie otherwise, and must be copied."""
+    """Any number of reductions of contiguous rows, with element-wise blocks before, between and after them. `copies`: also accept
+    inputs in other layouts, which must be copied."""
 
     name = "rows"
     copies: bool = False
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines reductions of other axes, several outputs, and what a primitive refuses."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+        """Declines reductions of other axes, several outputs, and kernels that a primitive rejects."""
         if not context.capabilities.vector_bits or len(program.outputs) != 1 or program.defines:
             return None
         if not any(block.init is not None for block in blocks_of(program)):
@@ -82,9 +82,10 @@ class RowsRule:
 
 
 def _schedule(s: Schedule, together: int, accumulators: int, context: KernelContext) -> Schedule | None:
-    """
+    """Build the nest; for a reduction along rows:
+
     for rows / 4:                             # parallel
-        for rows of 4: for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorised; then put together
+        for rows of 4: for columns: part[vector, lane] += f(x)    # vector unrolled, lane vectorised; then combined
         for rows of 4: for columns: out = g(x, reduced)
     """
     inline_around(s)
@@ -105,7 +106,7 @@ def _schedule(s: Schedule, together: int, accumulators: int, context: KernelCont
     return s
 
 
-# --- what a kernel is -------------------------------------------------------------------------------------------------
+# --- analysis ---------------------------------------------------------------------------------------------------------
 
 
 def _shape(program: ir.LoopProgram, producers: list[ir.Block], final: str, scalars: list[str]) -> _Shape | None:
@@ -128,13 +129,13 @@ def _shape(program: ir.LoopProgram, producers: list[ir.Block], final: str, scala
 
 
 def _width(program: ir.LoopProgram) -> int:
-    """Bytes of the widest values that blocks work with, 4 at least: narrower ones are widened on the way."""
+    """Bytes of the widest values in the blocks, at least 4, since narrower values are widened."""
     values = [block.body.value for block in blocks_of(program) if isinstance(block.body, ir.Store)]
     return max(4, *(node.dtype.bytes for node in ir.walk_exprs(*values) if not isinstance(node, ir.Index)))
 
 
 def _vectors(extent: arith.Expr, lanes: int, most: int) -> int:
-    """How many vectors to take at a time of an extent: a power of two."""
+    """Number of vectors per iteration for an extent: a power of two."""
     if not isinstance(extent, arith.Const):
         return min(most, UNROLLED)
     whole = -(-extent.value // lanes)
@@ -145,7 +146,7 @@ def _vectors(extent: arith.Expr, lanes: int, most: int) -> int:
 
 
 def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int, context: KernelContext) -> bool:
-    """Vectors run along rows. Whether several rows are taken at a time."""
+    """Schedule a reduction along rows. Returns whether several rows are processed together."""
     loops = axis_loops(s, final)
     rows = present(*(loops[place] for place in shape.rows))
     columns = [loop for loop in present(*loops) if loop not in rows]
@@ -181,7 +182,7 @@ def _after(s: Schedule, name: str, outer: Var | None) -> list[Var]:
 
 
 def _together(rows: arith.Expr, columns: list[arith.Expr], most: int) -> int:
-    """How many rows to take at a time, one after another in each step: what they write stays in the first-level cache."""
+    """Number of rows to process together, such that what they write stays in the L1 cache."""
     if not columns or prod(arith.size_hint(arith.unwrap(extent)) for extent in columns) > LONG:
         return 1
     known = isinstance(rows, arith.Const)
@@ -189,7 +190,8 @@ def _together(rows: arith.Expr, columns: list[arith.Expr], most: int) -> int:
 
 
 def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var | None, most: int) -> None:
-    """
+    """Reduce a row by vector accumulators and a tree:
+
     for k: acc += f(k)
     becomes
     for k_0: part[p] += f(k_0, p)             # p: several vectors, unrolled, lanes vectorised
@@ -203,7 +205,7 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
         for item in next(block for block in blocks_of(s.program) if block.name == name).iters
     )
     if len(inner) != count:
-        raise ScheduleError(f"block {name} reduces several rows at a time")
+        raise ScheduleError(f"block {name} must reduce one row per iteration, found loops over several")
     length = lanes * _vectors(loop_extent(s, inner[-1]), lanes, most)
     _, piece = s.split(inner[-1], (None, length))
     parts = {s.rfactor(name, piece): length}
@@ -212,7 +214,7 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
         _, place = s.split(s.loops(name)[-1], (None, length))
         parts[s.rfactor(name, place)] = length
     if group is not None:
-        # What a row is reduced to at last is read after the group: its partial results come just before it.
+        # The final value is read after the group of rows, so its partial results are computed directly before it.
         own = _after(s, name, group)[0]
         for part in reversed(parts):
             s.compute_at(part, own)
@@ -225,7 +227,7 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
         *_, place = [loop for kind, loop in loops if kind is ir.IterKind.SPATIAL]
         if reducing:
             s.reorder(*reducing, place)
-        # Before every loop inside the rows' that may run no iteration, those too of at most one, which nothing is bound to.
+        # Initialize outside of every inner loop that may run no iteration, including unbound loops of extent 0 or 1.
         bound = zip(block.iters, block.bindings, strict=True)
         rows = [arith.free_vars(binding) for item, binding in bound if item.kind is ir.IterKind.SPATIAL and binding is not place]
         nest = s.loops(part)
@@ -240,7 +242,7 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
 
 
 def _mark(s: Schedule, block: str, length: int, lanes: int) -> None:
-    """Run the innermost loop of a block, of a length, as vectors written out."""
+    """Vectorize the innermost loop of a block, which has constant extent `length`, and unroll its vectors."""
     loop = s.loops(block)[-1]
     if length > lanes:
         vector, loop = s.split(loop, (length // lanes, lanes))
@@ -249,12 +251,12 @@ def _mark(s: Schedule, block: str, length: int, lanes: int) -> None:
 
 
 def _vectorise_last(s: Schedule, name: str, row: Var | None, lanes: int) -> None:
-    """Run the innermost loop of an element-wise block as vectors, several at a time."""
+    """Vectorize the innermost loop of an element-wise block, several vectors per iteration."""
     inner = _after(s, name, row)
     if not inner:
         return
     extent = loop_extent(s, inner[-1])
-    # Of a row whose length is not known a vector at a time: of several the last ones would often do nothing.
+    # One vector per iteration for symbolic lengths: of several, the last ones would often be empty.
     count = _vectors(extent, lanes, UNROLLED) if isinstance(extent, arith.Const) else 1
     _, vector, lane = s.split(inner[-1], (None, count, lanes))
     s.unroll(vector)
@@ -265,7 +267,8 @@ def _vectorise_last(s: Schedule, name: str, row: Var | None, lanes: int) -> None
 
 
 def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int, context: KernelContext) -> bool:
-    """
+    """Schedule a reduction across rows; returns False, since rows are not grouped:
+
     for rows outside, columns:                # parallel
         for k: acc[vector, lane] += f(k)      # vector unrolled, lane vectorised
         out = g(acc)
@@ -314,7 +317,7 @@ def _reduce_columns(s: Schedule, name: str, piece: Var, length: int, lanes: int)
     ]
     spatial = [loop for loop in inner if loop not in reduced]
     if len(spatial) != 1:
-        raise ScheduleError(f"block {name} reduces more than columns")
+        raise ScheduleError(f"block {name} must have one spatial loop over columns, found {len(spatial)}")
     if not reduced:
         _mark(s, name, length, lanes)
         return
@@ -331,7 +334,7 @@ def _reduce_columns(s: Schedule, name: str, piece: Var, length: int, lanes: int)
 
 
 def store_in_place(program: ir.LoopProgram) -> ir.LoopProgram:
-    """The program with an intermediate buffer in the place of the output, where the last block reads it only where it writes.
+    """Replace an intermediate buffer by the output if the last block reads it only at the elements that it writes.
 
     t[i] = exp(x[i]); s += t[i]; out[i] = t[i] / s    becomes    out[i] = exp(x[i]); s += out[i]; out[i] = out[i] / s
     """

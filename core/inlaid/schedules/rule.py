@@ -1,4 +1,4 @@
-"""What a schedule rule is."""
+"""The interface of schedule rules: decisions, context, and offers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import Layout
 
 Value = int | str | tuple[int, ...]
-"""Of a decision. Booleans are integers."""
+"""Value of a decision. Booleans are represented as integers."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A choice of a rule between `legal` values, each of which gives a correct kernel. The `default` is predicted to be best;
-    `value` was chosen."""
+    """A tunable choice of a rule among `legal` values, each of which gives a correct kernel. `default` is the predicted best,
+    `value` the chosen one."""
 
     name: str
     legal: tuple[Value, ...]
@@ -30,18 +30,18 @@ class Decision:
 
     @property
     def number(self) -> int:
-        """The value, of a decision between numbers."""
+        """The value of a decision whose values are integers."""
         assert isinstance(self.value, int)
         return self.value
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The value, of a decision between several numbers."""
+        """The value of a decision whose values are tuples of integers."""
         assert isinstance(self.value, tuple)
         return self.value
 
     def chosen(self, value: Value) -> Decision:
-        """The decision for a value. Raises `ScheduleError` for one that is not legal."""
+        """Return the decision with another value. Raises `ScheduleError` if the value is not legal."""
         if value not in self.legal:
             expected = ", ".join(map(str, self.legal))
             raise ScheduleError(f"decision {self.name}: expected one of {expected}, found {value}", remedy="choose a legal value")
@@ -50,8 +50,8 @@ class Decision:
 
 @dataclass(frozen=True)
 class KernelContext:
-    """What a rule may know: the target's capabilities, the number of threads a kernel may use (0: not known), and the tensor
-    intrinsics that the target's code generator prints; and the values that are `decided`, by names of decisions."""
+    """Information for schedule rules: the target's capabilities, the number of threads per kernel (0: unknown), the target's tensor
+    intrinsics, and `decided`, fixed values of decisions by name."""
 
     capabilities: Capabilities
     threads: int = 1
@@ -59,14 +59,15 @@ class KernelContext:
     decided: tuple[tuple[str, Value], ...] = ()
 
     def decide(self, name: str, legal: Iterable[Value], default: Value) -> Decision:
-        """A decision: for the default, where nothing is decided. Raises `ScheduleError` for a decided value that is not legal."""
+        """Create a decision with the fixed value, if any, else the default. Raises `ScheduleError` if the fixed value is not
+        legal."""
         decision = Decision(name, tuple(dict.fromkeys((*legal, default))), default, default)
         return next((decision.chosen(value) for known, value in self.decided if known == name), decision)
 
 
 @dataclass(frozen=True)
-class Given:
-    """What is known of an input of a kernel: the layout in which it lies now, and whether it is constant."""
+class InputInfo:
+    """Information about a kernel input: its current layout, and whether it is constant."""
 
     layout: Layout
     constant: bool = False
@@ -74,7 +75,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Traced:
-    """Schedules a kernel by the steps of a `Schedule`, which its trace keeps. Any other function leaves none."""
+    """A schedule function that records its steps in the trace of a `Schedule`. Other functions leave no trace."""
 
     make: Callable[[], Schedule]
 
@@ -84,8 +85,8 @@ class Traced:
 
 @dataclass(frozen=True)
 class Version:
-    """A schedule for those sizes at which a `condition` over the dimensions of the unscheduled kernel holds, such as
-    `arith.compare("==", rows, 1)`. Its parameters lie as those of the offer that it belongs to."""
+    """A schedule for sizes at which a `condition` over the unscheduled kernel's dimensions holds, such as `arith.compare("==",
+    rows, 1)`. Its parameters have the layouts of its offer."""
 
     condition: arith.Expr
     schedule: Callable[[LoopProgram], LoopProgram]
@@ -94,15 +95,16 @@ class Version:
 
 @dataclass(frozen=True)
 class Offer:
-    """How a rule would have a kernel: the `layouts` of its inputs and outputs, in the order of the program's parameters, and
-    `schedule`, which turns the program into a scheduled one whose parameters lie so. `cost` is the seconds that it takes, copies of
-    its inputs left out; only differences between the offers for one kernel matter. The schedule, and the layouts, follow from the
-    program and the `decisions`. Lowering fills in the name of the `rule`, "" where no rule took the kernel, what was `given`, and
-    the `number` of the offer among those for it.
+    """A way to schedule a kernel, proposed by a rule.
 
-    Where symbolic dimensions decide which schedule is best, the region runs the first of the `versions` whose condition holds, and
-    `schedule` where none does. Each version is a kernel more to compile, so that a rule offers few, and none for a size that would
-    be only somewhat faster. Versions whose condition is known at compile time cost nothing.
+    `layouts` are those of the program's parameters in order. `schedule` transforms the program into a scheduled one whose
+    parameters have these layouts. `cost` is predicted seconds without copies of inputs; only differences between offers for one
+    kernel matter. Schedule and layouts are determined by the program and the `decisions`. Lowering sets `rule` ("" for an
+    unscheduled kernel), `given`, and `number`, the position among the rule's offers for the kernel.
+
+    If the best schedule depends on symbolic dimensions, the region runs the first of the `versions` whose condition holds, and
+    `schedule` if none holds. Each version is one more kernel to compile, so rules should offer few, and none for a small gain. A
+    version whose condition is decided at compile time costs nothing.
     """
 
     layouts: tuple[Layout, ...]
@@ -111,26 +113,26 @@ class Offer:
     versions: tuple[Version, ...] = ()
     decisions: tuple[Decision, ...] = ()
     rule: str = ""
-    given: tuple[Given, ...] = ()
+    given: tuple[InputInfo, ...] = ()
     number: int = 0
 
     @property
     def schedules(self) -> tuple[Callable[[LoopProgram], LoopProgram], ...]:
-        """Those of the versions, then its own."""
+        """Schedules of the versions, then the offer's own."""
         return (*(version.schedule for version in self.versions), self.schedule)
 
 
 class ScheduleRule(Protocol):
-    """Knows how to compute one kind of kernel well on targets of some capabilities."""
+    """Schedules one kind of kernel for targets with certain capabilities."""
 
     @property
     def name(self) -> str:
-        """For reports and traces."""
+        """Name in reports and traces."""
 
-    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | tuple[Offer, ...] | None:
-        """How the rule would schedule an unscheduled kernel, whose blocks are those of its computes; None to decline. Of several
-        offers lowering takes the one that makes kernels and copies cheapest over the whole region.
+    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | tuple[Offer, ...] | None:
+        """Enumerate schedule offers for an unscheduled kernel; None or an empty tuple to decline. Of several offers, lowering takes
+        the one that minimizes the cost of kernels and copies over the region.
 
-        `given` tells of the inputs, in order: one of the ways in which they may lie. Asking for other layouts costs a copy, except
-        for constants, which are packed at compile time.
+        `given` describes the inputs in order, in one possible combination of layouts. Requesting another layout for an input costs
+        a copy, except for constants, which are packed at compile time.
         """

@@ -1,9 +1,9 @@
-"""Samples of images at places found in data, on vector CPUs: all channels of a place are read together, and fill vectors."""
+"""Image sampling at data-dependent positions on vector CPUs: vectors hold the channels of one position."""
 
 from __future__ import annotations
 
 from inlaid import arith
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -20,12 +20,12 @@ from inlaid.types import ROW_MAJOR, Layout
 
 
 class SampleRule:
-    """out[n, c, ...] = a reduction of x[n, c, places that are looked up], weighted or not by what is the same for all channels."""
+    """out[n, c, ...] = reduction of x[n, c, data-dependent indices], optionally with weights that are the same for all channels."""
 
     name = "sample"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines channels that are not static, or fill no vectors."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+        """Declines symbolic channels, and channels that do not fill vectors."""
         anchor = find_anchor(program)
         if anchor is None or not context.capabilities.vector_bits or len(anchor.spatial) < 3 or not _samples(anchor):
             return None
@@ -43,7 +43,7 @@ class SampleRule:
 
 
 def _by_channel(block: ir.Block) -> list[ir.Load]:
-    """What a block reads that depends on the channel, which is its second variable."""
+    """Loads of a block that depend on the channel, its second iteration variable."""
     assert isinstance(block.body, ir.Store)
     return [
         node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) and block.iters[1].var in node.free_vars()
@@ -51,7 +51,7 @@ def _by_channel(block: ir.Block) -> list[ir.Load]:
 
 
 def _samples(anchor: Anchor) -> bool:
-    """Whether data is read at places that are looked up, and only at the channel of the result."""
+    """Whether data is read at data-dependent indices, and only at the channel of the result."""
     for block in (anchor.block, *anchor.after):
         assert isinstance(block.body, ir.Store)
         spatial = tuple(item.var for item in block.iters if item.kind is ir.IterKind.SPATIAL)
@@ -65,7 +65,8 @@ def _samples(anchor: Anchor) -> bool:
 
 
 def _schedule(s: Schedule, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], lanes: int, context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for n, places..., channels:               # parallel
         acc[lane] = identity
         for taps: acc = combine(acc, x)       # unrolled, lane vectorised

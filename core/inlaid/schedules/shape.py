@@ -1,4 +1,4 @@
-"""What schedule rules ask of an unscheduled kernel: its anchor, what comes before it and after it."""
+"""Structure of unscheduled kernels for schedule rules: the anchor reduction, its prologue and its epilogue."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from inlaid.types import Layout
 
 @dataclass(frozen=True)
 class Anchor:
-    """The one reduction of a kernel.
+    """The single reduction of a kernel.
 
-    `buffer` is what it accumulates into; `product` the two loads whose products it sums, None where it is no sum of products;
-    `before` the blocks that it needs, `after` all others: those that follow, and what these alone read.
+    `buffer` is the accumulator. `product` are the two loads whose products it sums, None for other reductions. `before` are the
+    blocks that it depends on; `after` are all others: its epilogue, and blocks that only the epilogue reads.
     """
 
     block: ir.Block
@@ -33,7 +33,7 @@ class Anchor:
 
 
 def blocks_of(program: ir.LoopProgram) -> list[ir.Block]:
-    """The blocks of a program, in order."""
+    """Blocks of a program, in order."""
     return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)]
 
 
@@ -43,8 +43,8 @@ def is_static(program: ir.LoopProgram) -> bool:
 
 
 def find_anchor(program: ir.LoopProgram) -> Anchor | None:
-    """The anchor of a kernel; None where it has no reduction or several, blocks that are loop programs of their own, or blocks that
-    read sums at places that only a run knows, as an operator that broadcasts by sizes does."""
+    """Find the anchor of a kernel; None if it has no or several reductions, opaque blocks, or epilogue blocks that read sums at
+    data-dependent indices, such as a broadcast to run-time sizes."""
     blocks = blocks_of(program)
     reductions = [place for place, block in enumerate(blocks) if block.init is not None]
     if len(reductions) != 1 or any(not isinstance(block.body, ir.Store) for block in blocks):
@@ -65,13 +65,13 @@ def find_anchor(program: ir.LoopProgram) -> Anchor | None:
 
 
 def _places(block: ir.Block, buffers: Collection[ir.Buffer]) -> list[arith.Expr]:
-    """The indices by which a block reads buffers."""
+    """Indices of a block's loads from buffers."""
     loads = ir.walk_exprs(block.body.value) if isinstance(block.body, ir.Store) else ()
     return [index for node in loads if isinstance(node, ir.Load) and node.buffer in buffers for index in node.indices]
 
 
 def _is_found_late(index: arith.Expr, block: ir.Block) -> bool:
-    """Whether only a run knows an index of a block. A choice between sizes that is the same for all elements is a size itself."""
+    """Whether an index depends on data. A select between sizes that does not depend on the block's variables is not counted."""
     inner = {item.var for item in block.iters}
     return any(
         isinstance(node, arith.Opaque) or (isinstance(node, arith.Select) and not inner.isdisjoint(arith.free_vars(node)))
@@ -80,7 +80,7 @@ def _is_found_late(index: arith.Expr, block: ir.Block) -> bool:
 
 
 def _needed(block: ir.Block, earlier: Sequence[ir.Block]) -> tuple[tuple[ir.Block, ...], tuple[ir.Block, ...]]:
-    """Of the blocks before one those whose results it reads, directly or not, or writes over; and the others."""
+    """Partition the blocks before a block: those whose results it reads (transitively) or overwrites, and the others."""
     wanted = {region.buffer for region in (*block.reads, *block.writes)}
     needed: list[ir.Block] = []
     for other in reversed(earlier):
@@ -91,7 +91,7 @@ def _needed(block: ir.Block, earlier: Sequence[ir.Block]) -> tuple[tuple[ir.Bloc
 
 
 def _product(store: ir.Store) -> tuple[ir.Load, ir.Load] | None:
-    """The factors of acc = acc + a * b."""
+    """Match acc = acc + a * b and return (a, b)."""
     match store.value:
         case ir.Binary(op="add", a=ir.Load(buffer=buffer), b=ir.Binary(op="mul", a=ir.Load() as a, b=ir.Load() as b)):
             return (a, b) if buffer is store.buffer else None
@@ -99,19 +99,19 @@ def _product(store: ir.Store) -> tuple[ir.Load, ir.Load] | None:
 
 
 def last_of(anchor: Anchor) -> str | None:
-    """The name of the last block after the anchor, into which all others can go; None where there are none."""
+    """Name of the last epilogue block, into which the others can be inlined; None if there is no epilogue."""
     return anchor.after[-1].name if anchor.after else None
 
 
 def inline_all(schedule: Schedule, blocks: Iterable[str]) -> None:
-    """Put element-wise blocks into their readers."""
+    """Inline element-wise blocks into their readers."""
     for block in blocks:
         schedule.compute_inline(block)
 
 
 def accumulate_in_registers(schedule: Schedule, anchor: Anchor) -> str:
-    """Put what follows an anchor into its last block, and what the anchor sums into registers. The block that stores the result,
-    which is a new one where nothing follows: its name is then also that of the buffer in registers."""
+    """Inline an anchor's epilogue into its last block and put the accumulator into registers. Returns the block that stores the
+    result. Without an epilogue this is a new block, whose name is also the register buffer's."""
     final = last_of(anchor)
     inline_all(schedule, [block.name for block in anchor.after if block.name != final])
     if final is None:
@@ -121,14 +121,14 @@ def accumulate_in_registers(schedule: Schedule, anchor: Anchor) -> str:
 
 
 def axis_loops(schedule: Schedule, block: str) -> list[Var | None]:
-    """The loop that each iteration variable of a block follows, None for one that has no loop of its own: its extent is 1."""
+    """Loop of each iteration variable of a block; None for a variable of extent 1 without a loop."""
     found = next(item for item in blocks_of(schedule.program) if item.name == block)
     loops = schedule.loops(block)
     return [binding if binding in loops else None for binding in found.bindings]  # type: ignore[misc]
 
 
 def channel_block(layout: Layout) -> int:
-    """Channels of a block (axis 1); 0 for a layout that does not block them alone."""
+    """Block size of a layout that blocks only channels (axis 1); 0 for any other layout."""
     match layout.blocks:
         case ((1, factor),):
             return factor
@@ -136,7 +136,7 @@ def channel_block(layout: Layout) -> int:
 
 
 def present(*loops: Var | None) -> list[Var]:
-    """The loops that there are."""
+    """The loops that are not None."""
     return [loop for loop in loops if loop is not None]
 
 
@@ -158,46 +158,46 @@ def is_constant(*items: ir.IterVar) -> bool:
 
 
 def mark_tile(schedule: Schedule, *loops: Var) -> None:
-    """Unroll all loops but the innermost, which becomes vectors."""
+    """Unroll all loops except the innermost, which is vectorized."""
     for loop in loops[:-1]:
         schedule.unroll(loop)
     schedule.vectorize(loops[-1])
 
 
 def size_text(size: arith.Expr) -> int | str:
-    """A size as an argument in a trace."""
+    """Convert a size to a trace argument."""
     return size.value if isinstance(size, Const) else show_index(size)
 
 
 def read_size(program: ir.LoopProgram, size: int | str) -> arith.Expr:
-    """What `size_text` gave for a size over dimensions of a program."""
+    """Parse the output of `size_text` over a program's dimensions."""
     if isinstance(size, int):
         return Const(size)
     known: dict[str, arith.Expr] = {size_name(variable): variable for variable in size_vars(program)}
 
     def leaf(tokens: Tokens) -> arith.Expr:
         token = tokens.take()
-        return known.get(token.text) or tokens.fail(f"{token.text} is no dimension of the kernel")
+        return known.get(token.text) or tokens.fail(f"unknown dimension {token.text}, expected one of {', '.join(known) or 'none'}")
 
     return parse_expr(Tokens(size), leaf)
 
 
 CHEAP = 8
-"""Operations that are rather done again by each reader than kept for all."""
+"""Maximum operations of a value that is recomputed by each reader rather than stored."""
 PIECES = 4
-"""Into how many runs of rows a kernel is cut for threads whose number is not known."""
+"""Number of runs into which rows are split for an unknown number of threads."""
 
 
 def share_rows(
     schedule: Schedule, outside: Sequence[Var | None], rows: Var | None, inside: Sequence[Var | None], threads: int
 ) -> Var | None:
-    """
+    """Split rows into runs and distribute the runs over threads:
+
     for outside: for inside: for rows    becomes    for outside, runs of rows, inside: for rows, parallel over the former
 
-    so that a thread has the same rows in every kernel, whatever else a kernel goes over, and finds in its own cache what it wrote
-    in the kernel before. `inside` are further loops, such as those over blocks of channels, which may also stand outside of the
-    rows: their order stays. Rows that cannot be shared out evenly run in parallel with the rest, as they are. The parallel loop, or
-    None where rows are part of it.
+    so that a thread has the same rows in every kernel, and finds in its cache what it wrote in the kernel before. `inside` are
+    further loops, such as channel blocks, which may also be outside of the rows; their order is kept. Rows that cannot be split
+    evenly are fused into the parallel loop instead. Returns the parallel loop, or None if rows are part of it.
     """
     pieces = threads or PIECES
     named = present(*outside, *inside, rows)
@@ -225,22 +225,22 @@ def loop_extent(schedule: Schedule, loop: Var) -> arith.Expr:
 def layouts_by_name(
     program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout], more: Mapping[str, Layout] | None = None
 ) -> dict[ir.Buffer, Layout]:
-    """The layouts of a scheduled program's buffers: those of the same names before, and `more` by name."""
+    """Layouts of a scheduled program's buffers, by the names of `layouts` buffers and by `more`."""
     names = {**{buffer.name: layout for buffer, layout in layouts.items()}, **(more or {})}
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
     return {buffer: names[buffer.name] for buffer in (*program.params, *local) if buffer.name in names}
 
 
 def lay_out(schedule: Schedule, layouts: Mapping[ir.Buffer, Layout], more: Mapping[str, Layout] | None = None) -> None:
-    """Lay out those buffers of a scheduled program of which `layouts_by_name` knows how they lie."""
+    """Apply the layouts of `layouts_by_name` to a schedule."""
     found = layouts_by_name(schedule.program, layouts, more)
     if found:
         schedule.lay_out(*((buffer.name, layout.blocks) for buffer, layout in found.items()))
 
 
 def tile_size(extent: int, limit: int) -> int:
-    """Into what tiles to cut an extent, at most `limit` long: the greatest divisor, unless that is less than half the limit; then
-    the limit, and a last tile that is shorter."""
+    """Tile size for an extent, at most `limit`: the largest divisor if it is more than half of the limit, else the limit, with a
+    remainder tile."""
     if extent <= limit:
         return extent
     divisor = max(size for size in range(1, limit + 1) if extent % size == 0)
@@ -248,7 +248,7 @@ def tile_size(extent: int, limit: int) -> int:
 
 
 def merge_chains(schedule: Schedule) -> None:
-    """Put element-wise blocks into their readers wherever nothing is computed twice for it."""
+    """Inline element-wise blocks into their readers where that recomputes nothing expensive."""
     for name in [block.name for block in blocks_of(schedule.program)]:
         block = next(block for block in blocks_of(schedule.program) if block.name == name)
         if worth_inlining(schedule.program, block):
@@ -256,8 +256,8 @@ def merge_chains(schedule: Schedule) -> None:
 
 
 def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
-    """Whether an element-wise block is a constant, or has one reader, which reads each element once, or more often what takes few
-    operations: nothing dear is computed twice then."""
+    """Whether inlining an element-wise block recomputes nothing expensive: it is a constant, or its only reader reads each element
+    once, or it is cheap."""
     if block.init is not None or not isinstance(block.body, ir.Store) or block.body.buffer in program.params:
         return False
     if any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
@@ -274,7 +274,7 @@ def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
         return False
     value = reader.body.value
     if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and len(_loads(value.otherwise, buffer)) < 2:
-        value = value.then  # of an element one of both is read
+        value = value.then  # only one side is evaluated per element
     loads = _loads(value, buffer)
     if len(loads) != 1 or block_size(block) == block_size(reader):
         return len(loads) == 1
@@ -286,8 +286,8 @@ def _loads(value: ir.Expr, buffer: ir.Buffer) -> list[ir.Load]:
 
 
 def _reads_once(reader: ir.Block, load: ir.Load) -> bool:
-    """Whether a block is known to read each element at most once by a load: all its variables are in the indices, and none is
-    divided or looks one up."""
+    """Whether a load is proved to read each element at most once: its indices contain all of the block's variables, without
+    division or data dependence."""
     used = frozenset().union(*map(arith.free_vars, load.indices))
     repeats = (arith.FloorDiv, arith.FloorMod, arith.Opaque)
     divided = any(isinstance(part, repeats) for index in load.indices for part in arith.walk(index))
@@ -295,15 +295,15 @@ def _reads_once(reader: ir.Block, load: ir.Load) -> bool:
 
 
 def is_cheap(value: ir.Expr) -> bool:
-    """Whether a value takes so few operations that each reader had better do them again than that it is kept for all."""
+    """Whether a value has so few operations that recomputing it in each reader is cheaper than storing it."""
     nodes = list(ir.walk_exprs(value))
-    dear = (ir.CallMath, ir.CallIntrinsic, ir.Select, ir.Cast)
+    expensive = (ir.CallMath, ir.CallIntrinsic, ir.Select, ir.Cast)
     slow = ("div", "mod", "sqrt")
     return len(nodes) <= CHEAP and not any(
-        isinstance(node, dear) or (isinstance(node, (ir.Unary, ir.Binary)) and node.op in slow) for node in nodes
+        isinstance(node, expensive) or (isinstance(node, (ir.Unary, ir.Binary)) and node.op in slow) for node in nodes
     )
 
 
 def block_size(block: ir.Block) -> arith.Expr:
-    """How often a block runs."""
+    """Number of iterations of a block."""
     return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(item.extent) for item in block.iters))))

@@ -1,4 +1,4 @@
-"""The trace of a kernel: what it is, which rule scheduled it for which target, what was decided, and the steps.
+"""Kernel traces: the kernel, the target, the rule that scheduled it, its decisions, and the schedule steps, as text.
 
     kernel("matmul_add", "5d41402abc4b2a76b9719d911017c592", "9e107d9d372bb682")
     rule("matmul", 0, 0)
@@ -10,12 +10,11 @@
     collapse()
     ...
 
-`kernel` has the structural key of the unscheduled program and the key of the target, `rule` the number of the offer that was taken
-and of its version; `given` says of each input in which blocks it lies and whether it is constant, `layouts` how the parameters of
-the scheduled kernel lie. A decision has its legal values,
-the default, and behind that the value that was chosen where it is another. `steps` repeats the values that the steps were made for.
-They are replayed as they stand; where other values are chosen, and where a rule builds its nest itself and leaves no steps, the
-rule makes the kernel anew from its decisions.
+`kernel` holds the structural key of the unscheduled program and the key of the target; `rule` the numbers of the chosen offer and
+version; `given` the layout of each input and whether it is constant; `layouts` the layouts of the scheduled kernel's parameters.
+`decide` holds the legal values, the default, and the chosen value if it differs. `steps` holds the values for which the steps were
+recorded. If the chosen values are the same, the steps are replayed; otherwise, or if the rule recorded no steps, the rule schedules
+the kernel again with its decisions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inlaid.errors import ScheduleError
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, ScheduleRule, Traced, Value
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, ScheduleRule, Traced, Value
 from inlaid.tensor.analysis.keys import structural_key
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.schedule import Argument, Step, Trace, Transform, parse_trace, replay
@@ -37,7 +36,8 @@ _HEAD = ("kernel", "rule", "given", "layouts", "decide", "steps")
 
 @dataclass(frozen=True)
 class KernelTrace:
-    """See above. `offer` and `version` are numbers; a version of the number of all versions is the schedule besides them."""
+    """A kernel's trace (see the module). `offer` and `version` are numbers; `version` equal to the number of versions is the
+    offer's own schedule."""
 
     name: str
     kernel: str
@@ -45,7 +45,7 @@ class KernelTrace:
     rule: str
     offer: int
     version: int
-    given: tuple[Given, ...]
+    given: tuple[InputInfo, ...]
     layouts: tuple[Layout, ...]
     decisions: tuple[Decision, ...]
     steps: Trace | None = None
@@ -62,7 +62,7 @@ class KernelTrace:
         return str(Trace((*head, *steps)))
 
     def choose(self, name: str, value: Value) -> KernelTrace:
-        """The trace with another value of a decision. Raises `ScheduleError` for an unknown one, and for a value not legal."""
+        """Return the trace with another value of a decision. Raises `ScheduleError` for an unknown decision or an illegal value."""
         if name not in [item.name for item in self.decisions]:
             known = ", ".join(item.name for item in self.decisions) or "none"
             raise ScheduleError(f"unknown decision {name}", remedy=f"the decisions of kernel {self.name} are {known}")
@@ -70,13 +70,13 @@ class KernelTrace:
 
     @property
     def is_current(self) -> bool:
-        """Whether there are steps, made for the values that are chosen."""
+        """Whether the trace has steps that were recorded for the chosen values."""
         return self.steps is not None and self.values == tuple(item.value for item in self.decisions)
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A kernel's unscheduled `source`, the scheduled `program`, and the trace from the one to the other."""
+    """A kernel's unscheduled `source`, its scheduled `program`, and the trace."""
 
     source: LoopProgram
     program: LoopProgram
@@ -84,9 +84,9 @@ class Scheduled:
 
 
 def parse_kernel_trace(text: str, transforms: Sequence[Transform]) -> KernelTrace:
-    """The trace that `str` printed. Raises `ParseError` for a text that is none, `ScheduleError` for a value not legal."""
+    """Parse a trace printed by `str`. Raises `ParseError` for malformed text, `ScheduleError` for an illegal value."""
     steps = parse_trace(text, (*_HEAD, *(transform.name for transform in transforms))).steps
-    given: list[Given] = []
+    given: list[InputInfo] = []
     decisions: list[Decision] = []
     names: tuple[Argument, ...] = ()
     rule: tuple[Argument, ...] = ()
@@ -100,7 +100,7 @@ def parse_kernel_trace(text: str, transforms: Sequence[Transform]) -> KernelTrac
             case Step("rule", (str(), int(), int())):
                 rule = step.args
             case Step("given", (tuple(blocks), bool(constant))):
-                given.append(Given(Layout(blocks), constant))  # type: ignore[arg-type]
+                given.append(InputInfo(Layout(blocks), constant))  # type: ignore[arg-type]
             case Step("layouts"):
                 layouts = tuple(map(Layout, step.args))  # type: ignore[arg-type]
             case Step("decide", (str(name), tuple(legal), default, *chosen)) if len(chosen) < 2:
@@ -110,20 +110,20 @@ def parse_kernel_trace(text: str, transforms: Sequence[Transform]) -> KernelTrac
                 values, rest = step.args, Trace(steps[place + 1 :])
                 break
             case _:
-                raise ScheduleError(f"expected a line of the head of a kernel's trace, found {step}")
+                raise ScheduleError(f"expected kernel, rule, given, layouts, decide or steps in the head of a trace, found {step}")
     if not names or not rule:
-        raise ScheduleError("expected the kernel and the rule of a trace, found neither or one", remedy="pass the whole text")
+        raise ScheduleError("a trace must have a kernel and a rule line, found at most one of them", remedy="pass the whole text")
     return KernelTrace(*names, *rule, tuple(given), layouts, tuple(decisions), rest, values)  # type: ignore[arg-type, call-arg]
 
 
 def target_key(context: KernelContext) -> str:
-    """A hash in hexadecimal of all that rules know of a target."""
+    """Hexadecimal hash of the target information that rules can use."""
     known = (context.capabilities, context.threads, sorted(intrinsic.name for intrinsic in context.intrinsics))
     return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
 
 
 def scheduled(source: LoopProgram, offer: Offer, version: int, context: KernelContext) -> Scheduled:
-    """A kernel by a version of an offer for it, with its trace."""
+    """Schedule a kernel by a version of an offer, with its trace."""
     schedule = offer.schedules[version]
     decisions = (*(item.decisions for item in offer.versions), offer.decisions)[version]
     steps: Trace | None = None
@@ -144,11 +144,11 @@ def replay_kernel(
     transforms: Sequence[Transform],
     context: KernelContext,
 ) -> Scheduled:
-    """The kernel that a trace makes of an unscheduled program: by its steps, or by its rule where they are not there or were made
-    for other values of the decisions.
+    """Schedule a kernel by a trace: by its steps, or by its rule if it has no steps or they were recorded for other values of the
+    decisions.
 
-    Raises `ScheduleError` for a trace of another kernel or target, for a rule that does not offer what was taken, and for a value
-    of a decision that is not legal.
+    Raises `ScheduleError` for a trace of another kernel or target, if the rule no longer makes the offer, and for an illegal value
+    of a decision.
     """
     trace = parse_kernel_trace(trace, transforms) if isinstance(trace, str) else trace
     for what, wanted, found in (
@@ -156,7 +156,7 @@ def replay_kernel(
         ("target", trace.target, target_key(context)),
     ):
         if wanted != found:
-            raise ScheduleError(f"the trace is of {what} {wanted}, found {found}", remedy="replay it on what it was made of")
+            raise ScheduleError(f"the trace is for {what} {wanted}, found {what} {found}", remedy=f"replay it on its own {what}")
     if trace.steps is not None and trace.is_current:
         program = replay(source, trace.steps, context.intrinsics, (REMAINDERS,), tuple(transforms)).program
         return Scheduled(source, program, trace)
@@ -164,7 +164,7 @@ def replay_kernel(
 
 
 def _offered(source: LoopProgram, trace: KernelTrace, rules: Sequence[ScheduleRule], context: KernelContext) -> Offer:
-    """The offer that a trace took, with its decisions as they are chosen."""
+    """Find the offer of a trace, with its chosen values as decisions."""
     chosen = replace(context, decided=tuple((item.name, item.value) for item in trace.decisions if item.value != item.default))
     if not trace.rule:
         return unscheduled(source, trace.given)
@@ -176,13 +176,13 @@ def _offered(source: LoopProgram, trace: KernelTrace, rules: Sequence[ScheduleRu
     raise ScheduleError(f"rule {trace.rule} does not offer schedule {trace.offer}.{trace.version} for kernel {trace.name}")
 
 
-def offers_of(rule: ScheduleRule, source: LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-    """What a rule offers for a kernel, none where it declines."""
+def offers_of(rule: ScheduleRule, source: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+    """Offers of a rule for a kernel, numbered; empty if it declines."""
     offered = rule.offer(source, context, given)
     every = offered if isinstance(offered, tuple) else (offered,) if offered else ()
     return tuple(replace(offer, rule=rule.name, given=given, number=number) for number, offer in enumerate(every))
 
 
-def unscheduled(source: LoopProgram, given: tuple[Given, ...]) -> Offer:
-    """A kernel as it is, over row-major buffers, for want of a rule."""
+def unscheduled(source: LoopProgram, given: tuple[InputInfo, ...]) -> Offer:
+    """The offer for a kernel that no rule accepts: the unscheduled program with row-major parameters."""
     return Offer((ROW_MAJOR,) * len(source.params), lambda program: program, given=given)

@@ -1,9 +1,9 @@
-"""Transposes: copies whose elements are read in another order than they are written."""
+"""Transposes on CPUs: copies that permute axes."""
 
 from __future__ import annotations
 
 from inlaid.arith import Var
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.shape import blocks_of, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -12,12 +12,12 @@ from inlaid.types import ROW_MAJOR
 
 
 class TransposeRule:
-    """out[i, j, ...] = x[j, ..., i], from the layout in which x lies."""
+    """out[i, j, ...] = x[j, ..., i], reading x in its current layout."""
 
     name = "transpose"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines what is no permutation of axes."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+        """Declines kernels that are not permutations of axes."""
         if not context.capabilities.vector_bits or len(program.inputs) != 1 or len(program.outputs) != 1:
             return None
         if program.outputs[0].dtype.bits < 8:
@@ -37,7 +37,7 @@ def _copy(program: ir.LoopProgram, dims: list[Dimension], context: KernelContext
 
 
 def _permutation(program: ir.LoopProgram) -> list[int] | None:
-    """Which axis of the input each axis of the output is, where a kernel does nothing but permute them."""
+    """Match a kernel that only permutes axes: the input axis of each output axis; None for any other kernel."""
     schedule = Schedule(program)
     merge_chains(schedule)
     blocks = blocks_of(schedule.program)

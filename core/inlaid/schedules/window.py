@@ -1,4 +1,4 @@
-"""Windows over each channel by itself, pooling and depthwise convolution, on vector CPUs: channels fill vectors."""
+"""Pooling and depthwise convolution on vector CPUs: sliding windows per channel, with vectors of channels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inlaid.schedules.fill import fill
 from inlaid.schedules.last_tile import SHIFT_LAST_TILE
 from inlaid.schedules.plane_window import offer_planes
 from inlaid.schedules.register_tile import seconds
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -34,28 +34,28 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
 
 UNROLLED = 5
-"""Places of a row of a window that are written out: their addresses then differ by constants."""
+"""Maximum taps of a window row that are unrolled, so that their addresses differ by constants."""
 PIXELS = 8
-"""Pixels of a row that are reduced at a time, one vector each."""
+"""Maximum pixels of a row that are accumulated together, one vector each."""
 
 
 @dataclass(frozen=True)
 class _Loads:
-    """What a window reads: data by channel (axis 1) and weights by channel (axis 0)."""
+    """Buffers that a window reads: data with channels on axis 1, weights with channels on axis 0."""
 
     data: tuple[ir.Buffer, ...]
     weights: tuple[ir.Buffer, ...]
 
 
 class WindowRule:
-    """out[n, c, y, x] = a reduction over a window of data[n, c, ...], weighted by channel or not, whose channels fill half a vector
-    or more."""
+    """out[n, c, y, x] = reduction over a window of data[n, c, ...], with or without per-channel weights, with at least half a
+    vector of channels."""
 
     name = "window"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
-        """Declines what is not such a window, or has channels that are not static."""
-        # Of a window that may be empty what that gives is left to the sum's init.
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+        """Declines other kernels. With symbolic channels only `offer_planes` applies."""
+        # The init of the reduction gives the result of an empty window.
         if not context.capabilities.vector_bits or without_empty(program) is None:
             return ()
         s = Schedule(program)
@@ -72,7 +72,7 @@ class WindowRule:
         widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
         channels = constant_extent(anchor.spatial[1])
         blocked: list[Offer] = []
-        # Half vectors only where they leave less empty.
+        # Half vectors only if they leave fewer lanes empty.
         for lanes in (widest, widest // 2):
             if lanes > 1 and (not blocked or channels % lanes == 0) and (offer := _offer(s.copy(), anchor, lanes, context)):
                 blocked.append(offer)
@@ -82,7 +82,7 @@ class WindowRule:
 
 
 def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> Offer | None:
-    """A schedule with vectors of so many lanes; None where channels neither fill them nor can be padded."""
+    """Offer the schedule with vectors of `lanes`; None if channels neither fill them nor can be padded."""
     channels = constant_extent(anchor.spatial[1])
     if -(-channels // lanes) * lanes >= 2 * channels:
         return None
@@ -115,7 +115,7 @@ def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> O
 
 
 def _tile(width: arith.Expr) -> int:
-    """Pixels of a tile. It must not hold all that there ever are of an unknown number: half of the most do."""
+    """Pixels per tile. For a symbolic width, a tile must not cover the maximum: half of it at most."""
     if isinstance(width, arith.Const):
         return tile_size(width.value, PIXELS)
     most = arith.bounds(width)[1]
@@ -123,7 +123,7 @@ def _tile(width: arith.Expr) -> int:
 
 
 def _loads(anchor: Anchor) -> _Loads | None:
-    """The buffers that the window reads; None where a load is neither by channel nor the accumulator."""
+    """Classify the buffers that the window reads; None if a load is neither per channel nor the accumulator."""
     n, c, *_ = (item.var for item in anchor.spatial)
     spatial = {item.var for item in anchor.spatial}
     analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in anchor.block.iters})
@@ -143,7 +143,7 @@ def _loads(anchor: Anchor) -> _Loads | None:
 
 
 def _multiplies_matrices(anchor: Anchor, loads: _Loads) -> bool:
-    """Whether what is summed are products of two places of data: of matrices, one for each channel."""
+    """Whether the sum is of products of data with data: a matrix product per channel."""
     if anchor.product is None:
         return False
     left, right = anchor.product
@@ -153,7 +153,7 @@ def _multiplies_matrices(anchor: Anchor, loads: _Loads) -> bool:
 def _layouts(
     program: ir.LoopProgram, anchor: Anchor, loads: _Loads, lanes: int, axes: Mapping[str, int]
 ) -> dict[ir.Buffer, Layout]:
-    """How parameters and what is computed lie. `axes` tells, by buffer, which axis was padded."""
+    """Layouts of parameters and intermediate buffers. `axes` maps buffer names to the axis whose channels were padded."""
     channels = anchor.buffer.shape[1]
     by_channel = Layout(((1, lanes),))
     found = dict.fromkeys(loads.data, by_channel)
@@ -171,17 +171,19 @@ def _layouts(
 def _schedule(
     s: Schedule, anchor: Anchor, lanes: int, size: int, layouts: dict[ir.Buffer, Layout], context: KernelContext
 ) -> Schedule:
-    """
+    """Build the nest:
+
     for n, channels:                          # parallel: see `share_rows`
         padded = data of one block of channels
         for y, x:
             acc[pixel, lane] = identity
             for window:
                 acc = combine(acc, padded)    # pixel unrolled, lane vectorised
-            out = after(acc)                  # the last x of a width that is not known: see `shift_last_tile`
+            out = after(acc)                  # remainder of a symbolic width: see `shift_last_tile`
     """
-    # One block of channels is padded at a time, so that it is still in the cache when it is read. With threads, which share out
-    # rows too, all are padded before.
+    # Pad one block of channels at a time, so that it is in the cache when it is read. With several threads, which also distribute
+    # rows,
+    # pad all blocks first.
     near = [block.name for block in anchor.before if context.threads == 1]
     for block in anchor.before:
         if block.name not in near:

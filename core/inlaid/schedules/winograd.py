@@ -1,8 +1,8 @@
-"""Winograd convolution on vector CPUs: the data transformed, a matrix product for each place of a tile, the result transformed.
+"""Winograd convolution on vector CPUs: transform the data, one matrix product per tile element, transform the result.
 
-Activations lie as N C/v H W v with v lanes a vector, the transformed weights in panels of the product's columns. Tiles are taken by
-stripes, so that what is between the transforms stays in a cache; transforms and products run in registers. Numbers of images, rows
-and columns may be symbolic.
+Activations have layout N C/v H W v with v lanes per vector; transformed weights are packed in panels of the product's columns.
+Tiles are processed in stripes, so that intermediate data stays in a cache; transforms and products accumulate in registers. Batch,
+height and width may be symbolic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from inlaid import arith
 from inlaid.arith import Dim, Var
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.register_tile import Tile
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
@@ -32,24 +32,24 @@ from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.types import ROW_MAJOR, Layout
 
 TRANSFORM_IN, TRANSFORM_OUT = 4, 3
-"""Cycles for a vector of one place of a tile: arithmetic, loads and stores. 56 x 56 by 64 channels, less the product."""
+"""Transform cycles per vector of one tile element: arithmetic, loads and stores. Measured on 56 x 56 by 64 channels, without
+product."""
 
 STRIPE = 36
-"""Tiles of a stripe where their number is symbolic and weights fill the second-level cache: fewer fetch them too often (256
-channels, 12 tiles: 1.25 times as long), twice as many gain nothing. Weights that stay there are used for two register tiles at a
-time, which leaves more room for them."""
+"""Tiles per stripe if their number is symbolic and weights fill the L2 cache. Fewer tiles refetch the weights too often (256
+channels, 12 tiles: 1.25 times the time); twice as many gain nothing. Weights that fit in L2 use stripes of two register tiles,
+which leaves more of L2 to them."""
 FEW_ROWS = 6
-"""Rows of those register tiles: a last one of few tiles costs less, and less lies between the transforms (64 channels: 3 to 9 %
-less time than 12 rows). From a third-level cache panels are read again for each register tile: 12 rows take 12 % less there."""
+"""Rows of the register tiles in that case: a remainder tile costs less, and there is less intermediate data (64 channels: 3 to 9 %
+less time than 12 rows). Panels in L3 are read again for each register tile, where 12 rows take 12 % less time."""
 MOST_GROUP = 16
-"""Tiles of one channel block that one thread transforms in a row."""
+"""Maximum consecutive tiles of a channel block that one thread transforms."""
 
 
 @dataclass(frozen=True)
 class WinogradPlan:
-    """How to convolve by tiles of `tile` x `tile` outputs: lanes of vectors of input and output channels (`lanes_in`, `lanes_out`),
-    tiles in a `stripe`, and the register tile of the `product`. `cycles` of one core are predicted, of weights that are in its
-    caches."""
+    """Parameters of a Winograd convolution: tiles of `tile` x `tile` outputs, vector lanes of input and output channels, tiles per
+    `stripe`, and the register tile of the `product`. `cycles` is the predicted time on one core with weights in its caches."""
 
     tile: int
     lanes_in: int
@@ -62,16 +62,15 @@ class WinogradPlan:
 def plan_winograd(
     batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext
 ) -> WinogradPlan | None:
-    """The best of `winograd_plans`; None where there is none."""
+    """The cheapest of `winograd_plans`; None if there are none."""
     return min(winograd_plans(batch, inputs, outputs, height, width, tile, context), key=attrgetter("cycles"), default=None)
 
 
 def winograd_plans(
     batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext
 ) -> list[WinogradPlan]:
-    """The ways to convolve images of input channels to output channels of height x width in float32, of which those that are
-    symbolic count as `arith.size_hint` has them, each by a stripe of its own; none where channels fill no vectors, or a side of the
-    result is not even two tiles."""
+    """Enumerate float32 plans, one per stripe size, for results of `height` x `width`, with size hints for symbolic dimensions.
+    Empty if channels do not fill vectors or a side of the result is less than two tiles."""
     lanes_in, lanes_out = _lanes(inputs, context), _lanes(outputs, context)
     down, across = (-(-arith.size_hint(side, arith.IMAGE_SIDE) // tile) for side in (height, width))
     if not lanes_in or not lanes_out or min(down, across) < 2:
@@ -97,7 +96,7 @@ def winograd_plans(
             break
         run = stripe if known else rows
         chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, inputs, lanes_out, registers, core)
-        # Tiles of one size: a last one of few rows waits for its additions (16 rows as 12 and 4 take 1.25 times those of 8 and 8).
+        # Equal tiles: a remainder of few rows is bound by addition latency (16 rows as 12 + 4 take 1.25 times the time of 8 + 8).
         product = Tile(lanes_out, chosen.vectors, -(-run // -(-run // chosen.pixels)))
         whole, rest = divmod(count, run)
         edge = choose_pixels(outputs // lanes_out, 1, rest, inputs, lanes_out, registers, core)[1] if rest else 0
@@ -117,12 +116,12 @@ def _lanes(channels: int, context: KernelContext) -> int:
 
 
 class WinogradRule:
-    """`ops.winograd_conv` in float32, of channels that fill vectors."""
+    """`ops.winograd_conv` in float32 with channels that fill vectors."""
 
     name = "winograd"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
-        """Declines what is no such convolution, or has channels that are not static."""
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+        """Declines other kernels and symbolic channels."""
         anchor = find_anchor(program) if context.capabilities.vector_bits else None
         if anchor is None or not _is_winograd(program, anchor):
             return None
@@ -140,7 +139,7 @@ class WinogradRule:
 
 
 def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
-    """products[a, b, n, o, t] += tiles[a, b, n, c, t] * u[a, b, c, o] between stages of transforms."""
+    """Match products[a, b, n, o, t] += tiles[a, b, n, c, t] * u[a, b, c, o] between the transform blocks."""
     if len(anchor.spatial) != 5 or len(anchor.reduced) != 1 or anchor.product is None or anchor.buffer.dtype.name != "float32":
         return False
     (a, b, n, o, t), c = (item.var for item in anchor.spatial), anchor.reduced[0].var
@@ -167,7 +166,8 @@ def _layouts(program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan) -> dic
 def _schedule(
     program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan, layouts: dict[ir.Buffer, Layout], context: KernelContext
 ) -> Schedule:
-    """
+    """Build the nest:
+
     for n, stripe:
         for channels, tiles:                  # parallel, by groups of tiles
             pad = x                           # of one tile, lane vectorised
@@ -211,7 +211,7 @@ def _schedule(
     _marked(s, columns)
     stored = s.cache_write(product, "register")
     s.compute_at(stored, stripe)
-    # Before the product is cut into tiles of rows, the last of which may reach beyond what is needed.
+    # Before the product is tiled by rows, since its last tile may exceed the stripe.
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
     places, panel, rows_of_tiles, depth = _product(s, product, stored, plan)
@@ -246,7 +246,7 @@ def _schedule(
 
 
 def _group(stripe: int) -> int:
-    """Tiles that a thread transforms one after the other."""
+    """Consecutive tiles that a thread transforms: the largest divisor of the stripe up to `MOST_GROUP`."""
     return max(size for size in range(1, MOST_GROUP + 1) if stripe % size == 0)
 
 
@@ -257,14 +257,14 @@ def _tiled(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
 
 
 def _marked(s: Schedule, block: str) -> None:
-    """Unroll the transform of one side of a tile, all that is made of one load together."""
+    """Unroll the transform of one side of a tile, with all results of a load adjacent."""
     made, other, lane = s.loops(block)[-3:]
     s.reorder(other, made, lane)
     mark_tile(s, other, made, lane)
 
 
 def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tuple[Var, Var, Var, Var]:
-    """Schedule the product inside a stripe. Its loops over places of a tile, panels, tiles and input channels."""
+    """Schedule the product inside a stripe; returns its loops over tile elements, panels, row tiles and input channels."""
     shape = plan.product
     a, b, o, t = s.loops(stored)[-4:]
     columns, vector, lane = s.split(o, (None, shape.vectors, shape.lanes))

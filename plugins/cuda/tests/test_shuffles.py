@@ -9,7 +9,7 @@ from tests.unit.schedules.threads.held import SHUFFLES, inputs_for, kernel, offe
 
 from inlaid import ops
 from inlaid.lowering.finish import finish
-from inlaid.schedules.threads.rows import RowsRule
+from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import interp
 from inlaid_cuda.nvrtc import compile_cached
 
@@ -30,7 +30,7 @@ CASES = {
 def test_computes_the_same(name, nvrtc):
     body, shape, dtype = CASES[name]
     program = kernel(body, (shape, dtype))
-    _, offer = offer_of(program, SHUFFLES, RowsRule(), team=WARP, pieces=1)
+    _, offer = offer_of(program, SHUFFLES, ThreadRowsRule(), team=WARP, pieces=1)
     finished = finish(offer.schedule(program), able=SHUFFLES)
     given = inputs_for(program, {})
     expected = interp.run(program, given)

@@ -12,7 +12,7 @@ from inlaid.graph.transform import transform
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.interp import run
 from inlaid.types import ROW_MAJOR, TensorType
@@ -64,7 +64,7 @@ def _kernel(x: Expr, result: Expr) -> tuple[ir.LoopProgram, list[Constant]]:
 def _check(rule: Rule, x: Expr, result: Expr, generator: np.random.Generator, cpu: str = "") -> None:
     """Hold a rule's schedule of one kernel to the graph's meaning."""
     program, constants = _kernel(x, result)
-    given = (Given(ROW_MAJOR), *(Given(ROW_MAJOR, True) for _ in constants))
+    given = (InputInfo(ROW_MAJOR), *(InputInfo(ROW_MAJOR, True) for _ in constants))
     context = _context(rule, cpu)
     offer = rule.offer(program, context, given)
     assert offer is not None
@@ -188,7 +188,7 @@ def test_zero_points_beyond_16_bits_are_left_to_others() -> None:
     total = ops.conv(x, weights, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=8)
     for zero, taken in ((1 << 14, True), ((1 << 14) + 1, False), (-(1 << 20), False)):
         program, constants = _kernel(x, _requantised(total, 8, generator, "up", 1, zero))
-        given = (Given(ROW_MAJOR), *(Given(ROW_MAJOR, True) for _ in constants))
+        given = (InputInfo(ROW_MAJOR), *(InputInfo(ROW_MAJOR, True) for _ in constants))
         assert (VectorDepthwiseRule().offer(program, _context(VectorDepthwiseRule()), given) is not None) == taken
 
 
@@ -254,8 +254,8 @@ def test_sums_of_tensors_are_those_of_the_graph(
     result = _sum(x, y, zeros, factors)
     program = build(KernelSource("kernel", (x, y), result))
     context = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS["cortex-m55"]))
-    offers = AdditionRule().offer(program, context, (Given(ROW_MAJOR), Given(ROW_MAJOR)))
-    assert offers and not AdditionRule().offer(program, _context(DirectRule()), (Given(ROW_MAJOR), Given(ROW_MAJOR)))
+    offers = AdditionRule().offer(program, context, (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR)))
+    assert offers and not AdditionRule().offer(program, _context(DirectRule()), (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR)))
     generator = np.random.default_rng(0)
     data = [generator.integers(-128, 128, shape).astype(np.int8) for _ in range(2)]
     wanted = evaluate(function((x, y), result), data)
@@ -271,10 +271,10 @@ def test_sums_that_could_saturate_are_left_alone() -> None:
     context = KernelContext(Capabilities(("int8", "int32")), 1, intrinsics(CPUS["cortex-m55"]))
     for factors in (((HALF, 1), (HALF, 0), (HALF, -1)), ((HALF, 0), (HALF, 0), (HALF, 0)), ((-HALF, 0), (HALF, 0), (HALF, -1))):
         program = build(KernelSource("kernel", (x, y), _sum(x, y, (1, 2, 3), factors)))
-        assert AdditionRule().offer(program, context, (Given(ROW_MAJOR), Given(ROW_MAJOR))) is None
+        assert AdditionRule().offer(program, context, (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR))) is None
 
 
 def test_constants_without_elements_have_channels_nowhere() -> None:
     x, nothing = var("x", TensorType((0, 5, 4, 1), "int32")), constant(np.zeros((0, 1, 4, 1), np.int32))
     program = build(KernelSource("kernel", (x, y := var("y", nothing.type)), ops.sub(x, y)))
-    assert channels_last(program, (Given(ROW_MAJOR), Given(ROW_MAJOR, constant=True))) == {}
+    assert channels_last(program, (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, constant=True))) == {}

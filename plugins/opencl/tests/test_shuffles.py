@@ -11,7 +11,7 @@ from inlaid import arith, ops
 from inlaid.codegen.launch_plan import thread_region
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.lowering.finish import finish
-from inlaid.schedules.threads.rows import RowsRule
+from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import interp
 from inlaid_opencl.dialect import DIALECT
 from inlaid_opencl.needs import needs_of
@@ -64,7 +64,7 @@ def test_computes_the_same():
     programs, arrays, sizes = [], [], {N: 6, M: 101}
     for name, shape, dtype, team in KERNELS:
         program = kernel(CASES[name], (shape, dtype))
-        _, offer = offer_of(program, SHUFFLES, RowsRule(), team=team, pieces=1)
+        _, offer = offer_of(program, SHUFFLES, ThreadRowsRule(), team=team, pieces=1)
         programs.append((program, finish(offer.schedule(program), able=SHUFFLES)))
         arrays.append(inputs_for(program, sizes)[0])
     wanted = [interp.run(program, [array])[0] for (program, _), array in zip(programs, arrays, strict=True)]
@@ -85,7 +85,7 @@ def test_computes_the_same():
 def test_barriers_between_subgroups_alone(team, barriers):
     """A softmax of rows of one subgroup waits for nothing, and has no local memory."""
     program = kernel(CASES["softmax"], ((7, 130), "float32"))
-    _, offer = offer_of(program, SHUFFLES, RowsRule(), team=team)
+    _, offer = offer_of(program, SHUFFLES, ThreadRowsRule(), team=team)
     region = thread_region(region_of([finish(offer.schedule(program), able=SHUFFLES)]), SHUFFLES.scopes, LANES)
     (text,) = (print_thread_kernel(item, DIALECT) for item in region.kernels)
     assert text.text.count("barrier(") == barriers and ("__local" in text.text) == (barriers > 0)

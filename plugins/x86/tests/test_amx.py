@@ -22,7 +22,7 @@ from inlaid.errors import ScheduleError, Unsupported
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.build import Builder
@@ -60,7 +60,7 @@ def kernel(m, k, n, pair, options=SAPPHIRE_RAPIDS):
     )
     program = build(KernelSource("kernel", (x, w, bias), ops.add(ops.matmul(x, w, out_dtype=total), bias)))
     context = KernelContext(cpu.capabilities(options), options.threads, [each.intrinsic for each in amx.instructions(FEATURES)])
-    offer = TileMatmulRule().offer(program, context, (Given(ROW_MAJOR), Given(ROW_MAJOR, True), Given(ROW_MAJOR)))
+    offer = TileMatmulRule().offer(program, context, (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True), InputInfo(ROW_MAJOR)))
     assert offer is not None
     return compile_region(region_of([finish(offer.schedule(program))]), options).code
 

@@ -14,7 +14,7 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
 from inlaid.schedules.matmul import MatmulRule
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import truth
 from inlaid.types import ROW_MAJOR, TensorType, dtype
@@ -32,7 +32,7 @@ def product(rows: int, depth: int, columns: int, cpu: str) -> ir.LoopProgram:
     program = build(KernelSource("product", (a, b), ops.relu(ops.matmul(a, b))))
     bits, registers = MACHINES[cpu]
     capabilities = Capabilities(dtypes=("float32",), vector_bits=bits, vector_registers=registers)
-    offer = MatmulRule().offer(program, KernelContext(capabilities), (Given(ROW_MAJOR),) * 2)
+    offer = MatmulRule().offer(program, KernelContext(capabilities), (InputInfo(ROW_MAJOR),) * 2)
     assert offer is not None
     return offer.schedule(program)
 

@@ -14,7 +14,7 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, MemoryScope
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import ROW_MAJOR, Layout, TensorType
@@ -61,7 +61,7 @@ def random(buffer, generator, sizes):
 def check(program, threads=1, rule=TileMatmulRule, every=({},)):
     """The scheduled kernel uses the instructions and equals the unscheduled one on the extremes of its operands, at every set of
     sizes."""
-    facts = tuple(Given(ROW_MAJOR, number == 1) for number in range(len(program.inputs)))
+    facts = tuple(InputInfo(ROW_MAJOR, number == 1) for number in range(len(program.inputs)))
     offer = rule().offer(program, context(threads), facts)
     assert offer is not None, "the rule declines"
     scheduled = finish(offer.schedule(program))
@@ -150,7 +150,7 @@ def test_where_the_factors_lie():
 
 
 def test_what_tiles_do_not_fit_is_declined():
-    facts = (Given(ROW_MAJOR), Given(ROW_MAJOR, True))
+    facts = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True))
 
     def declines(program, found=None):
         return TileMatmulRule().offer(program, found or context(), facts[: len(program.inputs)]) is None
@@ -218,7 +218,7 @@ def test_windows_of_one_pixel_take_an_image_for_a_line():
 def test_convolutions_that_tiles_do_not_fit_are_declined():
     def declines(*arguments, **more):
         program = convolution(*arguments, **more)
-        return TileConvRule().offer(program, context(), (Given(ROW_MAJOR),) * len(program.inputs)) is None
+        return TileConvRule().offer(program, context(), (InputInfo(ROW_MAJOR),) * len(program.inputs)) is None
 
     pair = PAIRS[0]
     assert declines(pair, (1, 5, 3), (8, 8), (3, 1))  # rows of pixels too short

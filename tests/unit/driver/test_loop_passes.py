@@ -13,9 +13,9 @@ from inlaid.errors import VerifyError
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import NESTS, PLAIN
 from inlaid.lowering.kernel import KernelSource, build
-from inlaid.passes.manager import After, UnitPass, Verify
+from inlaid.passes.manager import Capture, UnitPass, Verify
 from inlaid.plugins import Phase
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.footprint import whole
 from inlaid.tensor.analysis.keys import structurally_equal
@@ -37,7 +37,7 @@ class Untouched:
 
     name = "untouched"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: Sequence[Given]) -> Offer:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: Sequence[InputInfo]) -> Offer:
         return Offer((ROW_MAJOR,) * len(program.params), lambda scheduled: scheduled)
 
 
@@ -48,7 +48,7 @@ def by_engine(program: ir.LoopProgram) -> ir.LoopProgram:
     return replace(program, body=DMA.on(*map(whole, program.params)))
 
 
-def kernel(phase: Phase, *instruments: After[ir.LoopProgram] | Verify[ir.LoopProgram]) -> ir.LoopProgram:
+def kernel(phase: Phase, *instruments: Capture[ir.LoopProgram] | Verify[ir.LoopProgram]) -> ir.LoopProgram:
     """The padded copy as the code generator gets it, by a target whose pass looks for it in a phase."""
     registry = registry_of({phase: [UnitPass("use_dma", by_engine)]}, rules=[Untouched()], intrinsics=[DMA])
     module = graph.Module({"main": graph.function([TILE], PADDED)})
@@ -70,11 +70,11 @@ def test_a_padded_copy_is_recognised_before_peeling_alone() -> None:
 
 
 def test_passes_over_kernels_are_watched_by_name() -> None:
-    own = After[ir.LoopProgram]("use_dma")
+    own = Capture[ir.LoopProgram]("use_dma")
     kernel(Phase.BEFORE_PEELING, own)
     assert own.names == [item.name for item in (*NESTS, UnitPass("use_dma", by_engine), *PLAIN)]
     assert [isinstance(program.body, ir.Intrinsic) for program in own.units] == [True]
-    nest = After[ir.LoopProgram](NESTS[-1].name)
+    nest = Capture[ir.LoopProgram](NESTS[-1].name)
     kernel(Phase.LOOP, nest)
     assert nest.names[-1] == "use_dma" and stores(nest.units[0]) == 1
 

@@ -145,7 +145,7 @@ REFUSED = {
 def test_rewrites_that_do_not_ask_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target refuses what each rewrite makes where it does not ask for claims."""
     rewrite = getattr(rewrites, name)
-    monkeypatch.setattr(rewrites, name, lambda function, takes, **options: rewrite(function, **options))
+    monkeypatch.setattr(rewrites, name, lambda function, supports, **options: rewrite(function, **options))
     refused = []
     for function, facts, intrinsics, made in (case.values for case in REWRITES):
         own = frozenset(call.callee.name for call in calls(function))

@@ -17,7 +17,7 @@ from inlaid.graph.verify import verify
 from inlaid.lowering import rewrites as listed
 from inlaid.lowering.finish import NESTS, PLAIN
 from inlaid.partitioning.compose import dissolve
-from inlaid.passes.manager import After, FunctionPass, ModulePass, Timing, UnitPass, Verify, bisect
+from inlaid.passes.manager import Capture, FunctionPass, ModulePass, Timing, UnitPass, Verify, bisect
 from inlaid.plugins import Border, Capabilities, Phase
 from inlaid.schedules.rule import KernelContext
 from inlaid.tensor.ir import Block, LoopProgram, walk_stmts
@@ -92,10 +92,10 @@ def test_kernels_are_shown_after_their_passes() -> None:
 
 
 def test_capabilities_choose() -> None:
-    watch = After[ir.Module]("")
+    watch = Capture[ir.Module]("")
     lowered(model(), registry_of(vector_bits=0), [watch])
     assert watch.names == list(ALWAYS)
-    watch = After[ir.Module]("")
+    watch = Capture[ir.Module]("")
     lowered(model(), registry_of(vector_bits=256), [watch])
     assert watch.names == [*ALWAYS[:2], "fixed_products", *ALWAYS[2:]]
 
@@ -106,7 +106,7 @@ def test_timing_tells_regions_apart() -> None:
     assert [name for name, _ in timing.seconds] == [f"{name} @{REGION}" for name in ALWAYS]
 
 
-def broken(target: ir.Function, takes: Any) -> ir.Function:
+def broken(target: ir.Function, supports: Any) -> ir.Function:
     """The function with a variable that nothing binds."""
     field = ir.tuple_item(target.body, 0)
     return ir.function(target.params, ir.tuple_([ops.add(field, ir.var("y", field.type))]), target.attrs)

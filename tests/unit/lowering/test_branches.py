@@ -18,7 +18,7 @@ from inlaid.lowering.branches import in_arms
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.passes.fuse import fuse
 from inlaid.plugins import Capabilities, StaticMemory
-from inlaid.schedules.rule import Given, KernelContext, Offer, Version
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Version
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import Predicate
 from inlaid.types import ROW_MAJOR, TensorType
@@ -154,7 +154,7 @@ class Versions:
     def __init__(self) -> None:
         self.built: list[str] = []
 
-    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         rows = program.outputs[0].shape[0]
 
         def schedule(label: str) -> Callable[[LoopProgram], LoopProgram]:

@@ -100,15 +100,15 @@ def test_a_convolution_in_integers(bias, least):
     assert ("bias" in step, "least" in step, "greatest" in step) == (bias, least is not None, False)
     found = step.quantised("y")
     assert (found.scale.shape, found.zero_point.item(), found.axis, found.dtype.name) == ((8,), 5, 1, "int8")
-    with pytest.raises(CompileError, match="conv2d has no part 'z'"):
+    with pytest.raises(CompileError, match="unknown part 'z' of conv2d"):
         step.buffer("z")
-    with pytest.raises(CompileError, match="computed inside of it"):
+    with pytest.raises(CompileError, match="must be an operand or a constant"):
         step.buffer("conv")
-    with pytest.raises(CompileError, match="'x' of conv2d is no constant"):
+    with pytest.raises(CompileError, match="part 'x' of conv2d must be a constant"):
         step.array("x")
-    with pytest.raises(CompileError, match="'x' of conv2d is no operator"):
+    with pytest.raises(CompileError, match="part 'x' of conv2d must be an operator call"):
         step.attrs("x")
-    with pytest.raises(CompileError, match="no constant scale"):
+    with pytest.raises(CompileError, match="must have a constant scale"):
         step.quantised("conv")
 
 
@@ -163,5 +163,5 @@ def test_rules_that_changed():
         ir.Module({"main": ir.function([X], conv(X))}), [Candidate(Target("a"), (OpRule(quantised_conv(), "c"),), DTYPES)]
     )
     (name,) = cut.regions
-    with pytest.raises(CompileError, match="no rule of the target is called 'c'"):
+    with pytest.raises(CompileError, match="no rule 'c' of the target matches"):
         steps_of(name, cut.module[name], ())

@@ -17,7 +17,7 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.dot import dot_product
 from inlaid.schedules.dot_conv import DotConvRule
 from inlaid.schedules.dot_matmul import DotMatmulRule
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS, TensorIntrin
 from inlaid.tensor.transform.layouts import relayout
@@ -54,7 +54,7 @@ def random(buffer, generator, sizes):
 def check(rule, program, constant, threads=1, first=ROW_MAJOR, every=({},)):
     """The scheduled kernel uses an intrinsic and equals the unscheduled one on the extremes of its operands, at every set of sizes.
     The first operand is given in a layout."""
-    facts = tuple(Given(ROW_MAJOR if number else first, number in constant) for number in range(len(program.inputs)))
+    facts = tuple(InputInfo(ROW_MAJOR if number else first, number in constant) for number in range(len(program.inputs)))
     offer = rule.offer(program, context(threads), facts)
     if isinstance(offer, tuple):
         (offer,) = offer
@@ -140,7 +140,7 @@ def test_operands_of_what_follows_are_converted_in_it():
 
 
 def test_columns_that_fill_no_lanes_are_declined():
-    facts = (Given(ROW_MAJOR), Given(ROW_MAJOR, True))
+    facts = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True))
     assert DotMatmulRule().offer(matmul(3, 8, 3, "uint8", "int8", "int32"), context(), facts) is None
 
 
@@ -152,7 +152,7 @@ def test_other_instructions_are_not_taken_for_dot_products():
         "odd",
         ir.LoopProgram("odd", nest.inputs, nest.outputs, Rewriter(stmt=lambda s: twice if s is store else None).stmt(nest.body)),
     )
-    facts = (Given(ROW_MAJOR), Given(ROW_MAJOR, True))
+    facts = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True))
     assert DotMatmulRule().offer(matmul(3, 8, 8, "uint8", "int8", "int32"), KernelContext(CAPABILITIES, 1, (other,)), facts) is None
 
 
@@ -247,7 +247,7 @@ def test_single_pixels_of_images_are_read_where_they_are():
 @pytest.mark.parametrize(("c", "o", "groups"), [(6, 8, 2), (8, 6, 2), (8, 1, 1)])
 def test_channels_of_groups_that_fill_nothing_are_declined(c, o, groups):
     program = conv(PAIRS[0], 1, c, o, 1, 1, 0, 4, False, groups)
-    assert not DotConvRule().offer(program, context(), (Given(ROW_MAJOR), Given(ROW_MAJOR, True)))
+    assert not DotConvRule().offer(program, context(), (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True)))
 
 
 @pytest.mark.parametrize("block", [4, 8, 16])

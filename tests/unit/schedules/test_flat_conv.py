@@ -15,7 +15,7 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.conv import ConvRule
 from inlaid.schedules.direct_conv import find_conv
 from inlaid.schedules.flat_conv import FLAT_PIXELS, flat_axes
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
 from inlaid.types import ROW_MAJOR, Layout, TensorType
@@ -37,7 +37,7 @@ def convolution(shape, outputs, kernel, stride, pad, dilation, groups=1, after=T
 
 
 def scheduled(program, threads=1, layout=ROW_MAJOR):
-    offers = ConvRule().offer(program, KernelContext(CAPABILITIES, threads), (Given(layout),) * len(program.inputs))
+    offers = ConvRule().offer(program, KernelContext(CAPABILITIES, threads), (InputInfo(layout),) * len(program.inputs))
     return offers[0], finish(offers[0].schedule(program))
 
 
@@ -123,7 +123,9 @@ def test_small_images_take_one_tile(channels, kernel, stride, size):
     """What lies beside the last line is not computed, and lines of deep sums are shorter."""
     height, width = arith.SizeVar("h"), arith.SizeVar("w")
     context = KernelContext(replace(CAPABILITIES, vector_registers=32), 1)
-    (offer,) = ConvRule().offer(convolution((1, channels, height, width), 8, kernel, stride, 1, 1), context, (Given(BLOCKED),) * 4)
+    (offer,) = ConvRule().offer(
+        convolution((1, channels, height, width), 8, kernel, stride, 1, 1), context, (InputInfo(BLOCKED),) * 4
+    )
     program = finish(offer.schedule(None))
     sizes = {height: size, width: size}
     tiles = [arith.evaluate(loop.extent, sizes) for loop in ir.walk_stmts(program.body) if is_tile_loop(loop)]

@@ -18,7 +18,7 @@ from inlaid.plugins import Capabilities, Core
 from inlaid.schedules import matmul
 from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.register_tile import PANEL_SHARE, Tile, choose_tile, cycles, fits
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS
 from inlaid.types import ROW_MAJOR, TensorType
@@ -40,7 +40,7 @@ def product(a, b, bias=False):
 
 def check(program, threads=1, constant=False, shapes=None):
     """The scheduled kernel must equal the unscheduled one on small integers, where sums are exact."""
-    facts = tuple(Given(ROW_MAJOR, constant and number == 1) for number in range(len(program.inputs)))
+    facts = tuple(InputInfo(ROW_MAJOR, constant and number == 1) for number in range(len(program.inputs)))
     offer = MatmulRule().offer(program, KernelContext(CAPABILITIES, threads), facts)
     assert offer is not None, "the rule declines"
     scheduled = finish(offer.schedule(program))
@@ -73,7 +73,7 @@ def test_products_compute_the_same(m, k, n, bias, constant, threads):
 
 
 def test_products_of_no_rows_are_declined():
-    assert MatmulRule().offer(product((0, 5), (5, 16)), KernelContext(CAPABILITIES, 1), (Given(ROW_MAJOR, False),) * 2) is None
+    assert MatmulRule().offer(product((0, 5), (5, 16)), KernelContext(CAPABILITIES, 1), (InputInfo(ROW_MAJOR, False),) * 2) is None
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -141,7 +141,7 @@ def test_panels_for_many_rows_are_fetched_bit_by_bit(most, spread):
 
 def test_products_of_few_columns_are_declined():
     program = product((4, 4), (4, 1))
-    assert MatmulRule().offer(program, KernelContext(CAPABILITIES), (Given(ROW_MAJOR),) * 2) is None
+    assert MatmulRule().offer(program, KernelContext(CAPABILITIES), (InputInfo(ROW_MAJOR),) * 2) is None
 
 
 @CHECKED
@@ -186,7 +186,9 @@ def test_depth_need_not_be_known(rows, depth, columns):
 @pytest.mark.parametrize("columns", [24, 70])
 def test_one_row_of_a_symbolic_number_has_a_version(columns):
     program = product((SizeVar("length", 0), 5), (5, columns), True)
-    offer = MatmulRule().offer(program, KernelContext(CAPABILITIES, 1), tuple(Given(ROW_MAJOR, number == 1) for number in range(3)))
+    offer = MatmulRule().offer(
+        program, KernelContext(CAPABILITIES, 1), tuple(InputInfo(ROW_MAJOR, number == 1) for number in range(3))
+    )
     (version,) = offer.versions
     generator = np.random.default_rng(0)
     for rows in (0, 1, 3):

@@ -15,7 +15,7 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.collapse import collapse
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.schedules.rows import RowsRule
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.tensor import interp, ir
 from inlaid.types import ROW_MAJOR, Layout, TensorType
 
@@ -29,7 +29,7 @@ def kernel(shape, body, dtype="float32"):
 
 
 def offered(program, threads=1, layout=ROW_MAJOR):
-    facts = (Given(layout),) * len(program.inputs)
+    facts = (InputInfo(layout),) * len(program.inputs)
     return RowsRule().offer(program, KernelContext(CAPABILITIES, threads), facts)
 
 
@@ -169,7 +169,7 @@ def test_declines_windows_and_blocked_data():
 def test_sums_over_channels_in_blocks_are_worth_a_copy():
     """No other rule takes them: element by element they took five times as long."""
     lrn = kernel((1, 16, 7, 7), lambda x: ops.lrn(x, size=5))
-    facts, context = (Given(Layout(((1, 4),))),), KernelContext(CAPABILITIES)
+    facts, context = (InputInfo(Layout(((1, 4),))),), KernelContext(CAPABILITIES)
     taking = next(rule for rule in SHARED_RULES if rule.offer(lrn, context, facts))
     assert taking == RowsRule(copies=True)
     offer = taking.offer(lrn, context, facts)

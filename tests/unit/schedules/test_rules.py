@@ -15,7 +15,7 @@ from inlaid.plugins import Capabilities
 from inlaid.schedules.blocked import BlockedRule
 from inlaid.schedules.conv import ConvRule
 from inlaid.schedules.generic import GenericRule
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.schedules.transpose import TransposeRule
 from inlaid.schedules.window import WindowRule
 from inlaid.tensor import interp, ir
@@ -35,7 +35,7 @@ def check(rule, program, threads=1, constant=frozenset(), layout=ROW_MAJOR, size
     """Carry out the rule's offer; the scheduled kernel must equal the unscheduled one on small integers, where sums are exact.
     `sizes` are those of symbolic dimensions."""
     context = KernelContext(CAPABILITIES, threads)
-    facts = tuple(Given(layout, number in constant) for number in range(len(program.inputs)))
+    facts = tuple(InputInfo(layout, number in constant) for number in range(len(program.inputs)))
     offer = rule.offer(program, context, facts)
     assert offer, "the rule declines"
     offer = offer[0] if isinstance(offer, tuple) else offer
@@ -69,7 +69,7 @@ def poisoned(layout, array):
 
 
 def declined(rule, program):
-    facts = (Given(ROW_MAJOR),) * len(program.inputs)
+    facts = (InputInfo(ROW_MAJOR),) * len(program.inputs)
     return not rule.offer(program, KernelContext(CAPABILITIES), facts)
 
 
@@ -152,7 +152,7 @@ def test_panels_are_fetched_ahead_where_images_have_any_size(k, height):
     """Images of the size that is expected ask for all of the next panel; larger ones for no more."""
     h, w = arith.SizeVar("h", 0, 12), arith.SizeVar("w", 0, 12)
     program = conv(1, 128, h, w, 32, k, 1, k // 2)
-    scheduled = finish(ConvRule().offer(program, KernelContext(CAPABILITIES), (Given(ROW_MAJOR),) * 2)[0].schedule(program))
+    scheduled = finish(ConvRule().offer(program, KernelContext(CAPABILITIES), (InputInfo(ROW_MAJOR),) * 2)[0].schedule(program))
     weights = scheduled.inputs[1]
     seen = [place for place in fetched(scheduled.body, {h: height, w: 6}) if place[0] == 1]
     lines = {int(np.ravel_multi_index(place, weights.shape)) * weights.dtype.bytes // 64 for place in seen}
@@ -198,7 +198,7 @@ def test_pixels_of_several_rows_make_a_tile():
 
 def test_padded_channels_are_an_offer_beside_half_vectors():
     program = conv(1, 4, 5, 5, 6, 1, 1, 0, after=1)
-    offers = ConvRule().offer(program, KernelContext(CAPABILITIES), (Given(ROW_MAJOR),) * 3)
+    offers = ConvRule().offer(program, KernelContext(CAPABILITIES), (InputInfo(ROW_MAJOR),) * 3)
     assert [offer.layouts[-1] for offer in offers] == [Layout(((1, 4),)), Layout(((1, 2),))]
     assert offers[0].cost < offers[1].cost
 
@@ -234,7 +234,7 @@ def test_windows_compute_the_same(kind, channels, k, width, pad):
         params.append(graph.var("w", TensorType((channels, 1, k, k), "float32")))
         y = ops.conv(x, params[1], strides=(1, 1), pads=(pad,) * 4, dilations=(1, 1), groups=channels)
     program = kernel(params, y)
-    facts = (Given(ROW_MAJOR),) * len(params)
+    facts = (InputInfo(ROW_MAJOR),) * len(params)
     if not WindowRule().offer(program, KernelContext(CAPABILITIES), facts):
         # A window of one element is no reduction.
         assert k == 1
@@ -249,7 +249,7 @@ def test_convolutions_to_one_channel_of_any_size_go_row_by_row():
         x = graph.var("x", TensorType((1, 8, size, size), "float32"))
         weight = graph.var("w", TensorType((outputs, 8, 3, 3), "float32"))
         program = kernel([x, weight], ops.conv(x, weight, strides=(stride, stride), pads=(1,) * 4))
-        facts = (Given(ROW_MAJOR),) * 2
+        facts = (InputInfo(ROW_MAJOR),) * 2
         wide = KernelContext(Capabilities(dtypes=("float32",), vector_bits=256, vector_registers=16))
         assert bool(ConvRule().offer(program, wide, facts)) == ((outputs, stride) != (1, 1))
 
@@ -258,7 +258,7 @@ def test_windows_leave_products_of_matrices_to_others():
     """They too are a sum for each channel."""
     heads = (1, 4, 5, 6)
     a, b = graph.var("a", TensorType(heads, "float32")), graph.var("b", TensorType((1, 4, 6, 8), "float32"))
-    assert not WindowRule().offer(kernel([a, b], ops.matmul(a, b)), KernelContext(CAPABILITIES), (Given(ROW_MAJOR),) * 2)
+    assert not WindowRule().offer(kernel([a, b], ops.matmul(a, b)), KernelContext(CAPABILITIES), (InputInfo(ROW_MAJOR),) * 2)
 
 
 @CHECKED
@@ -280,10 +280,10 @@ def test_elementwise_operators_stay_in_blocks():
 
 def test_blocks_are_left_where_channels_move():
     x = graph.var("x", TensorType((1, 8, 8, 3), "float32"))
-    facts = (Given(BLOCKED),)
+    facts = (InputInfo(BLOCKED),)
     turned = kernel([x], ops.transpose(x, perm=(0, 2, 1, 3)))
     assert BlockedRule().offer(turned, KernelContext(CAPABILITIES), facts) is None
-    assert BlockedRule().offer(kernel([x], ops.relu(x)), KernelContext(CAPABILITIES), (Given(ROW_MAJOR),)) is None
+    assert BlockedRule().offer(kernel([x], ops.relu(x)), KernelContext(CAPABILITIES), (InputInfo(ROW_MAJOR),)) is None
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -292,7 +292,7 @@ def test_transposes_read_what_lies_in_blocks(blocked, threads):
     x = graph.var("x", TensorType((1, 16, 5, 7), "float32"))
     layout = Layout(((1, 8),)) if blocked else ROW_MAJOR
     program = kernel([x], ops.transpose(x, perm=(0, 2, 3, 1)))
-    offer = TransposeRule().offer(program, KernelContext(CAPABILITIES, threads), (Given(layout),))
+    offer = TransposeRule().offer(program, KernelContext(CAPABILITIES, threads), (InputInfo(layout),))
     assert offer is not None and offer.layouts == (layout, ROW_MAJOR)
     scheduled = finish(offer.schedule(program))
     array = np.arange(16 * 35, dtype=np.float32).reshape(1, 16, 5, 7)
@@ -346,7 +346,7 @@ def test_reductions_across_rows_walk_along_them():
 def test_the_generic_rule_merges_chains():
     a = graph.var("a", TensorType((300, 200), "float32"))
     program = kernel([a], ops.relu(ops.add(ops.mul(a, a), a)))
-    offer = GenericRule().offer(program, KernelContext(CAPABILITIES, 2), (Given(ROW_MAJOR),))
+    offer = GenericRule().offer(program, KernelContext(CAPABILITIES, 2), (InputInfo(ROW_MAJOR),))
     scheduled = offer.schedule(program)
     blocks = [stmt for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Block)]
     assert len(blocks) == 1

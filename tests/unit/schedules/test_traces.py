@@ -16,7 +16,7 @@ from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities
 from inlaid.schedules.default import SHARED_RULES, SHARED_TRANSFORMS
 from inlaid.schedules.dot import dot_product
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.schedules.trace import offers_of, parse_kernel_trace, replay_kernel, scheduled
 from inlaid.tensor import interp
 from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
@@ -61,7 +61,7 @@ KERNELS = {
 def offered(name):
     """The kernel as the first rule of all schedules it, by its first offer; weights are constant."""
     source = KERNELS[name]
-    facts = tuple(Given(ROW_MAJOR, name.endswith("weights") and number == 1) for number in range(len(source.inputs)))
+    facts = tuple(InputInfo(ROW_MAJOR, name.endswith("weights") and number == 1) for number in range(len(source.inputs)))
     offer = next(filter(None, (offers_of(rule, source, CONTEXT, facts) for rule in SHARED_RULES)))[0]
     made = scheduled(source, offer, len(offer.versions), CONTEXT)
     assert made.trace.rule == name.split()[0]
@@ -147,9 +147,9 @@ def test_values_that_are_not_legal_are_refused():
 
 def test_traces_of_another_kernel_or_target_are_refused():
     made = offered("matmul")
-    with pytest.raises(ScheduleError, match="the trace is of kernel"):
+    with pytest.raises(ScheduleError, match="the trace is for kernel"):
         replayed(KERNELS["rows"], made.trace)
-    with pytest.raises(ScheduleError, match="the trace is of target"):
+    with pytest.raises(ScheduleError, match="the trace is for target"):
         replay_kernel(made.source, made.trace, SHARED_RULES, SHARED_TRANSFORMS, KernelContext(CONTEXT.capabilities, 1))
     with pytest.raises(ScheduleError, match=r"rule matmul does not offer schedule 3\.0"):
         replayed(made.source, str(made.trace).partition("\nsteps(")[0].replace('rule("matmul", 0, 0)', 'rule("matmul", 3, 0)'))

@@ -17,7 +17,7 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.ops.winograd import TRANSFORMS, transform_weights, winograd_conv
 from inlaid.plugins import Capabilities
-from inlaid.schedules.rule import Given, KernelContext
+from inlaid.schedules.rule import InputInfo, KernelContext
 from inlaid.schedules.winograd import WinogradRule, plan_winograd
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import SEMANTICS
@@ -104,7 +104,7 @@ def test_operator_refuses(shape, attrs, message):
 
 def check(program, arrays, wanted, threads):
     """The kernel as the rule would have it gives what is wanted."""
-    offer = WinogradRule().offer(program, KernelContext(NARROW, threads), (Given(ROW_MAJOR),) * len(arrays))
+    offer = WinogradRule().offer(program, KernelContext(NARROW, threads), (InputInfo(ROW_MAJOR),) * len(arrays))
     assert offer is not None, "the rule declines"
     done = finish(offer.schedule(program))
     packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
@@ -130,7 +130,7 @@ def test_symbolic_sizes(tile, threads, pads):
     y = winograd_conv(*params, pads=pads, tile=tile)
     params.append(graph.var("r", y.type))
     program = build(KernelSource("kernel", tuple(params), ops.relu(ops.add(y, params[-1]))))
-    offer = WinogradRule().offer(program, KernelContext(NARROW, threads), (Given(ROW_MAJOR),) * 3)
+    offer = WinogradRule().offer(program, KernelContext(NARROW, threads), (InputInfo(ROW_MAJOR),) * 3)
     done = finish(offer.schedule(program))
     assert all(isinstance(dim, int) for buffer in done.outputs[1:] for dim in buffer.shape)
     parallel = [stmt for stmt in ir.walk_stmts(done.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL]
@@ -166,7 +166,7 @@ def test_wide_data_is_not_narrowed():
 def test_schedule_runs_in_stripes():
     """What lies between the transforms of one stripe is all that there is room for."""
     program, *_ = kernel(normal(1, 64, 56, 56), normal(64, 64, 3, 3), 4, (1, 1, 1, 1), 0)
-    offer = WinogradRule().offer(program, KernelContext(WIDE), (Given(ROW_MAJOR),) * 2)
+    offer = WinogradRule().offer(program, KernelContext(WIDE), (InputInfo(ROW_MAJOR),) * 2)
     done = finish(offer.schedule(program))
     plan = plan_winograd(1, 64, 64, 56, 56, 4, KernelContext(WIDE))
     assert plan.stripe < 14 * 14
@@ -187,4 +187,4 @@ def test_images_of_fewer_tiles_than_a_stripe_do_not_spill():
 def test_rule_declines_what_fills_no_vectors():
     for c, o, width in ((13, 16, 6), (16, 13, 6), (16, 16, 4)):
         program, arrays, _ = kernel(normal(1, c, 6, width), normal(o, c, 3, 3), 4, (1, 1, 1, 1), 1)
-        assert WinogradRule().offer(program, KernelContext(NARROW), (Given(ROW_MAJOR),) * len(arrays)) is None
+        assert WinogradRule().offer(program, KernelContext(NARROW), (InputInfo(ROW_MAJOR),) * len(arrays)) is None

@@ -1,4 +1,4 @@
-"""Addresses and file offsets of what is linked."""
+"""Assign addresses and file offsets to linked contents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Bytes = bytes | bytearray | memoryview
 
 @dataclass(eq=False)
 class Piece:
-    """Contiguous bytes of an output section. `size` may exceed the content, the rest being zero, where it ends its segment."""
+    """Contiguous bytes of an output section. `size` may exceed the content (zero-filled) for the last piece of a segment."""
 
     section: str
     content: Bytes
@@ -25,7 +25,7 @@ class Piece:
 
 @dataclass(eq=False)
 class Part:
-    """A segment of the output: pieces that are mapped with the same protection."""
+    """A segment of the output: pieces mapped with the same protection `flags`."""
 
     flags: int
     pieces: list[Piece] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(eq=False)
 class Embedded:
-    """An image inside the output: its segments keep their distances. `base` is its load address in the output."""
+    """An image embedded in the output, whose segments keep their relative addresses. `base` is its address in the output."""
 
     image: Image
     parts: list[Part]
@@ -52,13 +52,13 @@ class Embedded:
 
 
 def embed(image: Image) -> Embedded:
-    """An image as a member of the output."""
+    """Wrap an image for embedding in the output."""
     return Embedded(image, [Part(item.flags, [Piece("", item.content, item.size, 1)]) for item in image.segments])
 
 
 def place(parts: Sequence[Part | Embedded], page: int) -> None:
-    """Give every piece its address and its offset in the file, congruent modulo the page, in order. Pages of memory belong to one
-    part each; the file has no padding between parts but for alignment."""
+    """Assign every piece an address and a file offset, congruent modulo the page size, in order. A memory page belongs to one part;
+    the file has no padding between parts other than alignment."""
     address = offset = 0
     for item in parts:
         if isinstance(item, Embedded):
@@ -71,11 +71,11 @@ def place(parts: Sequence[Part | Embedded], page: int) -> None:
             offset = _up(offset, max((piece.alignment for piece in item.pieces), default=1))
             address, offset = _place_pieces(item, _up(address, page) + offset % page, offset)
     if address > MAX_BYTES:
-        raise CompileError(f"code and constants have {address} bytes, more than the {MAX_BYTES} that can be linked")
+        raise CompileError(f"code and constants must have at most {MAX_BYTES} bytes, found {address}")
 
 
 def _place_pieces(part: Part, address: int, offset: int) -> tuple[int, int]:
-    """Address and offset after the part."""
+    """Place the pieces of a part; returns the next address and offset."""
     begin, origin = address, offset
     for piece in part.pieces:
         address = _up(address, piece.alignment)

@@ -1,4 +1,4 @@
-"""Linking: symbols resolved, sections laid out, relocations applied."""
+"""Resolve symbols, lay out sections and apply relocations."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PATCHED = (".data", ".init_array")
 
 @dataclass(frozen=True)
 class Rule:
-    """How a relocation type patches memory. `value` says what is written, in `bytes` bytes: the symbol's address relative to the
-    place, the absolute address, or the address of a table entry that holds the symbol's, relative to the place."""
+    """How a relocation type patches memory. `value` is what is written, in `bytes` bytes: the symbol's address relative to the
+    place, its absolute address, or the address relative to the place of a table entry that holds the symbol's address."""
 
     value: Literal["relative", "absolute", "table"]
     bytes: Literal[4, 8] = 4
@@ -27,7 +27,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What the linker must know of an architecture: its ELF files, and its relocation types."""
+    """The linker's description of an architecture: its ELF machine, and rules by relocation type."""
 
     machine: Machine
     rules: Mapping[int, Rule]
@@ -35,7 +35,7 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Blob:
-    """Read-only data behind a symbol of its own, such as weights: addressed through pointers, since it may be large."""
+    """Read-only data under its own symbol, such as weights. It is addressed through pointers, since it may be large."""
 
     symbol: str
     contents: Sequence[Bytes]
@@ -52,11 +52,11 @@ def link(
     blobs: Sequence[Blob] = (),
     name: str = "",
 ) -> list[Bytes]:
-    """Link objects into a shared object, given as the chunks of its file. Equal inputs give equal bytes.
+    """Link objects into a shared object; returns the chunks of its file. Equal inputs give equal bytes.
 
-    `exports` are the functions that are seen from outside, `helper` finds the object that defines a symbol which the others leave
-    undefined, `images` are linked code by the symbol of one of their functions, `name` is the SONAME. Raises `CompileError` for an
-    object that is damaged or asks for what is not linked, and for a symbol that is undefined or defined twice.
+    `exports` are the exported functions. `helper` returns an object that defines an undefined symbol, None if there is none.
+    `images` maps the symbol of one function each to already linked code. `name` is the SONAME. Raises `CompileError` for an object
+    that is damaged or needs an unsupported feature, and for an undefined or multiply defined symbol.
     """
     linker = _Linker(architecture, images or {}, blobs)
     for number, content in enumerate(objects):
@@ -67,14 +67,14 @@ def link(
 
 @dataclass(frozen=True)
 class _Target:
-    """What a symbol stands for: an offset in a piece, or in an embedded image."""
+    """Definition of a symbol: an offset in a piece or in an embedded image."""
 
     place: Piece | Embedded
     offset: int = 0
 
     @property
     def address(self) -> int:
-        """Relative to the load address; known once everything is placed."""
+        """Address relative to the load address; valid after placement."""
         return (self.place.base if isinstance(self.place, Embedded) else self.place.address) + self.offset
 
 
@@ -102,7 +102,7 @@ class _Linker:
                 self.globals[blob.symbol] = _Target(pieces[0])
 
     def add(self, content: bytes, origin: str) -> None:
-        """Take in an object."""
+        """Add an object."""
         try:
             found = read_object(content, self.architecture.machine.number)
         except ValueError as error:
@@ -117,18 +117,21 @@ class _Linker:
                 if isinstance(target, str):
                     self.undefined.setdefault(target, origin)
                 if fixup.type not in self.architecture.rules:
-                    raise CompileError(f"{origin} has a relocation of type {fixup.type} against {symbol.name}, which is not linked")
+                    known = ", ".join(map(str, self.architecture.rules))
+                    problem = f"relocation against {symbol.name} must have one of the types {known}, found {fixup.type}"
+                    raise CompileError(f"{origin}: {problem}")
                 rule = self.architecture.rules[fixup.type]
                 if fixup.offset + rule.bytes > len(section.content):
-                    raise CompileError(f"{origin} has a relocation outside of section {section.name}")
+                    raise CompileError(f"{origin} is damaged: a relocation is outside of its section {section.name}")
                 if rule.value == "table" and target not in self.slots:
                     self.slots[target] = Piece(".data", bytearray(8), 8)
                 if rule.value == "absolute" and pieces[number].section not in _PATCHED:
-                    raise CompileError(f"{origin} has an absolute address in section {section.name}, which is not writable")
+                    problem = f"absolute addresses must be in a writable section, found one in {section.name}"
+                    raise CompileError(f"{origin}: {problem}", remedy="compile position-independent code")
 
     def _piece(self, section: Section) -> Piece:
         content: Bytes = b"" if section.type == NOBITS else bytearray(section.content)
-        # LLVM writes constructors to .ctors where it is not told that the system has .init_array, which llvmlite cannot tell it.
+        # LLVM emits constructors to .ctors unless told that the system has .init_array; llvmlite has no option for that.
         if section.type == INIT_ARRAY or section.name == ".ctors":
             name, group = ".init_array", self.initialisers
         elif section.flags & WRITE:
@@ -142,13 +145,13 @@ class _Linker:
         return piece
 
     def _define(self, found: Object, pieces: Mapping[int, Piece], origin: str) -> dict[int, _Target]:
-        """Enter an object's global symbols; its local ones by number."""
+        """Define an object's global symbols; returns its local symbols by number."""
         local = {}
         for number, symbol in enumerate(found.symbols):
             if symbol.section is None or symbol.section not in pieces:
                 continue
             if symbol.value > pieces[symbol.section].size:
-                raise CompileError(f"{origin} has a symbol {symbol.name} outside of its section")
+                raise CompileError(f"{origin} is damaged: symbol {symbol.name} is outside of its section")
             target = _Target(pieces[symbol.section], symbol.value)
             if symbol.binding == LOCAL:
                 local[number] = target
@@ -158,11 +161,11 @@ class _Linker:
                 if symbol.binding == WEAK:
                     self.weak.add(symbol.name)
             elif symbol.binding != WEAK:
-                raise CompileError(f"{origin} defines {symbol.name}, which another object defines too")
+                raise CompileError(f"symbol {symbol.name} must be defined once, found a second definition in {origin}")
         return local
 
     def complete(self, helper: Callable[[str], bytes | None]) -> None:
-        """Add the objects of helpers until nothing is undefined."""
+        """Add helper objects until no symbol is undefined."""
         while missing := {name: origin for name, origin in self.undefined.items() if name not in self.globals}:
             for name, origin in missing.items():
                 content = None if name in self.globals else helper(name)
@@ -175,9 +178,9 @@ class _Linker:
                     )
 
     def write(self, exports: Sequence[str], name: str) -> list[Bytes]:
-        """Lay everything out and write it."""
+        """Lay out, relocate and serialize the output."""
         if missing := [symbol for symbol in exports if symbol not in self.globals]:
-            raise CompileError(f"no object defines {', '.join(missing)}")
+            raise CompileError(f"exported symbols must be defined, found no definition of {', '.join(missing)}")
         machine = self.architecture.machine
         absolute = sum(self.architecture.rules[fixup.type].value == "absolute" for _, fixup, _ in self.fixups)
         moved = sum(len(item.image.relative) for item in self.embedded)
@@ -194,7 +197,7 @@ class _Linker:
         return chunks(segments, tables, machine)
 
     def _relocate(self) -> Iterator[tuple[int, int]]:
-        """Patch all contents; the pairs of an address and what it holds, for those that depend on the load address."""
+        """Patch all contents. Yields (address, value) pairs that the dynamic linker must relocate by the load address."""
         for target, slot in self.slots.items():
             yield slot.address, self._address(target)
         for item in self.embedded:
@@ -206,7 +209,7 @@ class _Linker:
             if rule.value == "absolute":
                 value = self._address(target) + fixup.addend
                 if not 0 <= value <= MAX_BYTES:
-                    raise CompileError(f"the address at {place:#x} is outside of what is linked: {value:#x}")
+                    raise CompileError(f"address at {place:#x} must be in [0, {MAX_BYTES:#x}], found {value:#x}")
                 yield place, value
                 continue
             address = self.slots[target].address if rule.value == "table" else self._address(target)
@@ -214,7 +217,8 @@ class _Linker:
             try:
                 patch = (address + fixup.addend - place).to_bytes(rule.bytes, "little", signed=True)
             except OverflowError as error:
-                raise CompileError(f"a reference at {place:#x} to {address:#x} does not fit in {rule.bytes} bytes") from error
+                problem = f"reference at {place:#x} to {address:#x} must fit in {rule.bytes} bytes, found a longer distance"
+                raise CompileError(problem) from error
             piece.content[fixup.offset : fixup.offset + rule.bytes] = patch
 
     def _address(self, target: str | _Target) -> int:

@@ -1,4 +1,4 @@
-"""Relocatable ELF64 objects: their sections, symbols and relocations."""
+"""Read sections, symbols and relocations of relocatable ELF64 objects."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ UNDEFINED, FIRST_RESERVED = 0, 0xFF00
 LOCAL, GLOBAL, WEAK = 0, 1, 2
 """Symbol bindings."""
 _DROPPED = ".eh_frame"
-"""Unwind tables: nothing unwinds through kernels, which neither throw nor are interrupted by what throws."""
+"""Unwind tables, which are dropped: kernels neither throw nor call anything that does."""
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A symbol of an object. `section` is an index into the object's sections, None where the object does not define it."""
+    """A symbol of an object. `section` is an index into the object's sections, None if the symbol is undefined."""
 
     name: str
     binding: int
@@ -43,7 +43,7 @@ class Fixup:
 
 @dataclass(frozen=True)
 class Section:
-    """A section that takes memory when the code runs. `content` is shorter than `size` where the rest is zero."""
+    """An allocated section. `content` may be shorter than `size`; the rest is zero."""
 
     name: str
     type: int
@@ -56,14 +56,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Object:
-    """One object file. `sections` are by their number in the file."""
+    """An object file. `sections` are keyed by their number in the file."""
 
     sections: dict[int, Section]
     symbols: tuple[Symbol, ...] = field(default_factory=tuple)
 
 
 def read_object(content: bytes, machine: int) -> Object:
-    """A relocatable object. Raises ValueError for bytes that are not a relocatable object of the machine."""
+    """Parse a relocatable object. Raises ValueError for bytes that are not a relocatable object of the machine."""
     try:
         return _read(content, machine)
     except (struct.error, IndexError) as error:
@@ -72,14 +72,14 @@ def read_object(content: bytes, machine: int) -> Object:
 
 def _read(content: bytes, machine: int) -> Object:
     if len(content) < HEADER.size or not content.startswith(IDENT[:7]):
-        raise ValueError("it is not a 64-bit little-endian ELF file")
+        raise ValueError("expected a 64-bit little-endian ELF file, found other bytes")
     _, kind, number, _, _, _, start, _, _, _, _, entry, count, names = HEADER.unpack_from(content)
     if kind != RELOCATABLE or number != machine or entry != SECTION.size or start + count * entry > len(content) or names >= count:
-        raise ValueError(f"it is not a relocatable object for ELF machine {machine}")
+        raise ValueError(f"expected a relocatable object for ELF machine {machine}, found type {kind} for machine {number}")
     headers = [SECTION.unpack_from(content, start + index * entry) for index in range(count)]
     raw = [b"" if header[1] == NOBITS else content[header[4] : header[4] + header[5]] for header in headers]
     if any(len(data) != header[5] for data, header in zip(raw, headers, strict=True) if header[1] != NOBITS):
-        raise ValueError("a section exceeds the file")
+        raise ValueError("it is damaged: a section exceeds the file")
     fixups: dict[int, list[Fixup]] = {}
     symbols: tuple[Symbol, ...] = ()
     sections: dict[int, Section] = {}
@@ -90,16 +90,17 @@ def _read(content: bytes, machine: int) -> Object:
         elif type_ == SYMTAB:
             symbols = tuple(_symbol(fields, raw[link]) for fields in SYMBOL.iter_unpack(raw[index]))
         elif type_ == REL:
-            raise ValueError("it has relocations without addends")
+            raise ValueError("relocations must have addends (RELA), found a section of type REL")
     for index, (name, type_, flags, _, _, size, _, _, alignment, _) in enumerate(headers):
         text = _text(raw[names], name)
         if not flags & ALLOC or text == _DROPPED:
             continue
         if flags & TLS or type_ in (FINI_ARRAY, PREINIT_ARRAY) or text.startswith((".dtors", ".ctors.")):
-            raise ValueError(f"section {text} is not linked: thread-local storage, or code that runs at other times than loading")
+            kinds = "thread-local storage, destructors and prioritized constructors"
+            raise ValueError(f"section {text} is unsupported: {kinds} cannot be linked")
         found = fixups.get(index, [])
         if any(fixup.symbol >= len(symbols) for fixup in found):
-            raise ValueError(f"a relocation of section {text} names a symbol that does not exist")
+            raise ValueError(f"it is damaged: a relocation of section {text} refers to a symbol that does not exist")
         sections[index] = Section(text, type_, flags, max(alignment, 1), size, raw[index], tuple(found))
     return Object(sections, symbols)
 
@@ -107,8 +108,8 @@ def _read(content: bytes, machine: int) -> Object:
 def _symbol(fields: tuple[int, int, int, int, int, int], names: bytes) -> Symbol:
     name, info, _, index, value, _ = fields
     text = _text(names, name)
-    if index >= FIRST_RESERVED and info & 15 != 4:  # the name of a source file is an absolute symbol
-        raise ValueError(f"symbol {text} is absolute or common, which is not linked")
+    if index >= FIRST_RESERVED and info & 15 != 4:  # except the symbol of the source file's name, which is absolute
+        raise ValueError(f"symbol {text} must be defined in a section or undefined, found an absolute or common symbol")
     return Symbol(text, info >> 4, index if UNDEFINED < index < FIRST_RESERVED else None, value)
 
 

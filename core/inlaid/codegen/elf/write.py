@@ -1,4 +1,4 @@
-"""Writing a shared object: headers, dynamic tables, and the file around them."""
+"""Write a shared object: headers, dynamic tables and section headers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _KINDS = {
     ".bss": (NOBITS, ALLOC | WRITE),
     ".weights": (PROGBITS, ALLOC),
 }
-"""Type and flags of the output's sections."""
+"""(type, flags) of the output's sections."""
 _LINKED = {".dynsym": ".dynstr", ".hash": ".dynsym", ".rela.dyn": ".dynsym", ".dynamic": ".dynstr"}
-"""Which section a section refers to."""
+"""Section that a section's `sh_link` refers to."""
 _ENTRY_BYTES = {".dynsym": 24, ".hash": 4, ".rela.dyn": 24, ".dynamic": 16}
 
 
 class Tables:
-    """What a dynamic linker reads. Sizes are known from the start, contents once everything has an address."""
+    """Tables for the dynamic linker. Their sizes are fixed at construction; their contents are filled after placement."""
 
     def __init__(self, exports: Sequence[str], name: str, relocations: int, initialisers: Sequence[Piece]) -> None:
         self._initialisers = initialisers
@@ -42,11 +42,11 @@ class Tables:
         self._offsets = [sum(len(text) + 1 for text in texts[:number]) for number in range(1, len(texts))]
         self.header = Piece("", b"", 0)
         count = len(exports) + 1
-        self.symbols = _room(".dynsym", count * elf.SYMBOL.size)
+        self.symbols = _reserved(".dynsym", count * elf.SYMBOL.size)
         self.strings = Piece(".dynstr", self._strings, len(self._strings), 1)
-        self.hash = _room(".hash", 4 * (3 + count))
-        self.relocations = _room(".rela.dyn", relocations * elf.RELA.size)
-        self.dynamic = _room(".dynamic", len(self._tags()) * elf.DYNAMIC_ENTRY.size)
+        self.hash = _reserved(".hash", 4 * (3 + count))
+        self.relocations = _reserved(".rela.dyn", relocations * elf.RELA.size)
+        self.dynamic = _reserved(".dynamic", len(self._tags()) * elf.DYNAMIC_ENTRY.size)
         self.constants = [self.header, self.symbols, self.strings, self.hash, self.relocations]
 
     def reserve(self, segments: int) -> None:
@@ -55,8 +55,8 @@ class Tables:
         self.header.content = bytes(self.header.size)
 
     def fill(self, functions: Sequence[int], text: int, relative: Sequence[tuple[int, int]], machine: elf.Machine) -> None:
-        """Write the contents of all tables but the header, for the addresses of the exported functions, in order, and the number of
-        the section that they are in."""
+        """Fill all tables except the header. `functions` are the addresses of the exported functions in order, `text` is the number
+        of their section."""
         offsets = self._offsets[: len(functions)]
         entries = [
             elf.SYMBOL.pack(offset, _GLOBAL_FUNCTION, 0, text, address, 0)
@@ -64,7 +64,7 @@ class Tables:
         ]
         self.symbols.content = b"".join([bytes(elf.SYMBOL.size), *entries])
         count = len(entries) + 1
-        # One bucket: a library has a handful of functions. The chain goes through all symbols in order.
+        # One bucket, whose chain visits all symbols in order: a library exports only a few functions.
         self.hash.content = struct.pack(f"<{3 + count}I", 1, count, 1, 0, *range(2, count), 0)
         self.relocations.content = b"".join(elf.RELA.pack(place, machine.relative, value) for place, value in sorted(relative))
         self.dynamic.content = b"".join(elf.DYNAMIC_ENTRY.pack(tag, value) for tag, value in self._tags())
@@ -92,7 +92,7 @@ class Tables:
 
 
 def chunks(segments: Sequence[Part], tables: Tables, machine: elf.Machine) -> list[Bytes]:
-    """The file: program headers for the segments, their contents, and section headers for link editors and disassemblers."""
+    """Serialize the file: program headers, segments, and section headers for link editors and disassemblers."""
     dynamic = tables.dynamic
     headers = [
         elf.SEGMENT.pack(elf.LOAD, part.flags, first.offset, first.address, first.address, part.stored, part.size, machine.page)
@@ -118,7 +118,7 @@ def chunks(segments: Sequence[Part], tables: Tables, machine: elf.Machine) -> li
 
 
 def section_names(segments: Sequence[Part]) -> list[str]:
-    """The output's sections, in order: number 1 on."""
+    """Names of the output's sections in order; the first is number 1."""
     return list(_by_section(segments))
 
 
@@ -131,7 +131,7 @@ def _by_section(segments: Sequence[Part]) -> dict[str, list[Piece]]:
 
 
 def _sections(segments: Sequence[Part], end: int) -> tuple[list[bytes], bytes]:
-    """The section headers, and the names of sections, which stand at the offset `end`."""
+    """Build the section headers and the section name table, which is at file offset `end`."""
     found = _by_section(segments)
     numbers = {name: number for number, name in enumerate(found, 1)}
     names = b"\0"
@@ -150,6 +150,6 @@ def _sections(segments: Sequence[Part], end: int) -> tuple[list[bytes], bytes]:
     return headers, names + b".shstrtab\0"
 
 
-def _room(section: str, size: int) -> Piece:
-    """A piece whose content comes later."""
+def _reserved(section: str, size: int) -> Piece:
+    """Create a zero-filled piece whose content is set later."""
     return Piece(section, bytes(size), size)

@@ -90,7 +90,7 @@ class _Exchange:
         body = self._placed(self._stmt(body, arith.ONE))
         own = [register.value for register in self._registers.values()]
         read = [buffer for at_barrier in self._barriers.values() for buffer in at_barrier.reads.values()]
-        # Threads that store nothing take part in shuffles too: their registers must be initialized.
+        # Threads that store nothing still execute the shuffles, so their registers must be initialized.
         body = joined(*(ir.Store(buffer, (), ir.const(0, buffer.dtype)) for buffer in own), body)
         for buffer in reversed([*own, *read]):
             body = ir.Alloc(buffer, body)

@@ -114,7 +114,7 @@ class _ThreadKernel(WideExpressions):
             self.spaces[buffer], self.bases[buffer] = dialect.shared, math.gcd(self.shared[buffer], VECTOR_BYTES)
 
     def print(self) -> ThreadKernelText:
-        """The text of the kernel."""
+        """Print the kernel."""
         program, device = self.program, f"{self.dialect.device} ".lstrip()
         inputs = program.inputs[: len(program.inputs) - self.kernel.scalars]
         params = []

@@ -10,7 +10,8 @@ DECODE, ENCODE = "decode", "encode"
 
 
 def as_functions(program: ir.LoopProgram, converted: frozenset[str]) -> ir.LoopProgram:
-    """
+    """Replace casts of narrow floats by calls:
+
     cast(float32, bitcast(float16, code))    becomes    call "decode.float16"(code)
     bitcast(uint16, cast(float16, value))    becomes    call "encode.float16"(value)
 

@@ -288,7 +288,7 @@ def is_window(found: Contraction) -> bool:
     return all(axis.var in moving for axis in found.depth)
 
 
-def is_alone(program: ir.LoopProgram, buffer: ir.Buffer) -> bool:
+def has_single_index(program: ir.LoopProgram, buffer: ir.Buffer) -> bool:
     """Whether all loads of a buffer have the same indices."""
     bodies = (block.body.value for block in blocks_of(program) if isinstance(block.body, ir.Store))
     return len({node.indices for node in ir.walk_exprs(*bodies) if isinstance(node, ir.Load) and node.buffer is buffer}) == 1

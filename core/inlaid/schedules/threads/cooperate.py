@@ -39,7 +39,8 @@ class Team:
 
 
 def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team, lanes: int = 1) -> None:
-    """
+    """Reduce rows by a tree over the threads of a team:
+
     for rows: for k: acc[row] += f(row, k)
     becomes
     for rows: for t in 32, threads: { own = 0; for k: own += f(row, k * 32 + t); part[row, t] = own }
@@ -78,7 +79,8 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team, lanes:
 
 
 def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> None:
-    """
+    """Reduce partial results by a tree within each subgroup:
+
     for k in 64: acc[row] += part[row, k]
     becomes
     for g in 2, subgroups: for t in 16, lanes: less[row, g * 16 + t] = part[row, g * 32 + t] + part[row, g * 32 + 16 + t]
@@ -180,7 +182,8 @@ def _rank(s: Schedule, name: str) -> int:
 
 
 def _reduce_lanes(s: Schedule, vectors: str) -> None:
-    """
+    """Vectorize the partial results of a thread:
+
     for lane: { v[lane] = 0; for k: v[lane] += f(k, lane) }    becomes    v[lanes] = 0; for k: v[lanes] += f(k, lanes)
     """
     block = next(block for block in blocks_of(s.program) if block.name == vectors)

@@ -33,7 +33,7 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import MemoryScope
 
 FEW, SOME = 8, 4
-"""Most rows of a skinny contraction, and the rows of its version for a symbolic extent. Each thread computes all of them."""
+"""Maximum rows of a skinny contraction, and of its version for a symbolic number of rows. Each thread computes all rows."""
 RUNS = 4
 """Fewest steps of a thread along the depth: fewer do not amortize the final reduction."""
 DEEP = 64
@@ -106,7 +106,8 @@ def _shares(rows: int, problem: Problem, threads: Threads, capacity: int, along_
 
 
 def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for batch, columns, blocks:
         for p, tx, threads: for ty, threads:
             acc = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import blocks_of, merge_chains
 from inlaid.schedules.threads.elementwise import bind_vectors, lanes_of
 from inlaid.schedules.threads.grid import bind_flat, is_elementwise, threads_of
@@ -19,7 +19,7 @@ class EachRule:
 
     name = "each"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Offer row-major layouts. Declines kernels in which a single thread would run a loop."""
         made = _schedule(program, context)
         if runs_serially(made.program):

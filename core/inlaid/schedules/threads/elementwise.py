@@ -5,7 +5,7 @@ from __future__ import annotations
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.schedules.collapse import COLLAPSE, accesses
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import block_size, blocks_of, merge_chains
 from inlaid.schedules.threads.grid import bind_flat, decide_block, decide_pieces, expected, is_elementwise, threads_of
 from inlaid.tensor import ir
@@ -18,7 +18,7 @@ class ElementwiseRule:
 
     name = "elementwise"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a vectorized schedule. Declines reductions, opaque loop programs and kernels that define sizes."""
         if program.defines:
             return None
@@ -44,7 +44,8 @@ class ElementwiseRule:
 
 
 def bind_vectors(s: Schedule, block: ir.Block, threads: int, pieces: int = 1, lanes: int = 1) -> None:
-    """
+    """Vectorize an element-wise block and bind it to the grid:
+
     for i: for j: out[i, j] = ...
     becomes
     for b, blocks: for t, threads: for piece: for lane in lanes, vectorised: out[i, j + lane] = ...

@@ -58,7 +58,8 @@ def decide_pieces(context: KernelContext, pieces: int) -> Decision:
 
 
 def bind_flat(s: Schedule, loop: Var, block: int, pieces: int = 1) -> None:
-    """
+    """Bind a loop to the blocks and threads of a grid:
+
     for i in n    becomes    for b in n / (pieces * block), blocks: for t in block, threads: for piece in pieces
 
     Adjacent threads take adjacent iterations. A constant extent below `block` shrinks the block.

@@ -13,7 +13,7 @@ from functools import partial
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced, Version
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced, Version
 from inlaid.schedules.threads.contraction import Contraction, extent_of, is_window, prepared
 from inlaid.schedules.threads.dots import FEW, SOME, few_rows
 from inlaid.schedules.threads.each import bound_elements
@@ -47,7 +47,7 @@ class ProductRule:
 
     name = "thread_product"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines a depth of 1, contractions without columns or operand reuse (depthwise windows), outputs smaller than a block of
         threads, and those for which the primitives cannot prove that threads store distinct elements."""
         made = prepared(program)
@@ -118,7 +118,8 @@ def _stages(tiling: Tiling, problem: Problem, memory: Memory, found: Contraction
 
 
 def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
-    """
+    """Build the nest; with shared memory
+
     for batch, rows, columns, blocks:
         for ty, tx, threads: acc = 0
         for q:

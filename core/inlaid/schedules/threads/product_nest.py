@@ -119,8 +119,8 @@ def _fetch_together(
     while lanes > 1 and (run % lanes or tiling.depth * side.size % (tiling.threads * lanes)):
         lanes //= 2
     flat = s.fuse(*loops) if len(loops) > 1 else loops[0]
-    turn, row, column, lane = s.split(flat, (None, tiling.rows.threads, tiling.columns.threads, lanes))
-    s.reorder(row, column, turn)
+    step, row, column, lane = s.split(flat, (None, tiling.rows.threads, tiling.columns.threads, lanes))
+    s.reorder(row, column, step)
     s.bind(row, ROW_THREADS)
     s.bind(column, COLUMN_THREADS)
     if lanes > 1:

@@ -11,7 +11,7 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY, without_empty
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import blocks_of, is_cheap, loop_extent, worth_inlining
 from inlaid.schedules.threads.elementwise import bind_vectors, lanes_of
 from inlaid.schedules.threads.grid import BLOCKS, THREADS, decide_block, is_elementwise, threads_of
@@ -30,7 +30,7 @@ class ReduceRule:
 
     name = "reduce"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines kernels in which an output element reads several elements of a reduction, and what a primitive refuses."""
         # An empty reduction gives its init.
         if program.defines or without_empty(program) is None:
@@ -46,7 +46,8 @@ class ReduceRule:
 
 
 def _schedule(program: ir.LoopProgram, threads: int, context: KernelContext) -> Schedule:
-    """
+    """Build the nest:
+
     for elements / 256, blocks: for 256 elements, threads:
         for each reduction: own = identity; for k: own = combine(own, x[element, k])
         out[element] = after(own)

@@ -12,7 +12,7 @@ from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
-from inlaid.schedules.rule import Decision, Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops, blocks_of, is_static, loop_extent, present
 from inlaid.schedules.threads.cooperate import Team, reduce_in_team, reducing_loops, work_in_team
 from inlaid.schedules.threads.elementwise import lanes_of
@@ -42,12 +42,12 @@ class _Kernel:
     along: bool
 
 
-class RowsRule:
+class ThreadRowsRule:
     """Any number of row reductions with element-wise prologue, epilogue and blocks between."""
 
     name = "rows"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines reductions of other axes, several outputs, and what a primitive refuses."""
         if len(program.outputs) != 1 or program.defines or without_empty(program) is None:
             return None
@@ -175,7 +175,8 @@ def _bind_loose(s: Schedule, kernel: _Kernel, context: KernelContext) -> None:
 
 
 def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> None:
-    """
+    """Build the nest:
+
     for rows, blocks:
         for each reduction: a partial result per thread, combined by a tree of fewer threads
         for columns, threads: out = g(x, reduced)

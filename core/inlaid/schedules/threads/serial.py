@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.compact import compact_buffers
@@ -18,7 +18,7 @@ class SerialRule:
 
     name = "serial"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Offer row-major layouts and the unscheduled program."""
         return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: Schedule(program)))
 

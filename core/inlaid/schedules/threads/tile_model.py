@@ -54,7 +54,7 @@ def problem_of(found: Contraction) -> Problem:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of shared memory per block, 0 for none; copies of a tile there."""
+    """Shared memory: bytes per block (0 for none), and `stages`, the copies of a tile for double buffering."""
 
     shared: int
     stages: int = 1

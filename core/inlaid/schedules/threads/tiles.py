@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from inlaid import arith
 from inlaid.arith import ONE, ZERO, Const, Var
 from inlaid.names import unique
-from inlaid.schedules.threads.contraction import Axis, Contraction, coordinates, extent_of, find_contraction, is_alone
+from inlaid.schedules.threads.contraction import Axis, Contraction, coordinates, extent_of, find_contraction, has_single_index
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.lower_blocks import joined as in_order
@@ -193,7 +193,7 @@ class _Tiles:
         def load(node: ir.Expr) -> ir.Expr | None:
             if not isinstance(node, ir.Load) or node.buffer not in self._program.inputs:
                 return None
-            if not is_alone(self._program, node.buffer):
+            if not has_single_index(self._program, node.buffer):
                 return None
             buffer, indices = self._merged(node.buffer, node.indices, groups)
             return None if buffer is node.buffer else ir.load(buffer, indices)

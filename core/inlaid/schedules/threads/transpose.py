@@ -8,7 +8,7 @@ from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.schedules.collapse import COLLAPSE
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import blocks_of, loop_extent, merge_chains
 from inlaid.schedules.threads.grid import BLOCKS, THREADS, expected, is_elementwise, shared_scope, threads_of
 from inlaid.tensor import ir
@@ -21,12 +21,12 @@ SHORTEST = 4
 """Shortest axis worth staging: caches serve a few strided accesses."""
 
 
-class TransposeRule:
+class ThreadTransposeRule:
     """Single-block element-wise kernels whose contiguous axes differ between loads and store."""
 
     name = "transpose"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines without shared memory, and what a primitive refuses."""
         scope = shared_scope(context)
         if scope is None or program.defines:
@@ -103,7 +103,8 @@ def _is_long(item: ir.IterVar) -> bool:
 
 
 def _schedule(s: Schedule, found: _Transpose, side: int, scope: str, threads: int) -> Schedule:
-    """
+    """Stage a tile in shared memory:
+
     for i: for j: out[i, j] = f(x[j, i])
     becomes
     for tiles, blocks:

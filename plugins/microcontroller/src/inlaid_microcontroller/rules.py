@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inlaid.arith import Dim
-from inlaid.lowering.claims import rule_for_loops
+from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import OpRule
 from inlaid.types import DTYPES as EVERY
 
@@ -13,7 +13,7 @@ DTYPES = tuple(sorted(name for name in EVERY if name != "string"))
 
 def rules() -> tuple[OpRule, ...]:
     """One rule for all: whatever has a tensor-level meaning and sizes that are known."""
-    return (rule_for_loops("microcontroller", _problem),)
+    return (loop_rule("microcontroller", _problem),)
 
 
 def _problem(dim: Dim) -> str | None:

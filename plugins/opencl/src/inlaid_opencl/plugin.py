@@ -38,9 +38,9 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
     """Claim every operator that has a loop program."""
     if target.kind != "opencl":
         return ()
-    from inlaid.lowering.claims import rule_for_loops
+    from inlaid.lowering.loop_rule import loop_rule
 
-    return (rule_for_loops("opencl", capabilities=_capabilities(target.options)),)
+    return (loop_rule("opencl", capabilities=_capabilities(target.options)),)
 
 
 @hookimpl

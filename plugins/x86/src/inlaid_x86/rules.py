@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from inlaid.lowering.claims import rule_for_loops
+from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import OpRule
 
 
 def rules() -> tuple[OpRule, ...]:
     """One rule for all: whatever has a tensor-level meaning and bounded sizes."""
-    return (rule_for_loops("x86"),)
+    return (loop_rule("x86"),)

@@ -16,7 +16,7 @@ from inlaid.lowering.finish import finish
 from inlaid.lowering.kernel import KernelSource, build
 from inlaid.plugins import Capabilities, MemoryScope, Threads
 from inlaid.schedules.default import SHARED_TRANSFORMS, THREAD_RULES
-from inlaid.schedules.rule import Given, KernelContext, Offer, ScheduleRule, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, ScheduleRule, Traced
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.races import check_races
 from inlaid.tensor.analysis.verify import verify
@@ -58,7 +58,7 @@ def offer_of(
 ) -> tuple[str, Offer]:
     """The name of the first of the rules for threads (or of `rule`) that takes a kernel, and its first offer."""
     context = KernelContext(capabilities, 0, tuple(intrinsics), tuple(decided.items()))
-    facts = (Given(ROW_MAJOR),) * len(program.inputs)
+    facts = (InputInfo(ROW_MAJOR),) * len(program.inputs)
     for item in THREAD_RULES if rule is None else (rule,):
         if found := item.offer(program, context, facts):
             return item.name, found[0] if isinstance(found, tuple) else found

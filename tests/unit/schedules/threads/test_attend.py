@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from inlaid import arith, ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.claims import rule_for_loops
 from inlaid.lowering.kernel import grid_of
+from inlaid.lowering.loop_rule import loop_rule
 from inlaid.ops.threads.attend_blocks import tiles_of
 from inlaid.plugins import Accept, Capabilities, MemoryScope, Reject, Threads
 from inlaid.types import TensorType, dtype
@@ -123,13 +123,13 @@ def test_capabilities_decide_who_takes_it_whole():
     call = ops.attention(q, k, k, scale=1.0)
     one = Capabilities(("float32",), threads=Threads(1, 1))
     for able in (None, Capabilities(("float32",)), one):
-        verdict = rule_for_loops("any", capabilities=able).predicate(call)
+        verdict = loop_rule("any", capabilities=able).predicate(call)
         assert isinstance(verdict, Reject) and "is decomposed" in verdict.reason
     for able in CLASSES.values():
-        assert isinstance(rule_for_loops("any", capabilities=able).predicate(call), Accept)
+        assert isinstance(loop_rule("any", capabilities=able).predicate(call), Accept)
     wide = graph.var("w", TensorType((1, 2, 5, 4096), "float32"))
     for able in CLASSES.values():
-        assert isinstance(rule_for_loops("any", capabilities=able).predicate(ops.attention(wide, wide, wide, scale=1.0)), Reject)
+        assert isinstance(loop_rule("any", capabilities=able).predicate(ops.attention(wide, wide, wide, scale=1.0)), Reject)
 
 
 @pytest.mark.parametrize("size", [1, 16, 64, 80, 128, 192, 256])

@@ -11,7 +11,7 @@ from inlaid import arith, ops
 from inlaid.errors import ScheduleError
 from inlaid.graph import ir as graph
 from inlaid.lowering.finish import finish
-from inlaid.schedules.threads.rows import RowsRule
+from inlaid.schedules.threads.rows import ThreadRowsRule
 from inlaid.tensor import ir
 from inlaid.tensor.transform.launches import split_launches
 
@@ -28,7 +28,7 @@ from .held import (
     planted_races,
 )
 
-RULE = RowsRule()
+RULE = ThreadRowsRule()
 ALL = {**CLASSES, "shuffles": SHUFFLES}
 N, M = arith.SizeVar("n"), arith.SizeVar("m")
 CHECKED = settings(max_examples=15, deadline=None)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from inlaid import arith, ops
 from inlaid.plugins import MemoryScope
-from inlaid.schedules.threads.transpose import TransposeRule
+from inlaid.schedules.threads.transpose import ThreadTransposeRule
 from inlaid.tensor import ir
 
 from .held import EMBEDDED, GPU, barriers_in, held_to_the_interpreter, kernel, offer_of, planted_divergence, planted_races
 
-RULE = TransposeRule()
+RULE = ThreadTransposeRule()
 N, M = arith.SizeVar("n"), arith.SizeVar("m")
 CHECKED = settings(max_examples=20, deadline=None)
 

@@ -6,7 +6,7 @@ import pytest
 
 from inlaid import ops
 from inlaid.conformance.corpus import Choices, entry_of
-from inlaid.lowering.claims import rule_for_loops
+from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import Accept
 from inlaid.types import TensorType
 
@@ -21,7 +21,7 @@ OPERATORS = [operator for operator in ops.OPERATORS if operator.threaded is not 
 def test_as_the_reference(operator, able):
     entry = entry_of(operator)
     assert entry is not None and operator.threaded is not None
-    accepts = rule_for_loops("any", capabilities=able).predicate
+    accepts = loop_rule("any", capabilities=able).predicate
     assert accepts is not None
     element = next(name for name in ("float32", "int32", *entry.dtypes) if name in entry.dtypes)
     taken = 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from inlaid import arith
 from inlaid.arith import Var
-from inlaid.codegen.c_statements import Emitter, Place
+from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid.codegen.threads.indices import flat_index
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.races import variable_bounds
@@ -110,7 +110,7 @@ def emitters() -> Mapping[str, Emitter]:
     return dict.fromkeys(COPIES, _call)
 
 
-def _call(places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+def _call(places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
     source, target = places
     count = source.region.ranges[-1][1]
     assert isinstance(count, arith.Const)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from inlaid.codegen.c_statements import Emitter, Place
+from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid.errors import Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
@@ -89,7 +89,7 @@ def _function(name: str) -> str:
     return f"inlaid_fragment_{'_'.join([kind, *types] if kind == 'product' else [kind])}"
 
 
-def _call(function: str, places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
     """A call with the addresses of all regions, and bytes between rows of the one in shared memory."""
     pitches = [str(_pitch(place.region.buffer)) for place in places if place.region.buffer.scope == SHARED]
     return [f"{function}({', '.join((*(place.pointer for place in places), *pitches))});"]

@@ -16,7 +16,7 @@ from typing import ClassVar
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops
 from inlaid.schedules.threads.contraction import Axis, Contraction, extent_of, prepared
 from inlaid.schedules.threads.product import outer_loops
@@ -60,7 +60,7 @@ class TensorCoreRule:
 
     name = "tensor_core_product"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines kernels of other types, sums of a single product, and those of few rows or columns."""
         made = products_of(program, context)
         if made is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from inlaid.codegen.c_statements import Emitter, Place
+from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid_cuda.tensor_cores.tile_loads import AWAIT, BARRIERS, END, LOAD
 from inlaid_cuda.tensor_cores.waits import MOST_STAGES
 
@@ -41,7 +41,7 @@ class _Load:
     def __init__(self, rank: int, boxes: int, axis: int, inner: int, outer: int) -> None:
         self.rank, self.boxes, self.axis, self.inner, self.outer = rank, boxes, axis, inner, outer
 
-    def __call__(self, places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+    def __call__(self, places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
         *coordinates, descriptor = args
         source, tile, barrier = places
         size = self.inner * self.outer * source.region.buffer.dtype.bytes
@@ -53,7 +53,7 @@ class _Load:
 def emitters() -> Mapping[str, Emitter]:
     """Emitters of initialisation, waits and invalidation, by name."""
 
-    def await_tile(places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+    def await_tile(places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
         return [f"inlaid_await_tile({places[0].pointer}, {args[0]});"]
 
     def on_all(function: str, stages: int) -> Emitter:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from inlaid import arith
-from inlaid.codegen.c_statements import Emitter, Place
+from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import accesses_of
 from inlaid.tensor.transform.lower_blocks import joined
@@ -98,7 +98,7 @@ def emitters() -> Mapping[str, Emitter]:
     """How kernels call the waits, by name."""
 
     def call(text: str) -> Emitter:
-        def emit(places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+        def emit(places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
             return [text]
 
         return emit

@@ -14,7 +14,7 @@ from typing import ClassVar
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
 from inlaid.plugins.contract import Threads
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import axis_loops
 from inlaid.schedules.threads.contraction import Contraction
 from inlaid.schedules.threads.product_nest import block_of, loop_of
@@ -54,7 +54,7 @@ class WarpgroupRule:
 
     name = "warpgroup_product"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines what `TensorCoreRule` declines, targets without wgmma, and kernels predicted to be faster by `mma.sync`."""
         names = {item.name for item in context.intrinsics if item.name.startswith("cuda.wgmma")}
         made = products_of(program, context) if names else None

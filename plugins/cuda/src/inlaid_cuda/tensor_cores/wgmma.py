@@ -23,7 +23,7 @@ from itertools import product as pairs
 
 from inlaid import arith
 from inlaid.arith import Var
-from inlaid.codegen.c_statements import Emitter, Place
+from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid.errors import Unsupported
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
@@ -144,7 +144,7 @@ def _function(item: Product, columns: int) -> str:
     return f"inlaid_wgmma_{item.left}_{item.right}_{columns}"
 
 
-def _call(function: str, places: Sequence[Place], args: Sequence[str]) -> Sequence[str]:
+def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
     """Call a function with the addresses of regions, and byte strides of operand chunks or of rows of stored accumulators."""
     pitches = []
     for buffer in (place.region.buffer for place in places if place.region.buffer.scope == SHARED):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from inlaid import arith
-from inlaid.codegen.c_statements import Emitter, Place
+from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.primitives import TensorIntrin
@@ -91,13 +91,13 @@ def _told(printed: Printed, window: WindowSums) -> Emitter:
     return lambda places, args: printed(places, (*map(str, told), *args))
 
 
-def _print_copy(places: Sequence[Place], args: Sequence[str]) -> list[str]:
+def _print_copy(places: Sequence[RegionPointer], args: Sequence[str]) -> list[str]:
     source, target = places
     (_, size), *_ = source.region.ranges
     return [f"memcpy({target.pointer}, {source.pointer}, {size!r});"]
 
 
-def _print_vector_copy(places: Sequence[Place], args: Sequence[str]) -> list[str]:
+def _print_vector_copy(places: Sequence[RegionPointer], args: Sequence[str]) -> list[str]:
     """Compilers copy short runs of known sizes without a call."""
     (_, size), *_ = places[0].region.ranges
     short = isinstance(size, arith.Const) and size.value < CALLED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from inlaid.codegen.c_statements import Place
+from inlaid.codegen.c_statements import RegionPointer
 from inlaid.tensor import ir
 from inlaid_microcontroller.unit import PREFIX
 
@@ -40,7 +40,7 @@ class Printed:
     def function(self) -> str:
         return f"{PREFIX}{EXACT if self.exact else ''}{self.name}"
 
-    def __call__(self, places: Sequence[Place], args: Sequence[str]) -> list[str]:
+    def __call__(self, places: Sequence[RegionPointer], args: Sequence[str]) -> list[str]:
         told = [] if self.tells is None else [repr(self.tells(places[1].region))]
         return [f"{self.function}({', '.join((*(place.pointer for place in places), *told, *args))});"]
 

@@ -7,7 +7,7 @@ from math import prod
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.ops.fixed_point import fixed_value
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.shape import blocks_of, is_static, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.keys import structurally_equal
@@ -54,7 +54,7 @@ class AdditionRule:
 
     name = "addition"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...] | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...] | None:
         """Declines what is no such sum, and scales or limits that TensorFlow Lite never gives one."""
         if not is_static(program) or len(program.inputs) != 2 or len(program.outputs) != 1:
             return None

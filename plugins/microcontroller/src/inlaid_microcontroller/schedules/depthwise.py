@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inlaid import arith
 from inlaid.arith import Var
 from inlaid.schedules.dot import dots_of
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import ROW_MAJOR, dtype
@@ -41,7 +41,7 @@ class DepthwiseRule:
 
     name = "depthwise"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines dilated windows, those of many taps, and weights that are not constant."""
         product = find_layer(program, given)
         if product is None or not product.by_channel or product.summed > MOST_TAPS:

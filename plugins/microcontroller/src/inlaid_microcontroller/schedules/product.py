@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from inlaid import arith
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.rule import Given
+from inlaid.schedules.rule import InputInfo
 from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, last_of
 from inlaid.tensor import ir
 from inlaid.types import ROW_MAJOR, Layout
@@ -83,7 +83,7 @@ class Product:
         return ROW_MAJOR
 
 
-def find_layer(program: ir.LoopProgram, given: tuple[Given, ...]) -> Product | None:
+def find_layer(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> Product | None:
     """The sum of products of a kernel whose weights are constant, over windows without gaps; None where it is something else."""
     product = find_product(program)
     if product is None or max(product.rows.dilation, product.columns.dilation) > 1:

@@ -6,7 +6,7 @@ from math import prod
 
 from inlaid.arith import Var
 from inlaid.errors import ScheduleError
-from inlaid.schedules.rule import Given, KernelContext, Offer, Traced
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -34,7 +34,7 @@ class ScalarRule:
 
     name = "scalar"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> tuple[Offer, ...]:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Declines kernels of shapes that are not known."""
         if not is_static(program):
             return ()
@@ -49,14 +49,14 @@ class ScalarRule:
         return tuple(offers)
 
 
-def channels_last(program: ir.LoopProgram, given: tuple[Given, ...]) -> dict[ir.Buffer, Layout]:
+def channels_last(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> dict[ir.Buffer, Layout]:
     """The layouts of parameters with channels last: of images, and of weights, whose order is O H W I, or H W O where there is one
     input channel for each output."""
     found: dict[ir.Buffer, Layout] = {}
     rank = len(program.outputs[0].shape)
     if rank < 3:
         return {}
-    for buffer, fact in zip(program.params, (*given, *(Given(ROW_MAJOR) for _ in program.outputs)), strict=True):
+    for buffer, fact in zip(program.params, (*given, *(InputInfo(ROW_MAJOR) for _ in program.outputs)), strict=True):
         sizes = [dim for dim in buffer.shape if isinstance(dim, int)]
         if len(sizes) != rank or 0 in sizes:
             continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from inlaid import arith
 from inlaid.arith import Var
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import Layout, dtype
@@ -94,7 +94,7 @@ class VectorDepthwiseRule:
 
     name = "vector_depthwise"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines dilated windows, weights that are not constant, and limits beyond those of int8."""
         product = find_layer(program, given)
         if product is None or vector_dot(context) is None or not product.by_channel:

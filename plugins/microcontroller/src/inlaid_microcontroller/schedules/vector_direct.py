@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from inlaid import arith
 from inlaid.arith import SizeVar, Var
 from inlaid.schedules.dot import Dot, dots_of
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.types import Layout, dtype
@@ -81,7 +81,7 @@ class VectorDirectRule:
 
     name = "vector_direct"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines dilated windows, and weights that are not constant."""
         product, dot = find_layer(program, given), vector_dot(context)
         if product is None or dot is None or product.by_channel:

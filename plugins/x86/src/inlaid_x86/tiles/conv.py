@@ -13,7 +13,7 @@ from inlaid import arith
 from inlaid.arith import Expr, Var
 from inlaid.schedules.direct_conv import schedule_padding
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_constant, layouts_by_name
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -39,7 +39,7 @@ class TileConvRule:
 
     name = "tile_conv"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines channels that fill no groups or columns, short rows of pixels, and where something else than element-wise
         operators follows."""
         if not context.capabilities.scopes or 0 in program.outputs[0].shape:

@@ -9,7 +9,7 @@ from inlaid import arith
 from inlaid.arith import Expr, Var
 from inlaid.schedules.collapse import collapse
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.rule import Given, KernelContext, Offer
+from inlaid.schedules.rule import InputInfo, KernelContext, Offer
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, is_constant, layouts_by_name
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -34,7 +34,7 @@ class TileMatmulRule:
 
     name = "tile_matmul"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[Given, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
         """Declines products of few rows, and where something else than element-wise operators follows."""
         if not context.capabilities.scopes or 0 in program.outputs[0].shape:
             return None

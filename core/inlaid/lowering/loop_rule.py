@@ -1,4 +1,4 @@
-"""What targets take whose code generators print loop programs."""
+"""The operator rule of targets whose code generators print loop programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from inlaid.plugins import Accept, Capabilities, OpRule, Reject, Verdict
 from inlaid.types import TensorType, TupleType, Type
 
 
-def rule_for_loops(
+def loop_rule(
     name: str, problem: Callable[[Dim], str | None] = lambda dim: None, capabilities: Capabilities | None = None
 ) -> OpRule:
-    """A rule of that name for every operator that has a tensor-level meaning on a target of such capabilities. `problem` says why a
-    target has no use for a dimension of what an operator takes or gives, None for one that it can take. A size that an
-    operator itself works out must have an upper bound, for its buffers; any other is known when a region begins."""
+    """Return a rule that accepts every operator with a tensor-level `compute` for the capabilities. `problem` returns why the
+    target cannot handle a dimension of an operand or result, None if it can. A size that the operator computes must have an upper
+    bound, so that its buffers can be allocated."""
 
     grid = None if capabilities is None else grid_of(capabilities)
 
@@ -27,8 +27,8 @@ def rule_for_loops(
         operator = call.callee
         assert isinstance(operator, Operator)
         if meaning(call, grid) is None:
-            decomposed = "" if operator.decompose is None else " of its own and is decomposed"
-            return Reject(f"{operator.name} has no tensor-level meaning{decomposed}")
+            decomposed = "" if operator.decompose is None else " and is decomposed"
+            return Reject(f"{operator.name} has no tensor-level compute{decomposed}")
         for size in introduced_sizes(call):
             if upper_bound(arith.unwrap(size)) is None:
                 return Reject(f"dimension {size!r} has no upper bound before the run")

@@ -1,7 +1,7 @@
-"""Buffers that outputs of regions take over from inputs: copies in front of the calls, where they cannot.
+"""Donate or copy the inputs that aliased region outputs update in place.
 
-A region whose artifact has an alias (output, input) updates its output, which holds the input at first. The plan gives it the
-input's own buffer where nobody reads the input afterwards and nobody else owns it, and a copy otherwise.
+A region whose artifact has an alias (output, input) expects its output buffer to contain the input. The plan donates the input's
+buffer if it is not read afterwards and the plan owns it; otherwise it copies.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Aliases = Mapping[str, Sequence[tuple[int, int]]]
 """Pairs (output, input) of regions by symbol."""
 
 
-def with_takeovers(
+def with_aliases(
     instructions: Sequence[Instruction],
     values: Sequence[Value],
     results: Collection[int],
     donated: Collection[int],
     aliases: Aliases,
 ) -> list[Instruction]:
-    """The instructions of a plan, with a `Move` to each aliased output in front of the call that updates it. `results` are the
-    numbers of the plan's outputs, `donated` those of inputs whose buffers the plan owns."""
+    """Insert a `Move` to each aliased output before the call that updates it. `results` are the numbers of the plan's outputs,
+    `donated` those of inputs whose buffers the plan owns."""
     last: dict[int, int] = {}
     for step, instruction in enumerate(instructions):
         last.update(dict.fromkeys(read_by(instruction), step))
@@ -37,7 +37,7 @@ def with_takeovers(
             for output, given in pairs:
                 source, target = inputs[given], instruction.outputs[output]
                 owned = values[source].storage in ("arena", "dynamic") or source in donated
-                # Memory of the arena is never the caller's.
+                # An output must not be in the arena, which the plan reuses.
                 leaves = values[source].storage == "arena" and values[target].storage == "output"
                 free = last[source] == step and source not in results and inputs.count(source) == 1
                 found.append(Move(source, target, donate=owned and free and not leaves))

@@ -1,0 +1,29 @@
+"""Check that a rewrite after partitioning only creates operators that the target supports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inlaid.graph.ir import Call, Expr, children
+from inlaid.graph.operator import Operator
+
+Supports = Callable[[Call], bool]
+"""Whether a target supports an operator call, judged by its attributes and the types of its operands and result."""
+
+
+def supports_all(call: Call) -> bool:
+    """Accept every call: the predicate of a target that supports all operators."""
+    return True
+
+
+def is_supported(made: Expr, supports: Supports, *given: Expr) -> bool:
+    """Whether a target supports all operators of an expression, up to its operands `given`."""
+    stack, seen = [made], {id(expr) for expr in given}
+    while stack:
+        expr = stack.pop()
+        if id(expr) not in seen:
+            seen.add(id(expr))
+            if isinstance(expr, Call) and isinstance(expr.callee, Operator) and not supports(expr):
+                return False
+            stack += children(expr)
+    return True
