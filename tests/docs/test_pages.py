@@ -29,7 +29,7 @@ from .pages import blocks_of, run_page
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "write-a-backend.md"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md"), ROOT / "runtime" / "README.md"])
 GUIDE = [
     ROOT / "docs" / f"{name}.md"
     for name in ("quickstart", "python", "command-line", "dynamic-shapes", "deploy", "performance", "plugins")
