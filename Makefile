@@ -1,6 +1,6 @@
-# Everything a developer types. `make help` lists it.
+# Commands for developers. `make help` lists them.
 
-# The first Python that is new enough; or say which: make demo PYTHON=/path/to/python3.12
+# The first Python that is new enough. To choose one: make demo PYTHON=/path/to/python3.12
 CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for name in $(CANDIDATES); do $$name -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$name && break; done)
@@ -8,38 +8,38 @@ PYTHON ?= $(shell for name in $(CANDIDATES); do $$name -c '$(NEW_ENOUGH)' 2>/dev
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-# Stand for what was installed: copies of the packages, or the sources themselves with the tools to work on them.
+# Stamp files of what is installed: copies of the packages, or the sources themselves with the development tools.
 INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
-# The plugins of this repository, by name.
+# Names of this repository's plugins.
 PLUGINS := $(patsubst plugins/%/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 METADATA := pyproject.toml hatch_build.py build_backend.py $(wildcard runtime/*.*) $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find core plugins/*/src -type f -not -name '*.pyc')
-PATHS := core plugins runtime tests examples benchmarks conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
-# Each process begins with one half of the tests, and takes from the other's when it is done: what the tests of a file share is made once.
+PATHS := core plugins runtime tests examples benchmarks docs conftest.py hatch_build.py build_backend.py line_budgets.py operator_stubs.py
+# Each worker starts with half of the tests and then steals from the other, since the tests of a file share expensive fixtures.
 WORKERS := -n 2 --dist worksteal
-# Where the int8 models of MLPerf Tiny are.
+# Folder of the int8 models of MLPerf Tiny.
 MODELS := ../shared/models
-# After how many minutes `make bench` and `make bench-symbolic` begin nothing more; the next call goes on.
+# Minutes after which `make bench` and `make bench-symbolic` start no further measurement; the next call continues.
 MINUTES := 35
-# Where `make test-avx2` keeps what makes this processor look older.
+# Folder of the shared library and the CPU description that make this processor look older in `make test-avx2`.
 OLDER_HOST := $(CURDIR)/build/older_host
 AVX2_TITLE := Benchmarks with symbolic sizes, every engine as on a processor with AVX2 alone
 AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PRELOAD=$(OLDER_HOST)/older_host.so
-# Where `make conformance` writes.
+# Output folder of `make conformance`.
 REPORTS := docs/conformance
 
 .PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta peers clean
 
-help: ## list the targets
+help: ## list the make targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Inlaid needs Python 3.11 or newer. Name one: make demo PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# pip takes a folder that it has installed before to be up to date, whatever has become of it. And a copy of the runtime would hide
-# the sources of an editable installation.
+# pip considers an installed folder up to date even if it has changed, and a copy of the runtime would shadow the sources of an
+# editable installation.
 $(INSTALLED): $(METADATA) $(SOURCES) | $(BIN)/python
 	@$(PIP) uninstall --yes inlaid inlaid-runtime $(addprefix inlaid-,$(PLUGINS)) 2>/dev/null
 	$(PIP) install ".[x86]"
@@ -51,13 +51,13 @@ $(DEVELOPING): $(METADATA) requirements-dev.txt | $(BIN)/python
 	$(PIP) install -e . $(addprefix -e plugins/,$(PLUGINS))
 	@touch $@
 
-demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile a trained network for this CPU, and classify handwritten digits with it
+demo: $(if $(wildcard $(DEVELOPING)),$(DEVELOPING),$(INSTALLED)) ## compile a trained network for this CPU and classify handwritten digits
 	$(BIN)/python examples/classify_digits.py
 
-test: check ## lint, import contracts, types, all tests; PLUGIN=name for those of one plugin
+test: check ## run lint, import contracts, types and all tests; PLUGIN=name: tests of one plugin
 	$(BIN)/python -m pytest $(WORKERS) $(addprefix plugins/,$(PLUGIN))
 
-test-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## all tests as on a processor with AVX2 alone, by replacing CPUID (Linux, binutils); PLUGIN=name
+test-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## run all tests as on a CPU with AVX2 only, by intercepting CPUID (Linux, binutils); PLUGIN=name
 	ASAN_OPTIONS=verify_asan_link_order=0 $(AS_AVX2) $(BIN)/python -m pytest $(WORKERS) $(addprefix plugins/,$(PLUGIN))
 
 $(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
@@ -65,62 +65,62 @@ $(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
 	cc -O1 -shared -fPIC -o $@ $<
 	sed -E '/^flags/s/ (avx512[a-z0-9_]*|amx_[a-z0-9]*|avx_vnni|gfni|vaes|vpclmulqdq)//g' /proc/cpuinfo > $(OLDER_HOST)/cpuinfo
 
-test-fast: $(DEVELOPING) ## the tests that are not slow
+test-fast: $(DEVELOPING) ## run all tests that are not marked slow
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
 
-check: lint contracts types ## what reads the code without running it
+check: lint contracts types ## run the static checks: lint, contracts, types
 
-lint: $(DEVELOPING) ## ruff: style, mistakes, formatting
+lint: $(DEVELOPING) ## check style, errors and formatting (ruff), and line budgets
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
 	$(BIN)/python line_budgets.py
 
-format: $(DEVELOPING) ## let ruff put things right, and write the types of operators
+format: $(DEVELOPING) ## fix and format the code (ruff), and generate operator stubs
 	$(BIN)/python operator_stubs.py
 	$(BIN)/ruff check --fix $(PATHS)
 	$(BIN)/ruff format $(PATHS)
 
-types: $(DEVELOPING) ## mypy, strict
+types: $(DEVELOPING) ## check types (mypy, strict)
 	$(BIN)/mypy
 
-contracts: $(DEVELOPING) ## import-linter: the layers of the core
+contracts: $(DEVELOPING) ## check the layers of the core (import-linter)
 	$(BIN)/lint-imports
 
-docs: $(DEVELOPING) ## web pages of docs/, in docs/_build/html
+docs: $(DEVELOPING) ## build the web pages of docs/ in docs/_build/html
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
 
-conformance: $(DEVELOPING) ## hold every plugin to the contract; writes a report of each to docs/conformance/
+conformance: $(DEVELOPING) ## run the conformance suite on every plugin; writes reports to docs/conformance/
 	@mkdir -p $(REPORTS)
 	@set -e; for target in reference $(PLUGINS); do \
 		$(BIN)/inlaid conformance --target $$target --report $(REPORTS)/$$target.json; done
 
-bench: $(DEVELOPING) ## time Inlaid beside its peers for 35 minutes, those timed longest ago first; writes docs/benchmarks.md
+bench: $(DEVELOPING) ## time Inlaid against its peers for 35 minutes, oldest results first; writes docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py --minutes $(MINUTES) --write docs/benchmarks.md
 
-bench-symbolic: $(DEVELOPING) ## the same with symbolic sizes, beside packages for one size; writes docs/benchmarks-symbolic.md
+bench-symbolic: $(DEVELOPING) ## time symbolic sizes against fixed sizes and peers; writes docs/benchmarks-symbolic.md
 	$(BIN)/python benchmarks/symbolic.py --minutes $(MINUTES) --write docs/benchmarks-symbolic.md
 
-bench-symbolic-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## kernels and models with symbolic sizes, all engines as on a processor with AVX2 alone
+bench-symbolic-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## time symbolic sizes as on a CPU with AVX2 only; writes docs/benchmarks-symbolic-avx2.md
 	$(AS_AVX2) $(BIN)/python benchmarks/symbolic.py --kernels --results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md --title "$(AVX2_TITLE)"
 	$(AS_AVX2) $(BIN)/python benchmarks/symbolic.py --precisions f32 --sizes 1 --against onnxruntime --minutes $(MINUTES) \
 		--results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md --title "$(AVX2_TITLE)"
 
-bench-micro: $(DEVELOPING) ## instructions and memory on emulated microcontrollers; MODELS=folder; writes docs/benchmarks-micro.md
+bench-micro: $(DEVELOPING) ## count instructions and memory on emulated microcontrollers; MODELS=folder; writes docs/benchmarks-micro.md
 	$(BIN)/python benchmarks/micro.py --models $(MODELS) --write docs/benchmarks-micro.md
 
-bench-operators: $(DEVELOPING) ## time every canonical operator beside ONNX Runtime, about half an hour; writes docs/benchmarks-operators.md
+bench-operators: $(DEVELOPING) ## time every canonical operator against ONNX Runtime, about 30 minutes; writes docs/benchmarks-operators.md
 	$(BIN)/python benchmarks/sweep.py --write docs/benchmarks-operators.md
 
-bench-real: $(DEVELOPING) ## values and times of exported models beside ONNX Runtime; installs exporters (4 GB); writes docs/benchmarks-real.md
+bench-real: $(DEVELOPING) ## compare exported models with ONNX Runtime, values and times; installs exporters (4 GB); writes docs/benchmarks-real.md
 	$(BIN)/python benchmarks/bench_real.py --install --write docs/benchmarks-real.md
 
-bench-gpu: $(DEVELOPING) ## time the cuda target beside PyTorch and Triton on an NVIDIA GPU, 8 minutes a group; GROUP=gemm; writes docs/benchmarks-gpu.md
+bench-gpu: $(DEVELOPING) ## time the cuda target against PyTorch and Triton on an NVIDIA GPU, 8 minutes per group; GROUP=gemm; writes docs/benchmarks-gpu.md
 	$(BIN)/python benchmarks/gpu.py $(if $(GROUP),--group $(GROUP)) --write docs/benchmarks-gpu.md
 
-bench-vta: $(DEVELOPING) ## cycles of ResNet-18 on the Versatile Tensor Accelerator's timing simulator; writes docs/benchmarks-vta.md
+bench-vta: $(DEVELOPING) ## count cycles of ResNet-18 on the timing simulator of VTA; writes docs/benchmarks-vta.md
 	$(BIN)/python benchmarks/vta.py --write docs/benchmarks-vta.md
 
-peers: $(DEVELOPING) ## install the engines that `make bench` compares with besides ONNX Runtime (several GB)
+peers: $(DEVELOPING) ## install further engines for `make bench` (several GB)
 	$(PIP) install "pip>=25.1"
 	$(PIP) install --group bench
 

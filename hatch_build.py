@@ -1,8 +1,8 @@
-"""Names the dependencies and the extras: one per plugin folder, and `conformance`, `cost` and `tflite`.
+"""Define the dependencies and the extras: one per plugin folder, and `conformance`, `cost` and `tflite`.
 
-In a checkout the dependency on the runtime and the extras of plugins point at folders, so that plain pip installs what lies beside
-the core. In a source distribution and in a wheel for an index (see `build_backend.py`) they name versions. An editable installation
-has the modules of the runtime in its own folder: it depends on what the runtime depends on.
+In a checkout, the dependency on the runtime and the extras of plugins point to folders, so that pip installs them from the checkout.
+In source distributions and in wheels for an index (see `build_backend.py`), they name versions. An editable installation includes the
+modules of the runtime, so it depends on what the runtime depends on.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class CustomMetadataHook(MetadataHookInterface):
     """Fills in `dependencies` and `optional-dependencies`."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Called by hatchling with the project table."""
+        """Add the dependencies and extras to the project table. Called by hatchling."""
         version = metadata["version"]
         major, minor, _ = version.split(".")
-        versions = f">={major}.{minor},<{major}.{int(minor) + 1}"  # plugins are released in step with the core
+        versions = f">={major}.{minor},<{major}.{int(minor) + 1}"  # plugins and core share their version
         released = os.environ.get("INLAID_RELEASE") == "1"
         runtime = Path(self.root, "runtime")
         if released:

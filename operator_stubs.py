@@ -1,6 +1,6 @@
-"""Writes core/inlaid/ops/__init__.pyi, by which editors complete operators and type checkers check calls of them.
+"""Generate core/inlaid/ops/__init__.pyi, which lets editors complete operators and type checkers check calls of them.
 
-Run by `make format`; a test compares the file with the operators. Operands are expressions, or numbers and arrays, which stand for
+Run by `make format`; a test compares the file with the operators. Operands are expressions, or numbers and arrays, which become
 constants.
 """
 
@@ -33,7 +33,7 @@ TABLE: Mapping[str, Operator]
 
 
 def parameter(item: inspect.Parameter) -> str:
-    """A parameter of a call with its type."""
+    """Format a parameter with its type."""
     if item.kind is inspect.Parameter.VAR_POSITIONAL:
         return f"*{item.name}: Operand"
     if item.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
@@ -50,7 +50,7 @@ def parameter(item: inspect.Parameter) -> str:
 
 
 def stub_of(operator: Operator) -> str:
-    """The class of an operator, with the signature of its call, and the operator."""
+    """Format an operator: its class with the signature of `__call__`, and the instance."""
     name = f"_{operator.name.title().replace('_', '')}"
     parameters = list(inspect.signature(operator).parameters.values())
     texts = [parameter(item) for item in parameters]
@@ -63,7 +63,7 @@ def stub_of(operator: Operator) -> str:
 
 
 def render() -> str:
-    """The stub."""
+    """Render the stub file."""
     return "\n".join([HEAD, *(stub_of(ops.TABLE[name]) for name in sorted(ops.TABLE))])
 
 

@@ -24,7 +24,7 @@ import onnx
 from onnx import numpy_helper
 
 import page
-from inlaid.cli.contest import PEERS, Contest, Result, compete
+from inlaid.cli.comparison import PEERS, Comparison, Result, compare_engines
 from inlaid.errors import InlaidError
 from machine import Limits, limits, processor, versions
 from page import PRECISIONS, Measurement
@@ -79,7 +79,7 @@ def measure(
     path: Path, model: onnx.ModelProto, threads: int, settings: Settings, against: Sequence[str], precision: str, unfused: bool
 ) -> Result | str:
     """One model on all engines; or why Inlaid cannot run it."""
-    contest = Contest(
+    comparison = Comparison(
         path,
         feeds(model),
         ("x86",),
@@ -91,7 +91,7 @@ def measure(
         precision="bf16" if precision == "bf16" else "model",
     )
     try:
-        return compete(contest)
+        return compare_engines(comparison)
     except InlaidError as error:
         return " ".join(str(error).split())
 

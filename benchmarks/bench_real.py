@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from inlaid.cli.contest import Contest, compete
+from inlaid.cli.comparison import Comparison, compare_engines
 from inlaid.errors import InlaidError
 from machine import processor, versions
 from real import corpus
@@ -47,9 +47,11 @@ def measure(model: Model, target: str, threads: int, rounds: int, seconds: float
                 name: each.astype(np.str_) if each.dtype == object else each
                 for name, each in model.feeds(Draw(SEED), *size).items()
             }
-            contest = Contest(path, feeds, (target,), threads, ("onnxruntime",), rounds=rounds, seconds=seconds, unfused=False)
+            comparison = Comparison(
+                path, feeds, (target,), threads, ("onnxruntime",), rounds=rounds, seconds=seconds, unfused=False
+            )
             try:
-                result = compete(contest)
+                result = compare_engines(comparison)
             except InlaidError as error:
                 found[size] = " ".join(str(error).split())[:200]
                 continue

@@ -40,7 +40,7 @@ from gpu_cases import Case, cases
 from gpu_engines import COMPILED, TORCH, TRITON, Clock, Engine, Settings
 from gpu_page import GROUPS, SUITE, Row
 from inlaid import ops
-from inlaid.cli.contest import UNFUSED, Result
+from inlaid.cli.comparison import UNFUSED, Result
 from inlaid.conformance.case import LEVELS
 from inlaid.errors import InlaidError
 from inlaid.graph.ir import Expr
@@ -117,7 +117,7 @@ class Bench:
                 seconds.append(time.perf_counter() - start)
             except Exception as error:  # of any class of its own
                 missing.append(engines.missing(label, error))
-        timings = engines.take_turns(made, seconds, self.settings)
+        timings = engines.time_in_turns(made, seconds, self.settings)
         return Result((*timings, *kept.values()), tuple(missing)), tuple(kept)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import inlaid
 from gpu_cases import Array, Case
 from inlaid.artifact.plan import Invoke, Move
-from inlaid.cli.contest import OWN, Missing, Timing
+from inlaid.cli.comparison import OWN, Missing, Timing
 from inlaid.cli.engines import PACKAGES
 from inlaid.errors import CompileError
 from inlaid.graph.ir import Function
@@ -388,7 +388,7 @@ class Settings:
     seconds: float = 0.1
 
 
-def take_turns(engines: Sequence[Engine], prepared: Sequence[float], settings: Settings) -> tuple[Timing, ...]:
+def time_in_turns(engines: Sequence[Engine], prepared: Sequence[float], settings: Settings) -> tuple[Timing, ...]:
     """Time engines in alternation, rotating the order every round, and compare their results with the first engine's. `prepared`:
     preparation time of each in seconds."""
     wanted = engines[0].results()

@@ -30,13 +30,13 @@ LIMIT = 1.05
 def regions(path: Path, target: str) -> list[RegionProgram]:
     """The regions of a model at loop level."""
     registry = default_registry()
-    partitioned, takers = cut(inlaid.load(str(path)), [target], registry)
+    partitioned, candidates = cut(inlaid.load(str(path)), [target], registry)
     found = []
     for name, index in partitioned.regions.items():
-        taker = takers[index].target
-        if registry.spec(taker.kind).level is Level.LOOP:
-            context = DriverContext(taker, registry, ops.TABLE)
-            found.append(context.lower(Region(name, partitioned.module[name], taker)))
+        candidate = candidates[index].target
+        if registry.spec(candidate.kind).level is Level.LOOP:
+            context = DriverContext(candidate, registry, ops.TABLE)
+            found.append(context.lower(Region(name, partitioned.module[name], candidate)))
     return found
 
 

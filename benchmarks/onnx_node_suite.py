@@ -213,7 +213,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     states = collections.Counter(item.state for item in outcomes)
     passed = sum(item.passed for item in outcomes)
     return (
-        f"{passed} of {len(outcomes)} passed: {states['native']} wholly native, {states['constant']} with nothing left to run, "
+        f"{passed} of {len(outcomes)} passed: {states['native']} wholly native, {states['constant']} evaluated at compile time, "
         f"{states['fallback']} partly on the reference target; {states['failed']} failed"
     )
 
@@ -232,13 +232,13 @@ def coverage_page(outcomes: Sequence[Outcome], device: str) -> str:
         "",
         f"Light models: {summary(lights)}.",
         "",
-        "A case has nothing left to run when its answer is known once the model is compiled: it has no inputs, or reads nothing of "
-        "them but their shape, or its inputs decide the shape of its output and are bound at the first run.",
+        "A case is evaluated at compile time if it has no inputs, or reads only their shape. Cases whose inputs decide the shape "
+        "of the output, and are bound at the first run, count as well.",
     ]
     for state, title, column in (
-        ("fallback", "Runs partly on the reference target", "operators that do"),
+        ("fallback", "Runs partly on the reference target", "operators on reference"),
         ("failed", "Fails", "reason"),
-        ("constant", "Has nothing left to run", ""),
+        ("constant", "Evaluated at compile time", ""),
     ):
         groups: dict[str, list[str]] = collections.defaultdict(list)
         for item in outcomes:
@@ -256,9 +256,9 @@ def _group(item: Outcome) -> str:
     """The reason without what differs from case to case: the place and the numbers."""
     if item.reason.startswith("the values differ"):
         if re.search("bernoulli|training_dropout", item.name):
-            return "the numbers that a random operator draws are Inlaid's own"
+            return "random operators draw from Inlaid's own generator"
         if "dft_inverse" in item.name:
-            return "the expected values hold rounding errors above the tolerance, where zero is right"
+            return "the expected values contain rounding errors above the tolerance; the exact result is zero"
         return "the values differ by more than the tolerance"
     reason = re.sub(r" \(operator [^)]*\)|; inputs are .*", "", item.reason)
     reason = re.sub(r" \(opset \d+\)", "", reason)

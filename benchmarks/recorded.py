@@ -72,12 +72,12 @@ class _Texts:
 def regions(module: inlaid.Module, target: str) -> Iterator[tuple[int, Region, DriverContext]]:
     """The regions of a module that a target compiles, by number. Raises an `InlaidError` where the module cannot be partitioned."""
     registry = default_registry()
-    partitioned, takers = cut(module, [target], registry)
+    partitioned, candidates = cut(module, [target], registry)
     for number, (name, index) in enumerate(partitioned.regions.items()):
-        taker = takers[index].target
-        if taker.kind != FALLBACK:
-            context = DriverContext(taker, registry, ops.TABLE, objects=MemoryStore())
-            yield number, Region(name, partitioned.module[name], taker), context
+        candidate = candidates[index].target
+        if candidate.kind != FALLBACK:
+            context = DriverContext(candidate, registry, ops.TABLE, objects=MemoryStore())
+            yield number, Region(name, partitioned.module[name], candidate), context
 
 
 def record(module: inlaid.Module, target: str) -> Digests:

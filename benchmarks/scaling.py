@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 import inlaid
-from inlaid.driver import FALLBACK, candidates
+from inlaid.driver import FALLBACK, candidates_for
 from inlaid.driver.prepare import prepare
 from inlaid.graph.ir import Call, Module, post_order
 from inlaid.partitioning import partition, verify_partition
@@ -81,14 +81,14 @@ def measure(count: int, target: str) -> Measured:
     """Take one model through the stages before lowering."""
     model = generate(count)
     registry = default_registry()
-    takers = candidates([target], registry)
+    candidates = candidates_for([target], registry)
     timing: Timing[Module] = Timing()
     times = [time.process_time()]
     module = inlaid.load(model)
     times.append(time.process_time())
-    prepared = prepare(module, takers, FALLBACK, registry, [timing])
+    prepared = prepare(module, candidates, FALLBACK, registry, [timing])
     times.append(time.process_time())
-    partitioned = partition(prepared, takers)
+    partitioned = partition(prepared, candidates)
     times.append(time.process_time())
     verify_partition(prepared, partitioned)
     times.append(time.process_time())

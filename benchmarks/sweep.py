@@ -27,7 +27,7 @@ import onnxruntime
 import inlaid
 import page
 from inlaid import ops
-from inlaid.cli.contest import OWN, Missing, Result, Timing
+from inlaid.cli.comparison import OWN, Missing, Result, Timing
 from inlaid.cli.engines import time_runs
 from inlaid.errors import InlaidError
 from machine import limits, processor, versions

@@ -28,7 +28,7 @@ import onnx
 
 import symbolic_page as page
 from inlaid.cli import engines
-from inlaid.cli.contest import PEERS, take_turns
+from inlaid.cli.comparison import PEERS, time_in_turns
 from inlaid.cli.engines import Job
 from inlaid.errors import InlaidError
 from machine import processor, versions
@@ -121,7 +121,7 @@ def _measure_at(sizes: Mapping[str, int], symbolic: Job, model: onnx.ModelProto,
             replace(job, label=STATIC, model=str(package), outputs=str(folder / "static.npz")),
             *(replace(job, label=name, engine=name, targets=(), outputs=str(folder / f"{name}.npz")) for name in settings.against),
         ]
-        return At(sizes, seconds, take_turns(jobs, settings.rounds, settings.seconds))
+        return At(sizes, seconds, time_in_turns(jobs, settings.rounds, settings.seconds))
     except (InlaidError, ChildProcessError) as error:
         return At(sizes, 0.0, " ".join(str(error).split()))
 

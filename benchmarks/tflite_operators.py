@@ -18,10 +18,10 @@ BEGIN, END = "<!-- operators -->", "<!-- end of operators -->"
 
 def table() -> str:
     """The table, and how many operators it has."""
-    lines = [f"{len(CONVERTERS)} operators.", "", "| operator | of |", "| --- | --- |"]
+    lines = [f"{len(CONVERTERS)} operators.", "", "| operator | types |", "| --- | --- |"]
     for name, convert in sorted(CONVERTERS.items()):
         which = "" if not isinstance(convert, Typed) or not convert.index else f" (input {convert.index})"
-        lines.append(f"| {name} | {' '.join(convert.dtypes) + which if isinstance(convert, Typed) else 'what it moves or calls'} |")
+        lines.append(f"| {name} | {' '.join(convert.dtypes) + which if isinstance(convert, Typed) else 'any'} |")
     return "\n".join(lines)
 
 

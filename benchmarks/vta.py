@@ -25,8 +25,8 @@ from inlaid.artifact import Signature
 from inlaid.lowering.steps import StepProgram
 from inlaid.tensor.region import RegionBuffer
 from inlaid.types import dtype
-from inlaid_vta_fpga.compiler.legalise import Alu, Layer, Product, bias_blocks, pack_weights
-from inlaid_vta_fpga.compiler.region import assembled
+from inlaid_vta_fpga.compiler.legalise import AluStage, Layer, ProductStage, bias_blocks, pack_weights
+from inlaid_vta_fpga.compiler.region import compile_layers
 from inlaid_vta_fpga.image import Image
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.encoding import Encoding
@@ -68,14 +68,14 @@ def compiled(name: str, options: VtaOptions) -> tuple[Image, dict[int, np.ndarra
     block = options.config.block
     random = np.random.default_rng(0)
     weights = random.integers(-127, 128, (outputs, inputs, kernel, kernel)).astype(np.int8)
-    product = Product(0, pack_weights(weights, block), (stride, stride), (kernel // 2,) * 2)
+    product = ProductStage(0, pack_weights(weights, block), (stride, stride), (kernel // 2,) * 2)
     bias = bias_blocks(random.integers(-30_000, 30_000, outputs), block)
-    clip = Alu(AluOp.SHR, 9), Alu(AluOp.MIN, 127), Alu(AluOp.MAX, -128)
+    clip = AluStage(AluOp.SHR, 9), AluStage(AluOp.MIN, 127), AluStage(AluOp.MAX, -128)
     shapes = (1, inputs // block, size, size, block), (1, outputs // block, size // stride, size // stride, block)
     sides = zip(("input", "output"), shapes, strict=True)
     buffers = [RegionBuffer(side, side, shape, dtype("int8"), 0) for side, shape in sides]  # type: ignore[arg-type]
     program = StepProgram(name, Signature((), ()), buffers=buffers)
-    image = assembled(program, [Layer(name, (name,), 1, shapes[1][:4], False, (*bias, product, *clip))], options)
+    image = compile_layers(program, [Layer(name, (name,), 1, shapes[1][:4], False, (*bias, product, *clip))], options)
     arrays = zip(image.header.constants, program.constants.values(), strict=True)
     return image, {address: np.ascontiguousarray(array).view(np.uint8).reshape(-1) for address, array in arrays if address}
 

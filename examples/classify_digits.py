@@ -2,10 +2,10 @@
 
     python examples/classify_digits.py [TARGET]
 
-The network and the 360 images are in examples/digits/, with the program that trained it and where the images come from. It can be
-wrong: a few of the digits are, and are shown.
+The network, the 360 images, their source and the training program are in examples/digits/. The network misclassifies a few digits,
+and some of these are shown.
 
-Exits with 1 where fewer images are recognised than the network recognised when it was trained.
+Exits with status 1 if fewer images are recognised than after training.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ import inlaid
 
 HERE = Path(__file__).parent / "digits"
 EXPECTED = 353
-"""Images that the network recognised after training, computed by numpy."""
+"""Number of images that the trained network recognises, computed by numpy."""
 RUNS = 20
 INK = " .:-=+*#%@"
 
 
 def drawing(image: np.ndarray) -> list[str]:
-    """The rows of an image with grey levels of 0 to 16, as characters."""
+    """Draw the rows of an image with grey levels 0 to 16 as characters."""
     return [f"{''.join(2 * INK[level * (len(INK) - 1) // 16] for level in row):<18}" for row in image[0]]
 
 
 def side_by_side(images: np.ndarray, captions: list[str]) -> str:
-    """Images in a row, each under its caption."""
+    """Draw images in a row, each under its caption."""
     columns = [[f"{caption:<18}", *drawing(image)] for image, caption in zip(images, captions, strict=True)]
     return "\n".join("   ".join(parts).rstrip() for parts in zip(*columns, strict=True))
 
 
 def main() -> int:
-    """Print what came of it."""
+    """Classify the images and print the result. Returns the exit status."""
     targets = sys.argv[1:] or None
     start = time.perf_counter()
     executable = inlaid.compile(HERE / "digits.onnx", targets)

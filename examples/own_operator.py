@@ -1,8 +1,8 @@
-"""Define an operator outside the core, by a tensor expression, and use it in a model that is built in Python.
+"""Define an operator outside the core by a tensor expression, and use it in a model built in Python.
 
     python examples/own_operator.py
 
-The operator is Hard Swish with a bound of one's own: x * clip(x + shift, 0, bound) / bound.
+The operator is Hard Swish with a configurable bound: x * clip(x + shift, 0, bound) / bound.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from inlaid.tensor import te
 
 @dataclass(frozen=True)
 class SwishAttrs(inlaid.Attrs):
-    """The typed attributes; keywords of the call."""
+    """Typed attributes, passed as keywords of the call."""
 
     shift: float = 3.0
     bound: float = 6.0
 
 
 def infer(attrs, x):
-    """The result has the type of the input. What raises ValueError here is reported with the operator and its inputs."""
+    """Infer the result type, which is the input's. A ValueError is reported with the operator and its inputs."""
     if not x.dtype.is_float:
-        raise ValueError("the input must be of floats")
+        raise ValueError(f"expected a float input, found {x.dtype}")
     return x
 
 
 def reference(attrs, x):
-    """What it means, in numpy: what everything else is compared with."""
+    """Compute the operator in numpy: the reference for all targets."""
     return (x * np.clip(x + attrs.shift, 0, attrs.bound) / attrs.bound).astype(x.dtype)
 
 
 def compute(attrs, x):
-    """What it means element by element. Targets that take loop programs, such as x86, make native code of this."""
+    """Define the operator as a tensor expression, which targets such as x86 compile to native code."""
     zero, shift, bound = (te.const(value, x.dtype) for value in (0.0, attrs.shift, attrs.bound))
     return te.compute(x.shape, lambda *i: x[i] * te.minimum(te.maximum(x[i] + shift, zero), bound) / bound, "my_swish")
 
@@ -47,13 +47,13 @@ swish = inlaid.Operator(
     SwishAttrs,
     reference=reference,
     compute=compute,
-    fusion=inlaid.FusionKind.INJECTIVE,  # each element of the result reads one place of the input,
-    elementwise=True,  # the same place: so it can be computed in the loops of the operator before it
+    fusion=inlaid.FusionKind.INJECTIVE,  # each element of the result reads one element of the input,
+    elementwise=True,  # at the same index, so it can be fused into the loops of its producer
     arity=(1, 1),
     inputs=("x",),
 )
 
-# matmul + bias, then our operator. Types are worked out while the graph is built; one that does not fit raises here.
+# matmul + bias, then our operator. Types are inferred while the graph is built; a type error raises here.
 generator = np.random.default_rng(0)
 weights = generator.standard_normal((16, 8)).astype(np.float32)
 bias = generator.standard_normal(8).astype(np.float32)
@@ -69,5 +69,5 @@ expected = reference(SwishAttrs(bound=5.0), data @ weights + bias)
 np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 print(f"largest difference from numpy: {np.abs(result - expected).max():.1e}")
 
-# It was fused: one kernel computes product, bias and our operator.
+# The operator was fused: one kernel computes product, bias and our operator.
 print(executable.profile({"x": data}).table())

@@ -1,4 +1,4 @@
-"""Cut a model into regions, one target each, and read why each operator went where.
+"""Partition a model into regions, one target each, and explain each operator's placement.
 
     python examples/partition.py
 
@@ -13,8 +13,8 @@ import inlaid
 from inlaid.driver import cut
 from inlaid.partitioning.explain import explain
 
-# Words become numbers by a table, numbers rows of a matrix, rows scores. No processor computes with strings, so x86 leaves the
-# first step to the target `reference`.
+# A table maps words to numbers, which select rows of a matrix, from which scores are computed. x86 does not support strings, so the
+# first step runs on the target `reference`.
 words = ("good", "bad", "film")
 generator = np.random.default_rng(0)
 rows = generator.standard_normal((4, 8)).astype(np.float32)
@@ -25,9 +25,9 @@ embedded = inlaid.ops.take(inlaid.constant(rows), numbers, axis=0)
 scores = inlaid.ops.softmax(inlaid.ops.matmul(embedded, inlaid.constant(weights)), axis=1)
 module = inlaid.Module({"main": inlaid.function([text], scores)})
 
-# The first target that accepts an operator takes it; `reference` stands behind those that are listed.
-partitioned, takers = cut(module, ["x86"])
-print(explain(partitioned, takers).to_text())
+# The first target that accepts an operator takes it; `reference` is the fallback after the listed targets.
+partitioned, candidates = cut(module, ["x86"])
+print(explain(partitioned, candidates).to_text())
 
 executable = inlaid.compile(module, targets=["x86"])
 (result,) = executable.run({"text": np.array(["a", "good", "film", "not", "bad"], object)}).values()

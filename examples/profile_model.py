@@ -1,8 +1,8 @@
-"""Run a model once and say where the time went, by kernel and source node.
+"""Profile one run of a model by kernel and source node.
 
     python examples/profile_model.py [TRACE.json]
 
-With a path, writes the profile as a Chrome trace as well: open it in chrome://tracing or Perfetto.
+If a path is given, also writes a Chrome trace, for chrome://tracing or Perfetto.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SQUEEZENET = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" 
 with progress_bar() as report:
     executable = inlaid.compile(SQUEEZENET, targets=["x86"], progress=report)
 inputs = {spec.name: np.ones(spec.shape, spec.dtype.numpy) for spec in executable.inputs}
-executable.run(inputs)  # the first run starts the threads
+executable.run(inputs)  # warm-up: the first run starts the threads
 
 profile = executable.profile(inputs)
 print(profile.table())

@@ -2,11 +2,11 @@
 
     python examples/resnet50.py [TARGET]
 
-The model comes with the onnx package, the expected output beside it. It is one of onnx's "light" models: the real network with
-weights that are made when it runs, all elements of a tensor alike. So every class is as probable as any other; what is checked is
-that each of the network's nodes is computed as it should be.
+The model and its expected output come with the onnx package. It is one of onnx's "light" models: the real network with constant
+weights, which it generates when it runs. So all classes are equally probable; the check is that every node of the network is
+computed correctly.
 
-Exits with 1 when the answer is wrong.
+Exits with status 1 if the answer is wrong.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ RUNS = 10
 
 
 def expected_output() -> np.ndarray:
-    """The first output of the model for `ramp` as its input."""
+    """Return the expected first output of the model for the input `ramp`."""
     tensor = onnx.TensorProto()
     tensor.ParseFromString((LIGHT / "light_resnet50_output_0.pb").read_bytes())
     return onnx.numpy_helper.to_array(tensor)
 
 
 def ramp(shape: tuple[int, ...]) -> np.ndarray:
-    """What onnx's own test runner feeds the light models: 0 to 1 in equal steps."""
+    """Return the input that onnx's test runner uses for the light models: 0 to 1 in equal steps."""
     size = int(np.prod(shape))
     return (np.arange(size).reshape(shape) / size).astype(np.float32)
 
 
 def where_operators_ran(executable: inlaid.Executable, model: onnx.ModelProto) -> str:
-    """How many nodes of each operator ran on each target. A node without a name goes by that of its first output."""
+    """Count the nodes of each operator on each target. An unnamed node is identified by its first output."""
     target_of = {node: region.target for region in executable.regions for node in region.nodes}
     counts = Counter((node.op_type, target_of.get(node.name or node.output[0], "-")) for node in model.graph.node)
     lines = [f"  {operator:<20}{count:>5}  {target}" for (operator, target), count in sorted(counts.items())]
@@ -50,7 +50,7 @@ def where_operators_ran(executable: inlaid.Executable, model: onnx.ModelProto) -
 
 
 def main() -> int:
-    """Print what came of it."""
+    """Run the model and print the result. Returns the exit status."""
     path, target = LIGHT / "light_resnet50.onnx", sys.argv[1] if len(sys.argv) > 1 else "x86"
     start = time.perf_counter()
     with progress_bar() as report:

@@ -19,7 +19,7 @@ SQUEEZENET = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" 
 
 module = inlaid.load(sys.argv[1] if len(sys.argv) > 1 else SQUEEZENET)
 
-# One line per node, `%1 = conv(%data, ...) : type`. Weights are left out; weights="hash" prints their content hashes instead.
+# One line per node, `%1 = conv(%data, ...) : type`. Weights are omitted; weights="hash" prints their content hashes.
 print(show(module))
 
 main = module.main

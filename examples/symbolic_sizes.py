@@ -1,4 +1,4 @@
-"""Compile once for any batch and any length, within bounds.
+"""Compile once for any batch size and any sequence length within bounds.
 
     python examples/symbolic_sizes.py
 
@@ -15,7 +15,7 @@ import inlaid
 batch, length = inlaid.SizeVar("batch", 1, 64), inlaid.SizeVar("length", 1, 512)
 x = inlaid.var("x", inlaid.TensorType((batch, length, 8), "float32"))
 
-# Attention of every place to every other: the scores have shape (batch, length, length).
+# Attention of every position to every other: the scores have shape (batch, length, length).
 scores = inlaid.ops.matmul(x, inlaid.ops.transpose(x, perm=(0, 2, 1)))
 result = inlaid.ops.matmul(inlaid.ops.softmax(scores, axis=2), x)
 executable = inlaid.compile(inlaid.Module({"main": inlaid.function([x], result)}), targets=["x86"])
@@ -23,7 +23,7 @@ print(executable)
 
 
 def attend(data: np.ndarray) -> np.ndarray:
-    """The same in numpy."""
+    """Compute the same in numpy."""
     weights = np.exp(data @ data.transpose(0, 2, 1))
     return (weights / weights.sum(axis=2, keepdims=True)) @ data
 

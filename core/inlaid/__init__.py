@@ -1,4 +1,4 @@
-"""Inlaid: a deep-learning compiler with a minimal core into which every hardware target plugs.
+"""Inlaid: a deep-learning compiler with a minimal core; hardware targets are plugins.
 
     import inlaid
 
@@ -6,8 +6,8 @@
     executable = inlaid.compile(module, targets=["x86"])
     outputs = executable.run({"input": array})
 
-Everything here is loaded on first use, so that `import inlaid` costs nothing. A program that only runs packages needs
-`inlaid.runtime.load` alone, and the distribution `inlaid-runtime`: without `inlaid`, what compiles raises `CompilerMissing`.
+All names are loaded lazily, so that `import inlaid` is fast. A program that only runs packages needs only `inlaid.runtime.load` and
+the distribution `inlaid-runtime`: without the distribution `inlaid`, functions of the compiler raise `CompilerMissing`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def import_part(name: str) -> Any:
         ) from error
 
 
-if not TYPE_CHECKING:  # type checkers know the names above, and report others
+if not TYPE_CHECKING:  # type checkers see the names above, and report unknown ones
 
     def __getattr__(name: str) -> Any:
         if name == "te":

@@ -1,4 +1,4 @@
-"""The Python API of the compiler. `inlaid` exports it; nothing inside imports it."""
+"""The Python API of the compiler, exported by `inlaid`. No internal module imports it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from inlaid.log import StageLog
 from inlaid.plugins.registry import default_registry
 from inlaid.runtime import compiled
 from inlaid.runtime.executable import Executable
-from inlaid.runtime.heap import give_back
+from inlaid.runtime.heap import release_free_memory
 from inlaid.runtime.package import Package, copy_package, read_package, write_package
 from inlaid.settings import DEFAULT, Settings
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from inlaid.tensor.primitives import TensorIntrin
     from inlaid.tensor.schedule import Schedule
 
-# The compiler is imported where it is used: a model that was compiled before needs none of it.
+# Compiler modules are imported where they are used: loading a model from the cache needs none of them.
 
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
 USUAL = ("x86",)
-"""Default targets, where they are installed and can run."""
+"""Default targets, if they are installed."""
 
 
 def load(model: str | Path | onnx.ModelProto | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
-    """Import a model: the path of a file, its bytes, or an object such as an `onnx.ModelProto`. ONNX and TensorFlow Lite are built
-    in; plugins add other formats (`inlaid formats` lists them).
+    """Import a model from the path of a file, its bytes, or an object such as an `onnx.ModelProto`. ONNX and TensorFlow Lite are
+    built in; plugins add other formats (`inlaid formats` lists them).
 
-    `dims` fixes symbolic dimensions of the inputs by name, or bounds them. Raises `ModelImportError`, `InputError` for arguments of
-    a wrong kind, and `PluginError` for a frontend that fails.
+    `dims` fixes symbolic input dimensions by name (`{"batch": 1}`) or bounds them (`{"batch": (1, 64)}`). Raises
+    `ModelImportError`, `InputError` for arguments of a wrong type, and `PluginError` for a frontend that fails.
     """
     return import_model(model, checked_dims(dims), default_registry())
 
@@ -67,24 +67,36 @@ def compile(
     donate: Sequence[str] = (),
     devices: Mapping[str, int] | None = None,
 ) -> Executable:
-    """Compile a model for targets in order of priority, such as `["x86:threads=1"]`; a string is one target, and `default_targets`
-    apply where none is given.
+    """Compile a model for `targets`, in order of priority, such as `["x86:threads=1", "cuda"]`. A string is a single target;
+    without targets, `default_targets` apply.
 
-    The model is a module, a single function, or what `load` takes, to which `dims` then applies. What no target takes runs on the
-    numpy target `reference`. `progress(stage, done, total)` is called as the work goes on. Without `fusion` every operator is a
-    kernel of its own, which shows what fusing brings. `precision` is "model", what the model says, or "bf16": float32 products
-    then multiply in bfloat16 and accumulate in float32 (see `inlaid.passes.lower_precision` for what that costs in accuracy).
-    `placement` is by "priority"; by "cost": where operators go is then what takes the least predicted time, transfers included; or
-    "measured": as by cost, with operators timed on their targets. `lock` is a file that `inlaid partition --lock` wrote: operators
-    go where it says, and `LockWarning` tells where they would not without it. `donate` names inputs whose buffers outputs may take
-    over: where a scatter updates such an input, as it does a key-value cache, nothing is copied, and the array that was given for
-    it becomes the output; `DonationWarning` names those of which no output makes use. `devices` gives the device number for kinds
-    of target, or for targets, as of `inlaid.runtime.load`. What was compiled before from an equal file in an equal way is taken
-    from the user's cache, unless `cache` is off. Raises `ModelImportError`,
-    `TargetError` or `CompileError`, `InputError` for arguments of a wrong kind, and `VerifyError` for a module that is malformed.
+    model
+        A `Module`, a `Function`, or what `load` accepts, to which `dims` then applies.
+    progress
+        Called as `progress(stage, done, total)`.
+    fusion
+        Without it, every operator becomes a kernel, which shows what fusion brings.
+    cache
+        Read and write the user's compilation cache, keyed by the content of the model file and all options.
+    precision
+        "model" keeps the model's dtypes; "bf16" multiplies float32 in bfloat16 and accumulates in float32
+        (`inlaid.passes.lower_precision` states the loss of accuracy).
+    placement
+        "priority" gives an operator to the first target that accepts it; "cost" minimises predicted time, transfers included;
+        "measured" does so with operators timed on their targets. Operators that no target accepts run on numpy (`reference`).
+    lock
+        A file written by `inlaid partition --lock`, whose placement is used. `LockWarning` lists where it is out of date.
+    donate
+        Names of inputs whose buffers outputs may reuse. A scatter that updates such an input, as for a key-value cache, then
+        works in place, and the array passed in becomes the output. `DonationWarning` lists inputs that no output reuses.
+    devices
+        Device numbers by target kind or target, as for `inlaid.runtime.load`.
+
+    Raises `ModelImportError`, `TargetError`, `CompileError`, `InputError` for arguments of a wrong type, and `VerifyError` for a
+    malformed module.
     """
     if isinstance(donate, str):
-        raise InputError(f"donate takes a sequence of names, got {donate!r}", remedy=f"give [{donate!r}]")
+        raise InputError(f"donate must be a sequence of input names, got {donate!r}", remedy=f"give [{donate!r}]")
     settings = Settings(fusion, precision, placement, read_lock(lock), donate=tuple(donate))
     if isinstance(model, (str, Path)):
         found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
@@ -108,13 +120,14 @@ def build(
     cache: bool = True,
     devices: Mapping[str, int] | None = None,
 ) -> Executable:
-    """Compile a schedule for one target that takes loop programs, such as "x86:threads=1", as it stands: no schedule rule is asked.
+    """Compile a schedule as it is for one target that accepts loop programs, such as "x86:threads=1". No schedule rule applies.
 
-    The inputs and outputs of the executable are those of `schedule.program`, by name, in the layouts that the schedule gives them.
-    `instructions` are the tensor intrinsics of the schedule that the target does not have already (see `intrinsics`), in the form
-    that its plugin declares, such as `inlaid_x86.llvm.intrinsics.Instruction`. `cache` and `devices` as of `compile`. Raises
-    `TargetError`, `Unsupported` where the target takes no loop programs or lacks what the schedule asks for, `ScheduleError` for a
-    program that cannot be lowered, such as one with a register buffer that is indexed by a loop, and what the plugin raises.
+    The executable has the inputs and outputs of `schedule.program`, by name, in the layouts that the schedule gives them.
+    `instructions` are tensor intrinsics used by the schedule that are not among the target's (see `intrinsics`), in the form of its
+    plugin, such as `inlaid_x86.llvm.intrinsics.Instruction`. `cache` and `devices` are as for `compile`.
+
+    Raises `TargetError`; `Unsupported` if the target accepts no loop programs or lacks what the schedule needs; `ScheduleError`
+    for a program that cannot be lowered, such as a register buffer indexed by a loop variable; and what the plugin raises.
     """
     from inlaid.driver.by_hand import build_scheduled
 
@@ -124,10 +137,10 @@ def build(
 
 
 def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[SizeVar, int] | None = None) -> Any:
-    """Run a schedule by the interpreter: slowly, every index and every read of memory checked, loops that are marked parallel or
-    bound to threads in other orders than the loops say. `arrays` are the inputs in order, `sizes` the dimensions that none of them
-    shows. Returns the output, or a tuple of several. Raises `InputError` for arrays that do not fit, `KernelFault` for an index
-    read from data that is out of range, and `ScheduleError` for a program that is malformed or does what none may."""
+    """Run a schedule in the interpreter, which is slow and checks every access. It permutes the iterations of parallel and
+    thread-bound loops. `arrays` are the inputs in order; `sizes` are dimensions that no input shape determines. Returns the
+    output, or a tuple of outputs. Raises `InputError` for arrays that do not fit, `KernelFault` for a data-dependent index out of
+    range, and `ScheduleError` for a malformed program."""
     from inlaid.errors import ScheduleError, VerifyError
     from inlaid.tensor import interp
 
@@ -140,26 +153,26 @@ def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[
 
 
 def capabilities(target: str = "x86") -> Capabilities:
-    """What a target can do: width and number of its vector registers, cores, memory scopes, types. Raises `TargetError`."""
+    """The capabilities of a target: vector width and registers, cores, memory scopes, dtypes. Raises `TargetError`."""
     registry = default_registry()
     return registry.capabilities(registry.target(_target(target)))
 
 
 def intrinsics(target: str = "x86") -> tuple[TensorIntrin, ...]:
-    """The tensor intrinsics that a target has, for schedules that are built for it. Raises `TargetError`."""
+    """The tensor intrinsics of a target, for use in schedules. Raises `TargetError`."""
     registry = default_registry()
     return registry.intrinsics(registry.target(_target(target)))
 
 
 def _scheduled(schedule: Any) -> Schedule:
-    """The schedule that a user gives. Raises `InputError` for an object of another type."""
+    """Check that an argument is a `Schedule`. Raises `InputError`."""
     from inlaid.tensor.schedule import Schedule
 
     if isinstance(schedule, Schedule):
         return schedule
     raise InputError(
         f"expected an inlaid.Schedule, got {type(schedule).__name__}",
-        remedy="make one by inlaid.Schedule(te.program(inputs, outputs))",
+        remedy="create one with inlaid.Schedule(te.program(inputs, outputs))",
     )
 
 
@@ -173,13 +186,21 @@ def quantize(
     for_targets: Sequence[str] | None = None,
     evaluation_data: str | Path | Iterable[Mapping[str, Any]] | None = None,
 ) -> QuantizedModule:
-    """An int8 model from a float one: a module for `compile`, with the `report` on what each layer lost.
+    """Quantise a float model to int8. Returns a module for `compile` that also has a `report` on the accuracy of each layer.
 
-    `calibration_data` are samples of the inputs: dictionaries by input name, or the path of an .npz file that has an array of
-    samples for each input. `settings` say how (see `inlaid.Quantization`). The accuracy is measured on
-    `evaluation_data`, else on the same samples. Both run on `targets`. The
-    first of `for_targets`, or else of `targets`, that declares a requantisation gets a model that needs no other. Other
-    arguments as of `compile`. Raises `ModelImportError` and `CompileError`, and `InputError` for samples that do not fit.
+    calibration_data
+        Samples of the inputs: dictionaries by input name, or the path of an .npz file with one array per input, samples along
+        the first axis.
+    settings
+        See `inlaid.Quantization`.
+    targets
+        Targets that run the float and the int8 model for calibration and evaluation.
+    for_targets
+        The first that declares a requantisation determines the model's; default: `targets`.
+    evaluation_data
+        Samples on which accuracy is measured; default: the calibration data.
+
+    Other arguments are as for `compile`. Raises `ModelImportError`, `CompileError`, and `InputError` for samples that do not fit.
     """
     from inlaid.driver.quantize import quantize as quantize_on
     from inlaid.quantization.samples import read_samples
@@ -187,7 +208,8 @@ def quantize(
 
     if settings is not None and not isinstance(settings, Quantization):
         raise InputError(
-            f"settings are {settings!r}", remedy='give inlaid.Quantization(...), such as Quantization(calibration="mse")'
+            f"expected settings of type inlaid.Quantization, got {settings!r}",
+            remedy='give one, such as Quantization(calibration="mse")',
         )
     module = _module(model, dims)
     samples = read_samples(calibration_data, module.main.params)
@@ -198,16 +220,16 @@ def quantize(
 
 
 def default_targets() -> tuple[str, ...]:
-    """The targets where none is given: x86 if it can compile here, else `reference`, with a `DefaultTargetWarning`, as that one
+    """Targets used when none is given: x86 if it can compile here, else `reference`, with a `DefaultTargetWarning` since that
     is slow."""
     registry = default_registry()
     try:
         for name in USUAL:
-            registry.spec(name).check_compiles()  # without a probe, which would load the plugin's libraries
+            registry.spec(name).check_compiles()  # no probe: it would load the plugin's libraries
     except TargetError as error:
         from inlaid.driver import FALLBACK
 
-        words = f"no target is given: {FALLBACK} is taken, which runs on numpy and is slow, since {error}"
+        words = f"no target given: using {FALLBACK}, which runs on numpy and is slow, because {error}"
         warnings.warn(words, DefaultTargetWarning, stacklevel=3)
         return (FALLBACK,)
     return USUAL
@@ -215,13 +237,13 @@ def default_targets() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A package, and the file in the user's cache that holds it, None where none does."""
+    """A package, and its file in the user's cache, None if it is not cached."""
 
     package: Package
     file: Path | None
 
     def save(self, path: Path) -> None:
-        """Write the package. Raises as `Executable.save` does."""
+        """Write the package to `path`. Raises as `Executable.save` does."""
         if self.file is not None and self.file.exists():
             copy_package(self.file, path)
         else:
@@ -239,9 +261,9 @@ def compile_file(
     cache: bool = True,
     change: Callable[[Module], Module] | None = None,
 ) -> Compiled:
-    """Compile a model file, or find it compiled, without loading it. `instruments` watch the graph passes. What `change` makes of
-    the model is compiled in its place, and is never found compiled. Other arguments and errors as of `compile`."""
-    # Whether a plugin fails in isolation may depend on the machine's load: nothing that comes of it is kept.
+    """Compile a model file without loading the result, or find it in the cache. `instruments` observe the graph passes. `change`
+    maps the imported module to the one to compile; its result is not cached. Other arguments and errors are as for `compile`."""
+    # Whether an isolated plugin fails may depend on the load of the machine, so its results are not cached.
     registry, kept = default_registry(), caches(cache and settings.isolation is None)
     targets, dims = _targets(targets), checked_dims(dims)
     report = StageLog(model.name, targets, progress)
@@ -268,18 +290,18 @@ def compile_file(
     file = compiled.keep(made, kept, package, files, registry)
     if file is None:
         return Compiled(package, None)
-    # Its weights are mapped from the file from now on, and need not be in memory as well.
+    # Its weights are mapped from the file from now on, so the copy in memory can go.
     del package
-    give_back()
+    release_free_memory()
     found = _read(file)
     if found is not None:
         return found
-    # Another process has taken it out of the cache since.
+    # Another process has removed the file from the cache meanwhile.
     return compile_file(model, targets, dims=dims, progress=progress, instruments=instruments, settings=settings, cache=False)
 
 
 def _read(file: Path | None) -> Compiled | None:
-    """A package in the cache; None where there is none, or none that can be read."""
+    """Read a package from the cache; None if `file` is None or unreadable."""
     try:
         return None if file is None else Compiled(read_package(file), file)
     except PackageError:
@@ -294,7 +316,8 @@ def partition(
     placement: str = "priority",
     lock: str | Path | None = None,
 ) -> Module:
-    """Cut a model into regions, one target each: a module whose entry calls one function per region. Arguments as of `compile`."""
+    """Partition a model into regions of one target each. Returns a module whose entry function calls one function per region.
+    Arguments are as for `compile`."""
     from inlaid.driver import cut
 
     settings = Settings(placement=placement, lock=read_lock(lock))
@@ -310,43 +333,43 @@ def estimate(
     placement: str = "priority",
     lock: str | Path | None = None,
 ) -> Report:
-    """What a model is predicted to cost on targets, without compiling it: `seconds` of all together, and by region and operator;
-    with where every operator goes and why. Arguments as of `compile`."""
+    """Predict the cost of a model on targets without compiling it. The report has the total `seconds`, those of each region and
+    operator, and the placement of each operator with the reason. Arguments are as for `compile`."""
     from inlaid.driver import cut
     from inlaid.driver.report import report_of
 
     settings, registry = Settings(precision=precision, placement=placement, lock=read_lock(lock)), default_registry()
-    partitioned, takers = cut(_module(model, dims), _targets(targets), registry, settings=settings)
-    return report_of(partitioned, takers, registry, settings)
+    partitioned, candidates = cut(_module(model, dims), _targets(targets), registry, settings=settings)
+    return report_of(partitioned, candidates, registry, settings)
 
 
 def read_lock(path: str | Path | None) -> str:
-    """The text of a lock; "" without a path. Raises `InputError`."""
+    """Read a lock file; "" without a path. Raises `InputError`."""
     if path is None:
         return ""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"cannot read the lock {path}: {error}", remedy="write it with the command inlaid partition --lock FILE"
-        ) from error
+        raise InputError(f"cannot read the lock {path}: {error}", remedy="write it with inlaid partition --lock FILE") from error
 
 
 def _targets(targets: Sequence[str] | None) -> tuple[str, ...]:
-    """Targets one by one: a string is one of its own, None stands for the default ones."""
+    """Normalise the `targets` argument: a string is one target, None means the default targets. Raises `TargetError`."""
     if targets is None:
         return default_targets()
     found = (targets,) if isinstance(targets, str) else targets
     if isinstance(found, (list, tuple)) and all(isinstance(item, str) for item in found):
         return tuple(found)
-    raise TargetError(f"targets are strings, not {targets!r}", remedy='give them in order of priority, such as ["x86:threads=1"]')
+    raise TargetError(
+        f"expected a list of target strings, got {targets!r}", remedy='give them in order of priority, such as ["x86:threads=1"]'
+    )
 
 
 def _target(target: Any) -> str:
-    """One target. Raises `TargetError`."""
+    """Check that an argument is one target string. Raises `TargetError`."""
     if isinstance(target, str):
         return target
-    raise TargetError(f"expected one target, got {target!r}", remedy='give it as a string, such as "x86:threads=1"')
+    raise TargetError(f"expected a target string, got {target!r}", remedy='give one, such as "x86:threads=1"')
 
 
 def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
@@ -356,7 +379,7 @@ def _module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
     if not isinstance(model, (Module, Function)):
         return load(model, dims)
     if dims:
-        raise InputError("dims applies to a model that is loaded, not to a module", remedy="give dims to inlaid.load")
+        raise InputError("dims applies only to a model that is imported, got a module", remedy="give dims to inlaid.load")
     module = model if isinstance(model, Module) else Module({"main": model})
     verify_model(module)
     return module

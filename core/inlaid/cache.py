@@ -1,8 +1,8 @@
-"""What was worked out before, kept in files of the user's cache folder.
+"""File stores of the user's compilation cache.
 
-A `Store` maps keys, which are hashes of everything that a value was made from, to values. Nothing that it does can make a compiler
-fail: a value that cannot be read, is damaged or is gone is one that was never kept, and one that cannot be written is not kept.
-Files are written under other names and renamed, so that a reader sees all of a value or none, however many processes write.
+A `Store` maps keys, hashes of everything that a value was made from, to values. A store never makes a compilation fail: a value
+that is missing, unreadable or damaged is a cache miss, and one that cannot be written is dropped. Files are written under a
+temporary name and renamed, so that concurrent readers see a whole value or none.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SWITCH = "INLAID_CACHE"
-"""Environment variable: "off" switches every cache off."""
+"""Environment variable that disables every cache if it is "off"."""
 LAYOUT = "v1"
-"""The folder of what this layout of files keeps; another layout takes another name."""
+"""Folder of this version of the file layout."""
 
 OBJECT_BYTES = 1 << 30
 MODEL_BYTES = 1 << 24
 PACKAGE_BYTES = 1 << 32
-"""Bytes that the stores of `caches` may take."""
+"""Size limits of the stores of `caches`, in bytes."""
 
 _MAGIC = b"inlaid-1\n"
 _DIGEST = 32
@@ -32,7 +32,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 def digest(*parts: str | bytes) -> str:
-    """A key: the SHA-256 of parts, each with its length, in hexadecimal."""
+    """Compute a key: the hexadecimal SHA-256 of the parts, each prefixed by its length."""
     found = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -42,7 +42,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 def tree_digest(folder: Path) -> str:
-    """The SHA-256 of the names and contents of all files below a folder but compiled Python, in hexadecimal."""
+    """Compute the hexadecimal SHA-256 of the names and contents of all files below a folder, except compiled Python."""
     found = hashlib.sha256()
     stack = [str(folder)]
     while stack:
@@ -61,7 +61,7 @@ def tree_digest(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a store holds."""
+    """Size of a store: number of files, and their bytes."""
 
     entries: int
     bytes: int
@@ -69,15 +69,15 @@ class Usage:
 
 @dataclass(frozen=True)
 class Store:
-    """Values by key below a folder; None: nothing is kept.
+    """Values by key below `folder`, evicted in least-recently-used order. Without a folder, nothing is stored.
 
     limit
-        Bytes that the files may take. What was used last is kept longest.
+        Greatest total size of the files, in bytes.
     spread
-        Hexadecimal digits of a key that choose one of the folders among which many small values are spread. Each holds its share of
-        the limit, so that keeping a value looks through one folder only.
+        Number of leading hexadecimal digits of the key that name a subfolder. Each subfolder has an equal share of the limit, so
+        that storing a value scans one subfolder only.
     suffix
-        What names of files end with.
+        Suffix of file names.
     """
 
     folder: Path | None
@@ -86,7 +86,7 @@ class Store:
     suffix: str = ""
 
     def get(self, key: str) -> bytes | None:
-        """The value of a key, as it was kept; None where there is none."""
+        """The value of a key; None if it is missing or damaged."""
         path = self._path(key)
         if path is None:
             return None
@@ -103,7 +103,7 @@ class Store:
         return value
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep the value of a key."""
+        """Store the value of a key."""
         path = self._path(key)
         if path is None or len(value) > self._share:
             return
@@ -119,7 +119,7 @@ class Store:
         self._trim(path.parent)
 
     def find(self, key: str) -> Path | None:
-        """The file of a value whose key is the SHA-256 of its bytes, in hexadecimal; None where there is none, or another's."""
+        """The file whose content has this SHA-256 in hexadecimal; None if it is missing or its content differs."""
         path = self._path(key) if _KEY.fullmatch(key) else None
         found = None if path is None else file_digest(path)
         if path is None or found is None:
@@ -131,8 +131,8 @@ class Store:
         return path
 
     def add(self, write: Callable[[Path], None]) -> tuple[str, Path] | None:
-        """Keep a file, which is to be written to the path that `write` is given, for `find`. Its key and where it is, None where it
-        is not kept."""
+        """Store a file under its SHA-256, for `find`. `write` creates it at a given temporary path. Returns its key and path, None
+        if it was not stored."""
         if self.folder is None:
             return None
         temporary = self._temporary(self.folder)
@@ -154,34 +154,34 @@ class Store:
         return key, path
 
     def usage(self) -> Usage:
-        """How many files there are, and their bytes."""
+        """The number of files and their bytes."""
         sizes = [] if self.folder is None else [entry.stat().st_size for entry in _files(self.folder, self.spread)]
         return Usage(len(sizes), sum(sizes))
 
     def clear(self) -> None:
-        """Remove every value."""
+        """Remove all values."""
         if self.folder is not None:
             for entry in _files(self.folder, self.spread):
                 _remove(Path(entry.path))
 
     def _path(self, key: str) -> Path | None:
-        assert _KEY.fullmatch(key), f"{key!r} is no key"
+        assert _KEY.fullmatch(key), f"{key!r} is not a key"
         if self.folder is None:
             return None
         return self.folder / key[: self.spread] / (key + self.suffix)
 
     @property
     def _share(self) -> int:
-        """Bytes that the files of one folder may take."""
+        """Size limit of one subfolder, in bytes."""
         return self.limit >> 4 * self.spread
 
     @staticmethod
     def _temporary(folder: Path) -> Path:
-        """A name that nobody else writes under. Files of such names that were left behind go as values do."""
+        """An unused temporary name. Files left behind under such names are evicted like values."""
         return folder / f".{os.urandom(8).hex()}.tmp"
 
     def _trim(self, folder: Path) -> None:
-        """Remove what was used longest ago until the rest fits. Files that others are still writing are the youngest."""
+        """Evict the least recently used files until the rest fits. Files being written are the most recent."""
         facts = []
         for entry in _files(folder, 0):
             with contextlib.suppress(OSError):
@@ -197,7 +197,7 @@ class Store:
 
 @dataclass(frozen=True)
 class MemoryStore(Store):
-    """Values that live as long as the store, in this process."""
+    """Values in memory of this process, for the lifetime of the store."""
 
     folder: None = None
     limit: int = 0
@@ -212,14 +212,14 @@ class MemoryStore(Store):
 
 @dataclass(frozen=True)
 class Caches:
-    """Every cache of a user. `folder` is None where nothing is kept, and `reason` says why.
+    """All caches of a user. `folder` is None if caching is disabled, for `reason`.
 
     objects
-        Object code by what it was compiled from: small and many.
+        Object code, by what it was compiled from: many small values.
     models
-        By what a model is compiled from, what it became: names of packages.
+        Keys of packages, by what the model was compiled from.
     packages
-        Package files by their own hash.
+        Package files, by their SHA-256.
     """
 
     folder: Path | None
@@ -229,14 +229,14 @@ class Caches:
     packages: Store
 
     def stores(self) -> dict[str, Store]:
-        """The stores by name."""
+        """The stores, by name."""
         return {"objects": self.objects, "models": self.models, "packages": self.packages}
 
 
 def caches(enabled: bool = True) -> Caches:
-    """The caches of this user, in the folder `inlaid` of XDG_CACHE_HOME, else of ~/.cache. They keep nothing where switched off, or
-    where others could write to the folder, since code is run as it lies there."""
-    folder, reason = _locate() if enabled else (None, "switched off")
+    """The caches of this user, below $XDG_CACHE_HOME/inlaid or ~/.cache/inlaid. They store nothing if disabled, or if other users
+    could write to the folder, since cached code is executed."""
+    folder, reason = _locate() if enabled else (None, "disabled")
     below = None if folder is None else folder / LAYOUT
     return Caches(
         folder,
@@ -252,27 +252,27 @@ def _below(folder: Path | None, name: str) -> Path | None:
 
 
 def _locate() -> tuple[Path | None, str]:
-    """The cache folder, made where it is missing; or None and the reason."""
+    """Locate the cache folder and create it if missing. Returns None and the reason if there is none."""
     if os.environ.get(SWITCH, "").lower() == "off":
-        return None, f"switched off by {SWITCH}"
+        return None, f"disabled by {SWITCH}"
     base = os.environ.get("XDG_CACHE_HOME", "")
     try:
         folder = (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "inlaid"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode):
-            return None, f"{folder} is not a folder"
+            return None, f"{folder} is not a directory"
         if os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
-            return None, f"{folder} is another user's, or others may write to it"
+            return None, f"{folder} is owned or writable by another user"
         if status.st_mode & 0o077:
             folder.chmod(0o700)
     except (OSError, RuntimeError) as error:
-        return None, f"there is no cache folder: {error}"
+        return None, f"no usable cache folder: {error}"
     return folder, ""
 
 
 def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
-    """The files of a folder; of the folders in it, where values are spread."""
+    """The files of a folder; with `spread`, those of its subfolders."""
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
@@ -284,7 +284,7 @@ def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
 
 
 def file_digest(path: Path) -> str | None:
-    """The SHA-256 of a file, None where it cannot be read."""
+    """The hexadecimal SHA-256 of a file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -293,7 +293,7 @@ def file_digest(path: Path) -> str | None:
 
 
 def _touch(path: Path) -> None:
-    """Note that a value was used."""
+    """Mark a value as used just now."""
     with contextlib.suppress(OSError):
         os.utime(path)
 

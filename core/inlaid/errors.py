@@ -1,7 +1,7 @@
-"""Every exception that Inlaid raises on purpose.
+"""All exceptions that Inlaid raises deliberately.
 
-All of them derive from `InlaidError`. An error says what went wrong and, where it is known, which operator, which node of the
-source model and which plugin are concerned, and what to do about it.
+They derive from `InlaidError`. An error states the problem, the remedy, and, if known, the operator, the node of the source model
+and the plugin.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from shlex import quote
 
 @dataclass(frozen=True)
 class Remedy:
-    """What the user can do, spelt for each interface: `python` with arguments of the API, `command` with options of `inlaid`."""
+    """What the user can do, for each interface: `python` uses arguments of the API, `command` options of `inlaid`."""
 
     python: str
     command: str
 
     @staticmethod
     def of(*parts: str | Remedy) -> Remedy:
-        """Concatenate texts that both interfaces share and those that differ."""
+        """Concatenate parts; a string applies to both interfaces."""
         given = [Remedy(part, part) if isinstance(part, str) else part for part in parts]
         return Remedy("".join(part.python for part in given), "".join(part.command for part in given))
 
 
 def setting(name: str, value: str) -> Remedy:
-    """Spell an argument of the API that takes text: `placement="cost"`, or `--placement cost`."""
+    """Remedy: set a text argument, `placement="cost"` or `--placement cost`."""
     return Remedy(f'{name}="{value}"', f"--{name.replace('_', '-')} {value}")
 
 
 def dims_setting(sizes: Mapping[str, int | tuple[int, int] | None]) -> Remedy:
-    """Spell sizes or bounds of symbolic dimensions, None for a size that the user chooses: `dims={"batch": 1}`, or
-    `--dim batch=1`."""
+    """Remedy: set sizes or bounds of symbolic dimensions, `dims={"batch": 1}` or `--dim batch=1`. None is a placeholder for a size
+    that the user chooses."""
 
     def option(size: int | tuple[int, int] | None) -> str:
         return "SIZE" if size is None else f"{size[0]}:{size[1]}" if isinstance(size, tuple) else str(size)
@@ -43,15 +43,15 @@ def dims_setting(sizes: Mapping[str, int | tuple[int, int] | None]) -> Remedy:
 
 
 EXPLAIN = Remedy("inlaid.estimate(model, targets).to_text()", "inlaid partition --explain")
-"""How to see where every operator runs, and why."""
+"""Remedy: show where each operator runs, and why."""
 
 
 class InlaidError(Exception):
-    """Base of Inlaid's exception family.
+    """Base class of Inlaid's exceptions.
 
-    `operator` names the operator at fault, `node` the node of the source model (file and node name) or those of a region, `region`
-    the region, `plugin` the plugin at fault, and `remedy` says what the user can do: a `Remedy` where its words depend on the
-    interface. `str` spells it for Python, `on_command_line` for the command.
+    `operator` names the operator at fault, `node` the source node (model file and node name, or several for a region), `region`
+    the region, `plugin` the plugin at fault. `remedy` says what the user can do; a `Remedy` if the wording depends on the
+    interface. `str` formats the error for Python, `on_command_line` for the command.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class InlaidError(Exception):
         return self._text(self.remedy.python if isinstance(self.remedy, Remedy) else self.remedy)
 
     def on_command_line(self) -> str:
-        """The error as text, with its remedy spelt as options and commands."""
+        """Format the error, with the remedy as options and commands."""
         return self._text(self.remedy.command if isinstance(self.remedy, Remedy) else self.remedy)
 
     def _text(self, remedy: str | None) -> str:
@@ -95,7 +95,7 @@ class InlaidError(Exception):
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Which of the known names is close to one that is not known, as words to append to a message; "" where none is."""
+    """Suggest the known name closest to an unknown one, as text to append to a message; "" if none is close."""
     import difflib
 
     close = difflib.get_close_matches(name, known, 1)
@@ -103,11 +103,11 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
 
 class TypeInferenceError(InlaidError):
-    """An expression has no type: the inputs do not fit the operator."""
+    """A type cannot be inferred: the operands do not fit the operator."""
 
 
 class ParseError(InlaidError):
-    """Text is not a module, a loop program, a target or a type."""
+    """Text does not parse as a module, a loop program, a target or a type."""
 
 
 class ExpressionError(InlaidError, ValueError):
@@ -115,11 +115,11 @@ class ExpressionError(InlaidError, ValueError):
 
 
 class VerifyError(InlaidError):
-    """An IR invariant does not hold; a bug in a pass or in hand-built IR."""
+    """An IR invariant is violated: a bug in a pass, or in IR built by hand."""
 
 
 class ModelImportError(InlaidError):
-    """A model file is damaged, hostile, or uses something Inlaid cannot import."""
+    """A model file is damaged or hostile, or uses an unsupported feature."""
 
 
 class ScheduleError(InlaidError):
@@ -139,60 +139,60 @@ class CompilerMissing(InlaidError, ImportError):
 
 
 class PluginError(InlaidError):
-    """A plugin breaks the contract."""
+    """A plugin violates the contract."""
 
 
 class PackageError(InlaidError):
-    """A package file is damaged, hostile, or made for another version."""
+    """A package file is damaged or hostile, or was made for another version."""
 
 
 class InputError(InlaidError):
-    """What a user gives is not what is asked for: an array of a wrong name, shape or dtype, a size, a path, a kind of object."""
+    """A user's argument is invalid: an array with a wrong name, shape or dtype, a size, a path, or a wrong type."""
 
 
 class Unsupported(InlaidError):
-    """A target cannot do what is asked; the partitioner may fall back to another."""
+    """A target does not support an operation; the partitioner may fall back to another target."""
 
 
 class OutOfMemory(InlaidError):
-    """A device has no room for a buffer."""
+    """A device has too little memory for a buffer."""
 
 
 class DeviceLost(InlaidError):
-    """A device stopped answering."""
+    """A device has stopped responding."""
 
 
 class KernelFault(InlaidError):
-    """A kernel reported an error while it ran, such as an index out of range."""
+    """A kernel reported an error at run time, such as an index out of range."""
 
 
 class CheckFailed(InlaidError):
-    """A comparison that the user asked for found a difference, or could not be made completely."""
+    """A check requested by the user failed, or could not be completed."""
 
 
 class InlaidWarning(UserWarning):
-    """Base of the warnings that are for whoever compiles a model."""
+    """Base class of warnings for users who compile a model."""
 
 
 class PlacementWarning(InlaidWarning):
-    """Placement by cost stopped before it knew the best."""
+    """The solver of cost placement stopped at its time limit, before the optimum was proven."""
 
 
 class LockWarning(InlaidWarning):
-    """A lock holds operators where they would not go any more."""
+    """A lock holds operators on targets where they would not be placed now."""
 
 
 class ScheduleWarning(InlaidWarning):
-    """Kernels without a schedule of their own are predicted to take most of a region's time."""
+    """Kernels with a generic schedule are predicted to take most of a region's time."""
 
 
 class DonationWarning(InlaidWarning):
-    """No output takes over the buffer of a donated input."""
+    """No output reuses the buffer of a donated input."""
 
 
 class DefaultTargetWarning(InlaidWarning):
-    """No target is given, and the usual one is not installed: the slow reference target is taken."""
+    """No target is given and the default one is not installed, so the slow reference target is used."""
 
 
 class FallbackWarning(InlaidWarning):
-    """A region could not be compiled by its target's plugin, and went to other targets."""
+    """A target's plugin failed to compile a region, which falls back to other targets."""

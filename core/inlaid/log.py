@@ -1,8 +1,8 @@
-"""What compilation tells Python's `logging`: the logger "inlaid" and those below it.
+"""Log messages of compilation, sent to the logger "inlaid" and its children.
 
     logging.basicConfig(level=logging.INFO)
 
-shows each compilation with its regions and its time, or that it was found compiled; DEBUG shows each stage with its time.
+INFO shows each compilation with its regions and duration, or that it came from the cache. DEBUG adds the duration of each stage.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from inlaid.artifact.plan import RegionInfo
 
 LOGGER = logging.getLogger("inlaid.compile")
-logging.getLogger("inlaid").addHandler(logging.NullHandler())  # an application decides what becomes of messages
+logging.getLogger("inlaid").addHandler(logging.NullHandler())  # the application chooses the handlers
 
 
 class StageLog:
-    """Progress of one compilation that is logged, and passed on to `then`."""
+    """Progress callback that logs one compilation and forwards to `then`."""
 
     def __init__(self, model: str, targets: Sequence[str], then: Callable[[str, int, int], None] | None) -> None:
         self._model = model
@@ -43,8 +43,8 @@ class StageLog:
         self._since = now
 
     def finish(self, regions: Iterable[RegionInfo], cached: bool = False) -> None:
-        """Log the result: the regions with their targets, or that the package comes from the cache."""
+        """Log the regions with their targets, or that the package came from the cache."""
         self._end_stage()
         seconds = time.perf_counter() - self._begin
         placed = ", ".join(f"{info.symbol} on {info.target}" for info in regions) or "no regions"
-        LOGGER.info("%s %s in %.2f s: %s", "found compiled" if cached else "compiled", self._model, seconds, placed)
+        LOGGER.info("%s %s in %.2f s: %s", "loaded from cache" if cached else "compiled", self._model, seconds, placed)

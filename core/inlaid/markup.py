@@ -1,4 +1,4 @@
-"""Small pieces of HTML, for what notebooks show of an object (`_repr_html_`)."""
+"""HTML fragments for notebook representations (`_repr_html_`)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 LINES = 200
-"""Lines of a text that are shown."""
+"""Greatest number of lines shown of a text."""
 
 
 def preformatted(text: str) -> str:
-    """A text in a fixed font, cut after `LINES` lines."""
+    """A text in a monospaced font, truncated to `LINES` lines."""
     lines = text.rstrip("\n").splitlines()
     more = f"\n... and {len(lines) - LINES} more lines" if len(lines) > LINES else ""
     return f"<pre>{escape(chr(10).join(lines[:LINES]) + more)}</pre>"
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]], bar: int | None = None) -> str:
-    """A table under a title. Column `bar` holds shares of 0 to 1, drawn as bars."""
+    """A table with a title. Column `bar` has values from 0 to 1, drawn as bars."""
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
     body = "".join("<tr>" + "".join(_cell(value, place == bar) for place, value in enumerate(row)) + "</tr>" for row in rows)
     return f"<p><b>{escape(title)}</b></p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -32,5 +32,5 @@ def _cell(value: object, bar: bool) -> str:
 
 
 def frame(page: str, height: int = 640) -> str:
-    """A whole page inside another one."""
+    """Embed a whole HTML page in another one."""
     return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:0"></iframe>'

@@ -1,10 +1,10 @@
-"""Names that are each given once."""
+"""Unique names."""
 
 from __future__ import annotations
 
 
 def unique(wanted: str, taken: set[str]) -> str:
-    """The name, with a number where it is among those `taken`, to which it is added."""
+    """Append a number to `wanted` if it is in `taken`. The result is added to `taken`."""
     chosen, count = wanted, 0
     while chosen in taken:
         count += 1

@@ -1,14 +1,14 @@
-"""Inlaid as a backend in ONNX's own sense.
+"""Inlaid as an ONNX backend (`onnx.backend.base`).
 
     import inlaid.onnx_backend as backend
 
     backend.prepare(model, device="x86").run([array])
 
-`onnx.backend.test.BackendTest(inlaid.onnx_backend, __name__)` runs ONNX's test suite on it. A device is a target string, such as
-"x86:threads=1" or "reference"; "CPU" is x86 where it is installed, else reference.
+`onnx.backend.test.BackendTest(inlaid.onnx_backend, __name__)` runs ONNX's test suite. A device is a target string, such as
+"x86:threads=1" or "reference"; "CPU" is x86 if it is installed, else reference.
 """
 
-# The methods share the signatures of ONNX's interface, of which each uses a part.
+# The methods have the signatures of ONNX's interface; each uses only some of the arguments.
 # ruff: noqa: ARG003
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from inlaid.types import from_numpy
 __all__ = ["InlaidBackend", "InlaidRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 
 _BOUND_LIMIT = 4096
-"""Greatest number of elements of an input that is compiled in as a constant."""
+"""Greatest number of elements of an input that may be compiled in as a constant."""
 
 Value = Any
 """An array, a list of arrays (a sequence), or None (an empty optional)."""
 
 
 class InlaidRep(BackendRep):
-    """A model prepared to run.
+    """A model ready to run.
 
-    A model whose shapes depend on the values of inputs (the shape of a Reshape, the axes of a reduction) is compiled at the first
-    run, with these inputs bound to the values they have there, and again when they change.
+    If shapes depend on the values of inputs (the shape of a Reshape, the axes of a reduction), the model is compiled at its first
+    run with those inputs as constants, and again for other values.
     """
 
     def __init__(self, model: onnx.ModelProto, device: str) -> None:
@@ -64,14 +64,14 @@ class InlaidRep(BackendRep):
 
     @property
     def programs(self) -> tuple[Executable, ...]:
-        """What has been compiled so far."""
+        """The executables compiled so far."""
         return tuple(self._programs.values())
 
     def run(self, inputs: Sequence[Value] | Mapping[str, Value], **kwargs: Any) -> tuple[Value, ...]:
-        """The model's outputs, in order. Inputs are in the order of the graph's, or by name; options of the interface are ignored.
+        """Run the model and return its outputs in order. Inputs are in graph order, or by name; ONNX's options are ignored.
 
-        Raises `InputError` for inputs that do not fit, `ModelImportError` where only compiling at the first run shows that a node
-        is not supported.
+        Raises `InputError` for inputs that do not fit, and `ModelImportError` if compiling at the first run meets an unsupported
+        node.
         """
         values = self._named(inputs)
         while True:
@@ -86,14 +86,14 @@ class InlaidRep(BackendRep):
         names = [item.name for item in self._inputs]
         if isinstance(inputs, Mapping):
             if set(inputs) != set(names):
-                raise InputError(f"the inputs are {', '.join(names) or 'none'}, not {', '.join(inputs) or 'none'}")
+                raise InputError(f"expected the inputs {', '.join(names) or '(none)'}, got {', '.join(inputs) or '(none)'}")
             inputs = [inputs[name] for name in names]
         if len(inputs) != len(names):
             raise InputError(f"the model takes {len(names)} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")
         return {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
 
     def _program(self, values: Mapping[str, Value]) -> tuple[Executable, dict[str, Value]]:
-        """The program for the values of the inputs that are bound, and the inputs that it takes."""
+        """The executable for the values of the bound inputs, and the remaining inputs."""
         bound = {name: np.asarray(values[name]) for name in sorted(self._bound)}
         open_types = {item.name: values[item.name] for item in self._inputs if not _is_closed(item.type)}
         dims = {name: size for name, size in self._dim_values(values).items() if name in self._fixed}
@@ -110,14 +110,14 @@ class InlaidRep(BackendRep):
         return compile_module(load(model, dims, specialise=bound), [self._device])
 
     def _widen(self, need: NeedsStatic) -> bool:
-        """Bind what a converter asks for from now on. False when it is bound already."""
+        """Bind the inputs and dimensions that a converter needs. Returns False if all are bound already."""
         more = bool(set(need.sources.inputs) - self._bound or set(need.sources.dims) - self._fixed)
         self._bound.update(need.sources.inputs)
         self._fixed.update(need.sources.dims)
         return more
 
     def _dim_values(self, values: Mapping[str, Value]) -> dict[str, int]:
-        """The sizes of the symbolic dimensions, under the names that `load` knows them by."""
+        """The sizes of symbolic dimensions, under the names that `load` uses."""
         found: dict[str, int] = {}
         for item in self._inputs:
             shape = np.shape(values[item.name]) if item.type.HasField("tensor_type") else ()
@@ -128,7 +128,7 @@ class InlaidRep(BackendRep):
 
 
 def _plain(value: Value) -> Value:
-    """A value as `Executable.run` takes it: an array, a list of arrays, or None."""
+    """Convert a value for `Executable.run`: an array, a list of arrays, or None."""
     if value is None:
         return None
     return [np.asarray(item) for item in value] if isinstance(value, (list, tuple)) else np.asarray(value)
@@ -139,8 +139,8 @@ def _content(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _is_closed(declared: onnx.TypeProto) -> bool:
-    """Whether a declared type says all that is needed to compile: not that of a sequence, whose elements are often declared with
-    no rank or a wrong one, nor that of a tensor without a rank."""
+    """Whether a declared type is precise enough to compile. A sequence is not, since its elements are often declared without a rank
+    or with a wrong one; nor is a tensor without a rank."""
     if declared.HasField("optional_type"):
         return _is_closed(declared.optional_type.elem_type)
     return not declared.HasField("sequence_type") and (
@@ -149,7 +149,7 @@ def _is_closed(declared: onnx.TypeProto) -> bool:
 
 
 def _type_proto(value: Value) -> onnx.TypeProto:
-    """A type that a value has; the elements of a sequence may differ in their dimensions."""
+    """A type of the value. The elements of a sequence may differ in their dimensions."""
     result = onnx.TypeProto()
     if isinstance(value, (list, tuple)):
         element = result.sequence_type.elem_type.tensor_type
@@ -170,7 +170,7 @@ def _type_proto(value: Value) -> onnx.TypeProto:
 
 
 def _with_types(model: onnx.ModelProto, values: Mapping[str, Value]) -> onnx.ModelProto:
-    """The model with the types of some inputs taken from values."""
+    """A copy of the model with the types of some inputs taken from values."""
     if not values:
         return model
     typed = onnx.ModelProto()
@@ -184,21 +184,21 @@ def _with_types(model: onnx.ModelProto, values: Mapping[str, Value]) -> onnx.Mod
 
 
 class InlaidBackend(Backend):
-    """ONNX's Backend interface."""
+    """ONNX's `Backend` interface."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """True: whether a model is supported is known once it is imported."""
+        """Always True: only importing a model shows whether it is supported."""
         return True
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> InlaidRep:
-        """A model ready to run. Options of the interface are ignored. Raises `ModelImportError` and `TargetError`."""
+        """Prepare a model to run. ONNX's options are ignored. Raises `ModelImportError` and `TargetError`."""
         return InlaidRep(model, _target(device))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Value, ...]:
-        """The outputs of a model for inputs in the order of the graph's."""
+        """Run a model on inputs in graph order, and return its outputs."""
         return cls.prepare(model, device).run(inputs)
 
     @classmethod
@@ -210,7 +210,7 @@ class InlaidBackend(Backend):
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Value, ...]:
-        """The outputs of one node, of the newest operator set or of `opset_version`, for its inputs in order."""
+        """Run one node, of the newest operator set or of `opset_version`, on its inputs in order."""
         names = list(dict.fromkeys(filter(None, node.input)))
         if len(names) != len(inputs):
             raise InputError(f"the node takes {len(names)} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")
@@ -225,7 +225,7 @@ class InlaidBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether a device names a target that is installed."""
+        """Whether a device names an installed target."""
         try:
             _target(device)
         except TargetError:
@@ -234,7 +234,7 @@ class InlaidBackend(Backend):
 
 
 def _target(device: str) -> str:
-    """The target string of a device. Raises `TargetError`."""
+    """The target string of an ONNX device. Raises `TargetError`."""
     registry = default_registry()
     if device == "CPU":
         return "x86" if "x86" in registry.kinds() else "reference"

@@ -1,4 +1,4 @@
-"""How to compile, apart from for what."""
+"""Compilation settings that do not depend on the target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLACEMENTS = (PRIORITY, COST, MEASURED)
 
 @dataclass(frozen=True)
 class Isolation:
-    """What a code generator may use in a process of its own: `seconds` of time by the clock, `memory` in bytes."""
+    """Limits on an isolated code generator: `seconds` of wall-clock time, `memory` in bytes."""
 
     seconds: float = 300.0
     memory: int = 4 << 30
@@ -19,12 +19,23 @@ class Isolation:
 
 @dataclass(frozen=True)
 class Settings:
-    """`fusion`: without it every operator is a kernel of its own. `precision`: "model", what the model says, or another of
-    `inlaid.driver.prepare.PRECISIONS`. `placement`: by "priority", where the first target that can takes an operator; by "cost",
-    the least predicted time, transfers included; or "measured", the least time with operators timed on their targets. `lock`: the
-    text of a lock (see `inlaid.partitioning.lock`) that says where operators go; "" for none. `isolation`: code generators run in
-    processes of their own within these limits, and a region whose code generator fails goes to other targets. `donate`: names of
-    inputs whose buffers outputs may take over."""
+    """Compilation settings.
+
+    fusion
+        Without it, every operator becomes a kernel.
+    precision
+        "model", or another of `inlaid.driver.prepare.PRECISIONS`.
+    placement
+        "priority", the first target that accepts an operator; "cost", the least predicted time, transfers included; "measured",
+        as cost, with operators timed on their targets.
+    lock
+        Text of a lock (`inlaid.partitioning.lock`) that fixes the placement, "" for none.
+    isolation
+        Run code generators in separate processes within these limits. A region whose code generator fails falls back to other
+        targets.
+    donate
+        Names of inputs whose buffers outputs may reuse.
+    """
 
     fusion: bool = True
     precision: str = AS_MODEL

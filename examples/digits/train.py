@@ -1,4 +1,4 @@
-"""Train the network of digits.onnx with numpy, and write it and the held-out images beside this file.
+"""Train the network of digits.onnx with numpy, and write it and the held-out images to this folder.
 
     python examples/digits/train.py path/to/digits.csv.gz
 
@@ -21,14 +21,14 @@ EPOCHS, BATCH, RATE, DECAY = 30, 32, 2e-3, 1e-4
 
 
 def windows(x: np.ndarray) -> np.ndarray:
-    """The 3x3 windows of padded images: (n, c, h, w) to (n, h, w, c * 9)."""
+    """Extract the 3x3 windows of padded images (im2col): (n, c, h, w) to (n, h, w, c * 9)."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     return seen.transpose(0, 2, 3, 1, 4, 5).reshape(x.shape[0], x.shape[2], x.shape[3], -1)
 
 
 def conv_gradients(cols: np.ndarray, weight: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gradients of a convolution's weight, bias and input, for that of its output."""
+    """Compute the gradients of a convolution's weight, bias and input from that of its output."""
     count, channels, height, width = up.shape
     flat = up.transpose(0, 2, 3, 1).reshape(-1, channels)
     by_weight = (flat.T @ cols.reshape(flat.shape[0], -1)).reshape(weight.shape)
@@ -45,7 +45,7 @@ def conv(cols: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
 
 
 def forward(p: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
-    """All values of the network for images (n, 1, 8, 8)."""
+    """Compute all intermediate values of the network for images (n, 1, 8, 8)."""
     v = {"c1": windows(x)}
     v["a1"] = np.maximum(conv(v["c1"], p["w1"], p["b1"]), 0)
     v["c2"] = windows(v["a1"])
@@ -59,7 +59,7 @@ def forward(p: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def gradients(p: dict[str, np.ndarray], x: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Gradients of the mean cross-entropy."""
+    """Compute the gradients of the mean cross-entropy."""
     v, g = forward(p, x), {}
     chances = np.exp(v["scores"] - v["scores"].max(1, keepdims=True))
     chances /= chances.sum(1, keepdims=True)
@@ -74,14 +74,14 @@ def gradients(p: dict[str, np.ndarray], x: np.ndarray, labels: np.ndarray) -> di
 
 
 def shifted(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The images, each moved by up to a pixel in both directions."""
+    """Shift each image by up to one pixel along both axes."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     dy, dx = rng.integers(0, 3, (2, len(x)))
     return np.stack([image[:, a : a + 8, b : b + 8] for image, a, b in zip(padded, dy, dx, strict=True)])
 
 
 def train(x: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """The parameters after `EPOCHS`."""
+    """Train for `EPOCHS`. Returns the parameters."""
     shapes = {"w1": (8, 1, 3, 3), "b1": (8,), "w2": (16, 8, 3, 3), "b2": (16,), "w3": (256, 10), "b3": (10,)}
     fan_in = {"w1": 9, "w2": 72, "w3": 256}
     p = {
@@ -105,7 +105,7 @@ def train(x: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> dict[s
 
 
 def as_onnx(p: dict[str, np.ndarray]) -> onnx.ModelProto:
-    """The network for images of 0 to 16, with probabilities as its output."""
+    """Export the network as ONNX, for images with values 0 to 16, with probabilities as the output."""
     weights = {"scale": np.float32(1 / 16), **p}
     nodes = [
         helper.make_node("Mul", ["image", "scale"], ["scaled"], name="scale"),
@@ -129,7 +129,7 @@ def as_onnx(p: dict[str, np.ndarray]) -> onnx.ModelProto:
 
 
 def main() -> None:
-    """Train, write, and print the accuracy on the images held out."""
+    """Train, write both files, and print the accuracy on the held-out images."""
     table = np.loadtxt(sys.argv[1], delimiter=",", dtype=np.int64)
     images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]
     held = np.arange(len(table)) % 5 == 0

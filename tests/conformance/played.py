@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import Capabilities, Conformance, OpRule, TargetSpec, hookimpl
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
@@ -18,12 +18,12 @@ from inlaid.reference.runtime import ReferenceRuntime
 DTYPES = ("float32", "int8", "int32", "int64", "bool")
 
 
-def subject(
+def under_test(
     *rules: OpRule,
     told: Conformance | None = None,
     codegen: type[ReferenceCodegen] = ReferenceCodegen,
     dtypes: tuple[str, ...] = DTYPES,
-) -> Subject:
+) -> TargetUnderTest:
     """A target with some rules; `told` is what its plugin tells the suite."""
     module: Any = types.ModuleType("fake_played")
     module.PLUGIN_API_VERSION = 2
@@ -39,6 +39,6 @@ def subject(
     sys.modules[module.__name__] = module
     try:
         points = [EntryPoint("acme", module.__name__, GROUP), EntryPoint("reference", "inlaid.reference.plugin", GROUP)]
-        return Subject("acme", PluginRegistry.discover(points))
+        return TargetUnderTest("acme", PluginRegistry.discover(points))
     finally:
         del sys.modules[module.__name__]

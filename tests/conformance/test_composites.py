@@ -34,7 +34,7 @@ from inlaid.plugins import Conformance, ExpectedFailure, OpRule, Region, Toleran
 from inlaid.reference.codegen import ReferenceCodegen
 from inlaid.types import TensorType
 
-from .played import DTYPES, subject
+from .played import DTYPES, under_test
 
 
 def rectified(x: Pattern) -> Pattern:
@@ -143,7 +143,7 @@ class Careless(ReferenceCodegen):
 def test_each_composite_is_a_case() -> None:
     one, other = rectified(is_op("neg")(wildcard())), rectified(is_op("exp")(wildcard()))
     failure = ExpectedFailure("operators/composite[two]", "it is hard")
-    found = subject(OpRule(one, "one"), OpRule(other, "two"), OpRule("add"), told=Conformance(expected_failures=(failure,)))
+    found = under_test(OpRule(one, "one"), OpRule(other, "two"), OpRule("add"), told=Conformance(expected_failures=(failure,)))
     assert [case.id for case in composites.cases(found)] == ["operators/composite[one]", "operators/composite[two]"]
     expects_what_there_is(found)
     for case in composites.cases(found):
@@ -152,9 +152,9 @@ def test_each_composite_is_a_case() -> None:
 
 def test_what_is_wrong_in_one_shape_is_found() -> None:
     rule = OpRule(is_op("sub")(is_op("reduce_sum")(wildcard()), wildcard()), "less")
-    composites.agrees(subject(rule), "less")
+    composites.agrees(under_test(rule), "less")
     with pytest.raises(Failed, match=r"sub\(reduce_sum.* it differs from the reference: "):
-        composites.agrees(subject(rule, codegen=Careless), "less")
+        composites.agrees(under_test(rule, codegen=Careless), "less")
 
 
 def test_what_the_suite_cannot_make_a_plugin_gives() -> None:
@@ -162,17 +162,17 @@ def test_what_the_suite_cannot_make_a_plugin_gives() -> None:
         return isinstance(expr.type, TensorType) and expr.type.shape == (11, 13, 17)
 
     rule = OpRule(rectified(is_op("neg")(wildcard().where(odd, "it has another shape"))), "odd")
-    with pytest.raises(Failed, match=r"no example was found that the rule accepts: neg of .* does not match; give one"):
-        composites.agrees(subject(rule), "odd")
+    with pytest.raises(Failed, match=r"found no example that the rule accepts: neg of .* does not match; declare one"):
+        composites.agrees(under_test(rule), "odd")
     x = ir.var("x", TensorType((11, 13, 17), "float32"))
-    composites.agrees(subject(rule, told=Conformance(examples=(ir.function((x,), ops.relu(ops.neg(x))),))), "odd")
+    composites.agrees(under_test(rule, told=Conformance(examples=(ir.function((x,), ops.relu(ops.neg(x))),))), "odd")
 
 
 def test_a_part_without_examples_is_named() -> None:
     never = is_op("exp")(wildcard()).where(lambda expr: False)
     rule = OpRule(rectified(is_op("neg")(wildcard()) | never), "either")
-    with pytest.raises(Failed, match=r"no example was found of relu\(exp\(\*\)\): exp of .* does not match"):
-        composites.agrees(subject(rule), "either")
+    with pytest.raises(Failed, match=r"found no example of relu\(exp\(\*\)\): exp of .* does not match"):
+        composites.agrees(under_test(rule), "either")
 
 
 class LastBit(ReferenceCodegen):
@@ -188,7 +188,7 @@ class LastBit(ReferenceCodegen):
 
 def test_integers_may_differ_by_the_steps_that_a_plugin_declares() -> None:
     rule = OpRule(is_op("neg")(is_op("neg")(wildcard().has_dtype("int32"))), "twice")
-    with pytest.raises(Failed, match=r"elements, by at most 1 steps"):
-        composites.agrees(subject(rule, codegen=LastBit), "twice")
+    with pytest.raises(Failed, match=r"elements, by up to 1 steps"):
+        composites.agrees(under_test(rule, codegen=LastBit), "twice")
     told = Conformance(tolerances=(Tolerance("int32", steps=1, operator="twice"),))
-    composites.agrees(subject(rule, codegen=LastBit, told=told), "twice")
+    composites.agrees(under_test(rule, codegen=LastBit, told=told), "twice")

@@ -13,8 +13,8 @@ from inlaid.conformance.corpus import entry_of
 from inlaid.conformance.coverage import FORM, Trial, search, selected
 from inlaid.conformance.levels import annotations, composites, operators
 from inlaid.conformance.report import as_markdown, report_of
-from inlaid.conformance.subject import Subject
 from inlaid.conformance.suite import cases, run_case
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import is_op, wildcard
@@ -42,12 +42,14 @@ class Squared(Twice):
     made = staticmethod(lambda x: ops.mul(x, x))
 
 
-def subject(*rules: OpRule, examples: tuple[ir.Function, ...] = (), codegen: type[ReferenceCodegen] = ReferenceCodegen) -> Subject:
+def under_test(
+    *rules: OpRule, examples: tuple[ir.Function, ...] = (), codegen: type[ReferenceCodegen] = ReferenceCodegen
+) -> TargetUnderTest:
     """A target with some rules, without booleans."""
-    return played.subject(*rules, told=Conformance(examples=examples), codegen=codegen, dtypes=DTYPES)
+    return played.under_test(*rules, told=Conformance(examples=examples), codegen=codegen, dtypes=DTYPES)
 
 
-def result(found: Subject, name: str) -> Result:
+def result(found: TargetUnderTest, name: str) -> Result:
     """What comes of the case on an operator."""
     (case,) = (case for case in cases(found) if case.id == f"operators/exercised[{name}]")
     return run_case(found, case)
@@ -77,7 +79,7 @@ def of_accelerators(call: ir.Call) -> Verdict:
 def test_a_search_meets_conditions_one_after_the_other() -> None:
     entry = entry_of(ops.conv)
     assert entry is not None
-    found = search(subject(OpRule("conv", predicate=of_accelerators)), entry).trials
+    found = search(under_test(OpRule("conv", predicate=of_accelerators)), entry).trials
     assert values(found, "strides") == {"all 2", "all 3"}
     assert values(found, "groups") >= {"one", "several", "depthwise"}
     assert values(found, "dilations") >= {"all 1", "all 2"}
@@ -92,14 +94,14 @@ def test_a_search_meets_conditions_one_after_the_other() -> None:
 def test_a_search_finds_the_same_again() -> None:
     entry = entry_of(ops.max_pool)
     assert entry is not None
-    first, second = (search(subject(OpRule("max_pool")), entry).trials for _ in range(2))
+    first, second = (search(under_test(OpRule("max_pool")), entry).trials for _ in range(2))
     assert [(trial.vector, trial.values) for trial in first] == [(trial.vector, trial.values) for trial in second]
 
 
 def test_a_value_is_exercised_beside_plain_ones() -> None:
     entry = entry_of(ops.max_pool)
     assert entry is not None
-    trials = search(subject(OpRule("max_pool")), entry).trials
+    trials = search(under_test(OpRule("max_pool")), entry).trials
     (dilated,) = (trial for trial in selected(trials, (), 0) if trial.values["dilations"] == "all 2")
     assert dilated.values["strides"] == "all 1"
     assert dilated.values["element type"] == "float32"
@@ -108,16 +110,16 @@ def test_a_value_is_exercised_beside_plain_ones() -> None:
 def test_what_was_exercised_already_is_not_again() -> None:
     entry = entry_of(ops.max_pool)
     assert entry is not None
-    trials = search(subject(OpRule("max_pool")), entry).trials
+    trials = search(under_test(OpRule("max_pool")), entry).trials
     assert not selected(trials, [trial.values for trial in trials])
 
 
 def test_a_rule_that_accepts_nothing_is_a_warning() -> None:
-    found = subject(OpRule("exp", predicate=lambda call: Reject("the moon is full")))
+    found = under_test(OpRule("exp", predicate=lambda call: Reject("the moon is full")))
     outcome = result(found, "exp")
     assert (outcome.outcome, outcome.claimed) == (Outcome.SKIPPED, True)
     (claim,) = outcome.unexercised
-    assert "exp has a rule, and no example was found that it accepts: the moon is full" in claim
+    assert "exp has a rule, but no example was found that it accepts: the moon is full" in claim
     report = report_of(found, [outcome], complete=True)
     assert not report.complete
     assert not report.failures
@@ -125,10 +127,10 @@ def test_a_rule_that_accepts_nothing_is_a_warning() -> None:
 
 
 def test_an_operator_without_a_rule_is_not_claimed() -> None:
-    outcome = result(subject(OpRule("exp")), "sin")
+    outcome = result(under_test(OpRule("exp")), "sin")
     assert not outcome.claimed
     assert not outcome.unexercised
-    assert report_of(subject(OpRule("exp")), [outcome], complete=True).complete
+    assert report_of(under_test(OpRule("exp")), [outcome], complete=True).complete
 
 
 def only_wide(call: ir.Call) -> Verdict:
@@ -139,36 +141,36 @@ def only_wide(call: ir.Call) -> Verdict:
 def test_an_example_of_the_plugin_exercises_a_rule() -> None:
     wide = ir.var("x", TensorType((3, 1013), "float32"))
     rule, example = OpRule("exp", predicate=only_wide), ir.function((wide,), ops.exp(wide))
-    assert result(subject(rule), "exp").unexercised
-    assert result(subject(rule, examples=(example,)), "exp") == Result("operators/exercised[exp]", "operators", Outcome.PASSED)
+    assert result(under_test(rule), "exp").unexercised
+    assert result(under_test(rule, examples=(example,)), "exp") == Result("operators/exercised[exp]", "operators", Outcome.PASSED)
 
 
 TWICE = Operator("acme.twice", lambda attrs, type_: type_, reference=lambda attrs, x: x + x)
 
 
 def test_an_operator_of_the_vendor_needs_an_example() -> None:
-    outcome = result(subject(OpRule("acme.twice")), "acme.twice")
+    outcome = result(under_test(OpRule("acme.twice")), "acme.twice")
     assert "acme.twice has a rule" in outcome.unexercised[0]
     example = ir.function((X,), TWICE(X))
-    outcome = result(subject(OpRule("acme.twice"), examples=(example,), codegen=Twice), "acme.twice")
+    outcome = result(under_test(OpRule("acme.twice"), examples=(example,), codegen=Twice), "acme.twice")
     assert (outcome.outcome, outcome.unexercised) == (Outcome.PASSED, ())
-    outcome = result(subject(OpRule("acme.twice"), examples=(example,), codegen=Squared), "acme.twice")
+    outcome = result(under_test(OpRule("acme.twice"), examples=(example,), codegen=Squared), "acme.twice")
     assert outcome.outcome is Outcome.FAILED
     assert "differs from the reference" in outcome.reason
 
 
 def test_indices_of_an_example_have_to_be_constant() -> None:
     where = ir.var("where", TensorType((50,), "int64"))
-    found = subject(OpRule("take"), examples=(ir.function((X, where), ops.take(X, where, axis=0)),))
+    found = under_test(OpRule("take"), examples=(ir.function((X, where), ops.take(X, where, axis=0)),))
     assert "make indices and sizes constants" in result(found, "take").reason
 
 
 @pytest.mark.parametrize("body", [ops.neg(X), ops.exp(ops.neg(X)), X])
 def test_examples_are_accepted_whole(body: ir.Expr) -> None:
-    found = subject(OpRule("exp"), examples=(ir.function((X,), body),))
+    found = under_test(OpRule("exp"), examples=(ir.function((X,), body),))
     with pytest.raises(Failed, match="number 0 is rejected"):
         annotations.accepts_its_examples(found)
-    annotations.accepts_its_examples(subject(OpRule("exp"), examples=(ir.function((X,), ops.exp(X)),)))
+    annotations.accepts_its_examples(under_test(OpRule("exp"), examples=(ir.function((X,), ops.exp(X)),)))
 
 
 def test_a_part_of_a_pattern_that_is_always_rejected_is_a_warning() -> None:
@@ -177,11 +179,11 @@ def test_a_part_of_a_pattern_that_is_always_rejected_is_a_warning() -> None:
     def without_exp(found: Any) -> Verdict:
         return Reject("not after exp") if found.root.args[0].callee is ops.exp else Accept()
 
-    (claim,) = composites.agrees(subject(OpRule(pattern, "rectified", without_exp)), "rectified")
+    (claim,) = composites.agrees(under_test(OpRule(pattern, "rectified", without_exp)), "rectified")
     assert claim.startswith("no example of relu(exp(*)) is accepted: as rectified: not after exp")
-    assert not composites.agrees(subject(OpRule(pattern, "rectified")), "rectified")
+    assert not composites.agrees(under_test(OpRule(pattern, "rectified")), "rectified")
 
 
 def test_own_operators_are_cases() -> None:
-    found = subject(OpRule("acme.twice"), OpRule("exp"), OpRule("*"))
+    found = under_test(OpRule("acme.twice"), OpRule("exp"), OpRule("*"))
     assert [case.of for case in operators.own_cases(found)] == ["acme.twice"]

@@ -11,8 +11,8 @@ import pytest
 
 from inlaid.conformance import suite
 from inlaid.conformance.case import Case, Outcome
-from inlaid.conformance.subject import Subject
 from inlaid.conformance.suite import CASES, run, run_in_processes
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 
@@ -91,27 +91,27 @@ TAKEN = (
 """The operators of the fleet, and some that it refuses."""
 
 
-def cases(subject: Subject) -> tuple[Case, ...]:
+def cases(under_test: TargetUnderTest) -> tuple[Case, ...]:
     """The suite's, without those on operators that no plugin of the fleet has a rule for."""
-    every = suite.cases(subject)
+    every = suite.cases(under_test)
     return tuple(case for case in every if case.level != "operators" or case.name == "composite" or case.of in TAKEN)
 
 
 @pytest.fixture
-def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Subject]]:
+def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], TargetUnderTest]]:
     """`join(name)` is a target whose plugin is that module of the fleet."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     reference = EntryPoint("reference", "inlaid.reference.plugin", GROUP)
 
-    def make(name: str) -> Subject:
-        return Subject("fleet", PluginRegistry.discover([EntryPoint("fleet", f"fleet.{name}", GROUP), reference]))
+    def make(name: str) -> TargetUnderTest:
+        return TargetUnderTest("fleet", PluginRegistry.discover([EntryPoint("fleet", f"fleet.{name}", GROUP), reference]))
 
     return make
 
 
-def test_a_sound_plugin_passes(join: Callable[[str], Subject]) -> None:
-    subject = join("sound")
-    results = run(subject, cases(subject))
+def test_a_sound_plugin_passes(join: Callable[[str], TargetUnderTest]) -> None:
+    under_test = join("sound")
+    results = run(under_test, cases(under_test))
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     others = {"operators/composite[negated]", "models/agrees[perceptron]", "package/survives-a-file"}
@@ -126,10 +126,10 @@ def test_a_sound_plugin_passes(join: Callable[[str], Subject]) -> None:
     assert not any(result.unexercised for result in results)
 
 
-def test_composites_alone_are_run_and_packaged(join: Callable[[str], Subject]) -> None:
-    subject = join("composes_alone")
+def test_composites_alone_are_run_and_packaged(join: Callable[[str], TargetUnderTest]) -> None:
+    under_test = join("composes_alone")
     levels = ("codegen", "runtime", "package")
-    results = run(subject, [case for case in cases(subject) if case.level in levels or case.name == "composite"])
+    results = run(under_test, [case for case in cases(under_test) if case.level in levels or case.name == "composite"])
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     assert passed >= {
@@ -139,21 +139,21 @@ def test_composites_alone_are_run_and_packaged(join: Callable[[str], Subject]) -
 
 
 @pytest.mark.parametrize("name", CAUGHT)
-def test_a_broken_plugin_is_caught_by_the_check_for_it(name: str, join: Callable[[str], Subject]) -> None:
+def test_a_broken_plugin_is_caught_by_the_check_for_it(name: str, join: Callable[[str], TargetUnderTest]) -> None:
     """No other check of the same level fails: those are the ones that could take one broken promise for another."""
     wanted = {CAUGHT[name], *CONSEQUENCES.get(name, ())}
     level = CAUGHT[name].partition("/")[0]
-    subject = join(name)
+    under_test = join(name)
     results = run(
-        subject,
-        [case for case in cases(subject) if case.id in wanted or (case.level == level and case.id not in IN_PROCESSES)],
+        under_test,
+        [case for case in cases(under_test) if case.id in wanted or (case.level == level and case.id not in IN_PROCESSES)],
     )
     failed = {result.id: result.reason for result in results if result.outcome is Outcome.FAILED}
     assert CAUGHT[name] in failed, failed
     assert set(failed) <= {CAUGHT[name], *CONSEQUENCES.get(name, ())}, failed
 
 
-def test_a_crash_costs_one_case(join: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_costs_one_case(join: Callable[[str], TargetUnderTest], monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [case for case in CASES if case.id.startswith("operators/agrees") and case.of in (*TAKEN[:2], "take-float32")]
     monkeypatch.setattr(suite, "SHARES", 1)
     asked: list[list[str]] = []
@@ -174,12 +174,14 @@ def test_a_crash_costs_one_case(join: Callable[[str], Subject], monkeypatch: pyt
     assert "signal 6" in results[crash].reason
 
 
-def test_reports_do_not_depend_on_the_number_of_jobs(join: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_do_not_depend_on_the_number_of_jobs(
+    join: Callable[[str], TargetUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(suite, "SHARES", 1)
     wanted = [case for case in CASES if case.of in TAKEN[:2]]
-    subject = join("expects_what_passes")
-    one, several = (run_in_processes(subject, wanted, jobs) for jobs in (1, 3))
-    assert one == several == run(subject, wanted)
+    under_test = join("expects_what_passes")
+    one, several = (run_in_processes(under_test, wanted, jobs) for jobs in (1, 3))
+    assert one == several == run(under_test, wanted)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_reports_do_not_depend_on_the_number_of_jobs(join: Callable[[str], Subje
     [(0, "it crashed", [0]), (1, "it crashed", [1]), (2, "it crashed at its end", [1]), (2, None, [])],
 )
 def test_whose_fault_the_end_of_a_process_is(
-    answers: int, problem: str | None, failed: list[int], join: Callable[[str], Subject], monkeypatch: pytest.MonkeyPatch
+    answers: int, problem: str | None, failed: list[int], join: Callable[[str], TargetUnderTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = [case for case in CASES if case.level == "annotations"][:2]
     passed = [{"id": case.id, "level": case.level, "outcome": "passed"} for case in two]

@@ -56,8 +56,8 @@ def test_markdown_names_what_a_reader_asks_for() -> None:
 def test_an_operator_of_which_examples_were_searched_is_claimed() -> None:
     searched = Result("operators/exercised[det]", "operators", Outcome.PASSED)
     text = as_markdown(report(REFUSED, searched), "acme.svg")
-    assert "| det | some, of which examples were searched |" in text
-    assert "not claimed\n\n* det" not in text
+    assert "| det | some, found by search |" in text
+    assert "not supported\n\n* det" not in text
 
 
 def test_an_operator_that_is_wrong_for_a_value_is_not_listed_as_right() -> None:
@@ -110,4 +110,4 @@ def test_a_plugin_that_does_not_load_is_a_failure(monkeypatch: pytest.MonkeyPatc
 
 def test_a_case_that_is_not_there_is_an_error() -> None:
     done = CliRunner().invoke(app, ["conformance", "--target", "reference", "--only", "nothing"])
-    assert "no case starts with nothing" in str(done.exception)
+    assert "no case id starts with nothing" in str(done.exception)

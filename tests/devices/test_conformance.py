@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from inlaid.conformance.case import LEVELS, Outcome
-from inlaid.conformance.subject import Subject
 from inlaid.conformance.suite import cases, run
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.errors import KernelFault
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
@@ -27,24 +27,26 @@ PASSED = {
 
 
 @pytest.fixture
-def subject(monkeypatch):
+def under_test(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     from discrete.machine import MACHINES, Machine
 
     MACHINES[:] = [Machine(0), Machine(1)]
     own = [point for point in entry_points(group=GROUP) if point.name == "reference"]
-    return Subject("discrete", PluginRegistry.discover([*own, EntryPoint("discrete", "discrete.plugin", GROUP)]), examples=1)
+    return TargetUnderTest(
+        "discrete", PluginRegistry.discover([*own, EntryPoint("discrete", "discrete.plugin", GROUP)]), examples=1
+    )
 
 
-def results(subject, levels):
+def results(under_test, levels):
     """The results of all cases of some levels."""
-    return run(subject, [case for case in cases(subject) if case.level in levels])
+    return run(under_test, [case for case in cases(under_test) if case.level in levels])
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_simulated_device_conforms(subject, level):
+def test_the_simulated_device_conforms(under_test, level):
     """One drawn example of each operator and element type is enough here: the kernels are the oracle's own."""
-    found = results(subject, {level})
+    found = results(under_test, {level})
     counts = Counter(result.outcome for result in found)
     assert {result.id: result.reason for result in found if result.outcome is Outcome.FAILED} == {}
     assert counts[Outcome.PASSED] >= PASSED[level]
@@ -164,8 +166,8 @@ def copies_whole_lines(machine):
         (overflows, "devices/keeps-to-its-tensors"),
     ],
 )
-def test_a_broken_device_is_caught(subject, broken, caught):
+def test_a_broken_device_is_caught(under_test, broken, caught):
     from discrete.machine import MACHINES
 
     broken(MACHINES[0])
-    assert caught in {result.id for result in results(subject, {"devices"}) if result.outcome is Outcome.FAILED}
+    assert caught in {result.id for result in results(under_test, {"devices"}) if result.outcome is Outcome.FAILED}

@@ -77,7 +77,7 @@ def test_an_array_of_the_host_is_left_as_it_is(registry, machines):
 
 
 def test_what_is_read_later_is_not_given_away(registry, machines):
-    with pytest.warns(match="no output takes over the buffer"):
+    with pytest.warns(match="no output reuses the buffer"):
         executable = cache(registry, read_later=True)
     assert executable.donated == ()
     held = executable.to_device("cache", x(ROWS))
@@ -107,5 +107,5 @@ def test_a_read_after_donation_is_refused(registry, machines):
     (move,) = (item for item in plan.instructions if isinstance(item, Move) and item.donate and not plan.values[item.source].device)
     again = replace(move, donate=False)
     changed = replace(package.program, plans={"main": replace(plan, instructions=(*plan.instructions, again))})
-    with pytest.raises(PackageError, match="read after another has taken over its buffer"):
+    with pytest.raises(PackageError, match="read after its buffer was reused"):
         Executable(replace(package, program=changed), registry=registry)

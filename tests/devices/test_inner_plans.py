@@ -215,7 +215,7 @@ def test_plans_with_values_in_other_memories_are_refused(registry, machines):
     def instead(**changes):
         return (*main.instructions[:place], replace(loop, **changes), *main.instructions[place + 1 :])
 
-    refused("stand where", "main", instructions=instead(spare=()))
+    refused("expected 3 values, got 0", "main", instructions=instead(spare=()))
     refused("is written twice", "main", instructions=instead(spare=(loop.outputs[0], *loop.spare[1:])))
     body = plans[loop.body]
     values = [replace(value, device="") if value.storage == "input" else value for value in body.values]

@@ -1,4 +1,4 @@
-"""The code on pages, and how it is run."""
+"""Run the code on pages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _FENCE = re.compile(r"(?:^`(?P<file>[\w./-]+)`:\n\n)?^```(?P<language>\w+)\n(?P<
 
 
 ONE_PROGRAM = "<!-- The python blocks of this page are one program: each goes on where the one before ends. -->"
-"""The first line of a page whose blocks are not programs by themselves."""
+"""The first line of a page whose blocks continue one another."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Code on a page: in which language, from which line on; the `file` that it is, "" where it is to be run."""
+    """A fenced block: its language, its first line on the page, and the name of the `file` that it shows; "" for code to be run."""
 
     language: str
     file: str
@@ -26,7 +26,7 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """The fenced blocks of a page. One under a line that is the name of a file in backquotes and a colon is that file."""
+    """Fenced blocks of a page. A block below a line with a file name in backquotes and a colon shows that file."""
     return [
         Block(found["language"], found["file"] or "", found["body"], text.count("\n", 0, found.start("body")) + 1)
         for found in _FENCE.finditer(text)
@@ -34,18 +34,21 @@ def blocks_of(text: str) -> list[Block]:
 
 
 def programs_of(text: str) -> list[Block]:
-    """The blocks of a page, those of python as one where the page says that they are one program."""
+    """Blocks of a page in order. Where the page says so, all Python blocks are one, in the place of the first."""
     blocks = blocks_of(text)
     if not text.startswith(ONE_PROGRAM):
         return blocks
     parts = [block for block in blocks if block.language == "python"]
     joined = Block("python", "", "\n".join(block.body for block in parts), parts[0].line)
-    return [joined, *(block for block in blocks if block.language != "python")]
+    return [joined if block is parts[0] else block for block in blocks if block is parts[0] or block.language != "python"]
 
 
 def run_page(page: Path, folder: Path, path: str, languages: tuple[str, ...] = ("python", "sh")) -> int:
-    """Do in a folder what a page says: write its files, run its commands and programs, each by itself. `path` is where commands are
-    looked up. How many were run. A page that is one program shows as text only what that prints."""
+    """Write the files of a page into a folder and run its commands and programs there, each in a process of its own.
+
+    `path` is the search path for commands. Returns the number of blocks that ran. On a page that is one program, every `text` block
+    must be a part of what that program prints.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
     count = 0
     text = page.read_text(encoding="utf-8")
@@ -59,7 +62,7 @@ def run_page(page: Path, folder: Path, path: str, languages: tuple[str, ...] = (
             done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False)
             assert done.returncode == 0, f"{page.name}, line {block.line}:\n{done.stdout}{done.stderr}"
             count += 1
-            if text.startswith(ONE_PROGRAM):
+            if text.startswith(ONE_PROGRAM) and block.language == "python":
                 for shown in blocks:
                     assert shown.language != "text" or shown.body in done.stdout, f"{page.name}, line {shown.line}: not printed"
     return count

@@ -33,7 +33,7 @@ def test_signatures_are_exact(name: str) -> None:
 @pytest.mark.parametrize("name", HOOKS)
 def test_who_is_asked_is_what_the_hook_says(name: str) -> None:
     section = PAGE.split(f"### {name}\n")[1].split("\n### ")[0]
-    owner = "Asked only of the plugin that provides" in " ".join((HOOKS[name].__doc__ or "").split())
+    owner = "Called only for the target's own plugin" in " ".join((HOOKS[name].__doc__ or "").split())
     assert ("Asked of the owner." in section) == owner
     assert ("Asked of every plugin" in section) != owner
 

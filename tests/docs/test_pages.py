@@ -1,27 +1,48 @@
-"""What the pages say works: their code runs, their links lead somewhere, and a web site can be made of them."""
+"""Pages: their code runs, their links resolve, and Sphinx builds a web site from them without a warning."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from inlaid import ops
+from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
+from sphinx_inlaid import commands, operators, texts
 
 from .pages import blocks_of, run_page
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "write-a-backend.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")])
-PROGRAMS = [page for page in PAGES if page != TUTORIAL and any(b.language == "python" for b in blocks_of(page.read_text()))]
+GUIDE = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("quickstart", "python", "command-line", "dynamic-shapes", "deploy", "performance", "plugins")
+]
+"""Pages whose commands run as well as their programs."""
+
+
+def programs_on(page: Path) -> str:
+    """The Python code of a page."""
+    return "\n".join(block.body for block in blocks_of(page.read_text(encoding="utf-8")) if block.language == "python")
+
+
+PROGRAMS = [page for page in PAGES if page in GUIDE or (page != TUTORIAL and programs_on(page))]
 needs_x86 = pytest.mark.skipif(
     "x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"'
 )
@@ -34,11 +55,14 @@ def name_of(page: Path) -> str:
 @needs_x86
 @pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
 def test_programs_run(page: Path, tmp_path: Path) -> None:
-    """Each in a folder with a `model.onnx` whose input is `input`; `array` is one for it."""
+    """Each runs in a folder with the examples and a `model.onnx` whose input is `input`; `array` is a value for it."""
     registry, text = default_registry(), page.read_text(encoding="utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     for kind in registry.kinds():
-        if f'"{kind}"' in text and not (status := registry.probe(registry.target(kind))).available:
+        if f'"{kind}"' in programs_on(page) and not (status := registry.probe(registry.target(kind))).available:
             pytest.skip(f"{kind}: {status.detail}")
+    if re.search(r"^cc ", text, re.MULTILINE) and shutil.which("cc") is None:
+        pytest.skip("needs a C compiler: apt-get install gcc")
     value = helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3])
     node = helper.make_node("Relu", ["input"], ["output"])
     graph = helper.make_graph([node], "g", [value], [helper.make_tensor_value_info("output", TensorProto.FLOAT, [1, 3])])
@@ -47,7 +71,8 @@ def test_programs_run(page: Path, tmp_path: Path) -> None:
     copy = tmp_path / page.name
     copy.write_text(text.replace("```python\n", f"```python\n{before}"), encoding="utf-8")
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    assert run_page(copy, tmp_path, path, ("python",)) > 0
+    languages = ("python", "sh") if page in GUIDE else ("python",)
+    assert run_page(copy, tmp_path, path, languages) > 0
 
 
 @pytest.fixture
@@ -79,18 +104,86 @@ def test_the_tutorial_makes_a_conforming_plugin(environment: Path, tmp_path: Pat
     assert "acme: rejected: has no rule for softmax" in shown
 
 
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub and MyST make it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+@cache
+def anchors_of(page: Path) -> frozenset[str]:
+    text = "".join(part for part, fenced in texts.parts_of(texts.full_text(page)) if not fenced)
+    return frozenset(map(slug, re.findall(r"^#+ (.*)$", text, re.MULTILINE)))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
+    for part, fenced in texts.parts_of(page.read_text(encoding="utf-8")):
+        for found in () if fenced else texts.LINK.finditer(part):
+            if "://" in found["path"]:
+                continue
+            file = page.parent / found["path"] if found["path"] else page
+            assert file.exists(), f"{page}: {found['path']}"
+            if found["anchor"]:
+                assert found["anchor"][1:] in anchors_of(file), f"{page}: {found['path']}{found['anchor']}"
+
+
+class Links(HTMLParser):
+    """Targets and ids of a web page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.ids.add(value or "")
+            elif name in ("href", "src") and value and "://" not in value and not value.startswith(("data:", "mailto:")):
+                self.links.append(value)
+
+
+def check_site(folder: Path) -> None:
+    """Every link of a web site, and every anchor, is there."""
+    parsed = {file.resolve(): Links(file.read_text(encoding="utf-8")) for file in folder.rglob("*.html")}
+    for file, page in parsed.items():
+        for link in page.links:
+            place, _, anchor = unquote(link.partition("?")[0]).partition("#")
+            target = (file.parent / place).resolve() if place else file
+            assert target.exists(), f"{file}: {link}"
+            assert not anchor or target not in parsed or anchor in parsed[target].ids, f"{file}: {link}"
 
 
 @pytest.mark.slow
 def test_a_web_site_is_made_without_warnings(tmp_path: Path) -> None:
     pytest.importorskip("sphinx", reason="needs Sphinx: pip install -r requirements-dev.txt")
-    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(ROOT / "docs"), str(tmp_path / "html")]
+    site = tmp_path / "html"
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(ROOT / "docs"), str(site)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "inlaid_codegen" in (tmp_path / "html" / "contract.html").read_text()
-    assert "inlaid.plugins.contract" in (tmp_path / "html" / "reference.html").read_text()
+    assert "inlaid_codegen" in (site / "contract.html").read_text()
+    assert "inlaid.plugins.contract" in (site / "reference" / "plugin-api.html").read_text()
+    assert "instruction set" in (site / "targets" / "x86.html").read_text()  # the text of the plugin's README
+    check_site(site)
+
+
+def test_every_command_and_option_is_on_the_page() -> None:
+    text = commands.render()
+    for name, command in commands.commands():
+        section = text.split(f"### {name}\n")[1].split("\n### ")[0]
+        for option in (option for item in command.params for option in item.opts if option.startswith("-")):
+            assert f"`{option}" in section, f"{name} {option}"
+
+
+@pytest.mark.parametrize("operator", ops.OPERATORS, ids=lambda operator: operator.name)
+def test_examples_of_operators_print_what_they_say(operator: Operator) -> None:
+    assert f"### {operator.name}\n" in operators.render()
+    code = operators.example(operator)
+    if code is None:
+        return
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(operators.PRELUDE + code, {})
+    assert operators.shown_type(printed.getvalue().strip()) == code.rpartition("# ")[2]

@@ -115,8 +115,9 @@ def test_the_python_of_the_readme_runs():
 
 @pytest.mark.usefixtures("model")
 def test_the_commands_of_the_readme_run():
-    (line,) = re.findall(r"^inlaid compile .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    for command in line.split(" && "):
+    commands = re.findall(r"^inlaid .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
         _, *arguments = command.split()
         main = "from inlaid.cli import main; main()"
         done = subprocess.run([sys.executable, "-c", main, *arguments], capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import inlaid
-from inlaid.cli.contest import Missing, Result, Timing
+from inlaid.cli.comparison import Missing, Result, Timing
 from inlaid.conformance import case as conformance
 from inlaid.conformance.report import Report, as_json
 from inlaid.plugins import DeviceStatus

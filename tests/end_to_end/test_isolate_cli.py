@@ -48,7 +48,7 @@ def test_what_works_is_as_without(run):
 def test_what_fails_goes_elsewhere_and_is_told_every_time(run, as_json):
     run()  # a package of the same model is in the cache now
     words = (
-        "region region0_x86 went from x86:threads=1 to reference: the code generator took more than 0.001 s and was ended "
+        "region region0_x86 falls back from x86:threads=1 to reference: the code generator took more than 0.001 s and was killed "
         "(at act, region region0_x86, plugin x86)"
     )
     for _ in range(2):
@@ -65,4 +65,4 @@ def test_what_fails_goes_elsewhere_and_is_told_every_time(run, as_json):
 @pytest.mark.parametrize("limit", [("--time-limit", "5"), ("--memory-limit", "4096")])
 def test_limits_are_of_isolation(run, limit):
     code, _, err = run(*limit)
-    assert code == 2 and "give --isolate too" in err
+    assert code == 2 and "add --isolate" in err

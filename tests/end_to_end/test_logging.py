@@ -35,7 +35,7 @@ def test_stages_and_results_are_logged(path: Path, caplog: pytest.LogCaptureFixt
     assert any(text.startswith("relu.onnx: import took ") for text in texts)
     results = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
     assert results[0].startswith("compiled relu.onnx in ") and results[0].endswith(": region0_reference on reference")
-    assert results[1].startswith("found compiled relu.onnx in ") and len(results) == 2
+    assert results[1].startswith("loaded from cache relu.onnx in ") and len(results) == 2
     assert "import" in seen
 
 

@@ -65,19 +65,19 @@ def test_it_is_in_good_order(tmp_path, run_command, kind, name):
 
 @pytest.mark.parametrize("name", ["Acme", "2d", "acme-tpu", "class", "", "äcme"])
 def test_names_that_no_target_may_have(name):
-    with pytest.raises(InputError, match="a target's name must be lower-case letters"):
+    with pytest.raises(InputError, match="a target name must be lower-case letters"):
         render(name, Level.REGION)
 
 
 def test_a_name_that_is_taken():
-    with pytest.raises(InputError, match="there is a target reference already, of plugin reference"):
+    with pytest.raises(InputError, match="target 'reference' exists, in plugin reference"):
         render("reference", Level.LOOP)
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):
     (tmp_path / "kept").write_text("mine")
     assert new_plugin("acme", "-o", str(tmp_path)) == ExitCode.INPUT
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert new_plugin("acme", "-o", str(tmp_path / "kept")) == ExitCode.INPUT
     (tmp_path / "empty").mkdir()

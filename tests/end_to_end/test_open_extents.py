@@ -79,7 +79,7 @@ def test_open_extents_that_do_not_fit_are_refused_before_the_run(
 
 def test_an_extent_that_decides_a_rank_must_be_known() -> None:
     body = GATHER.replace("float[m]", "float[m, 4]")
-    with pytest.raises(ModelImportError, match="decides the rank of the result") as caught:
+    with pytest.raises(ModelImportError, match="determines the rank") as caught:
         inlaid.load(parse(body))
     assert 'dims={"k": ...}' in str(caught.value)
     assert "--dim k=SIZE" in caught.value.on_command_line()

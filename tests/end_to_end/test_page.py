@@ -45,8 +45,8 @@ def random_model(operators: int) -> ir.Function:
 
 def page_of(function: ir.Function, title: str = "model") -> str:
     module = ir.Module({"main": function})
-    takers = takers_of({"a": taking("relu", "add"), "b": taking("tanh")})
-    return page(explain(partition(module, takers), takers), title)
+    candidates = takers_of({"a": taking("relu", "add"), "b": taking("tanh")})
+    return page(explain(partition(module, candidates), candidates), title)
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def composed() -> str:
     total = ops.add(ops.relu(turned, span=ir.Span("m.onnx", "/mid/act")), turned, span=ir.Span("m.onnx", "/mid/sum"))
     module = ir.Module({"main": ir.function([x], ops.tanh(total, span=ir.Span("m.onnx", "/out")))})
     inner = is_op("neg")(wildcard().named("x")).named("turn")
-    takers = takers_of({"a": (OpRule(is_op("add")(is_op("relu")(inner), inner), "folded"),), "b": taking("tanh")})
-    return page(explain(partition(module, takers), takers), "model")
+    candidates = takers_of({"a": (OpRule(is_op("add")(is_op("relu")(inner), inner), "folded"),), "b": taking("tanh")})
+    return page(explain(partition(module, candidates), candidates), "model")
 
 
 def test_a_composite_is_one_node() -> None:

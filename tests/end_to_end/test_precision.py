@@ -100,12 +100,12 @@ def test_special_values(target):
 def test_a_precision_that_there_is_not(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(GENERATED["lstm"].tiny(), path)
-    with pytest.raises(InputError, match=r"no precision 'fp4'.*model, bf16"):
+    with pytest.raises(InputError, match=r"unknown precision 'fp4'.*model, bf16"):
         inlaid.compile(path, [TARGET], precision="fp4")
     command = [sys.executable, "-c", "from inlaid.cli import main; main()", "run", str(path), "--precision", "fp4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "the precisions are model, bf16" in done.stderr
+    assert "choose from model, bf16" in done.stderr
 
 
 def test_precisions_are_kept_apart_in_the_cache(tmp_path, monkeypatch):

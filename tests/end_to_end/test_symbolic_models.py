@@ -272,7 +272,7 @@ def outputs_of(executable: Any, given: dict[str, Array]) -> list[Array] | Inlaid
     except InputError as error:
         return error
     except KernelFault as error:
-        if "outside of it" in str(error) or "larger than its memory" in str(error):
+        if "out of bounds" in str(error) or "larger than its memory" in str(error):
             raise
         return error
 

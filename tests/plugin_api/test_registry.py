@@ -127,8 +127,8 @@ VERSIONED = GOOD.replace("options=Options)", "options=Options, versions=versions
     ("answer", "expected"),
     [
         ("(options, Options(2))", ["good", "good:threads=2"]),
-        ("[]", "no versions"),
-        ("[3]", "int where Options is due"),
+        ("[]", "at least one version"),
+        ("[3]", "must return Options, got int"),
         ("1 / 0", "division"),
     ],
 )
@@ -183,9 +183,13 @@ BROKEN = {
     "arguments": ("hooks", "speed", "@hookimpl\ndef inlaid_codegen(target, speed): return None"),
     "unmarked": ("hooks", "@hookimpl", "def inlaid_targets(): return []"),
     "raising": ("targets", "ZeroDivisionError", "@hookimpl\ndef inlaid_targets(): 1 / 0"),
-    "not_a_list": ("targets", "not a list", "@hookimpl\ndef inlaid_targets(): return 'x86'"),
-    "not_a_spec": ("targets", "TargetSpec is due", "@hookimpl\ndef inlaid_targets(): return ['x86']"),
-    "bad_kind": ("targets", "is not a kind", "@hookimpl\ndef inlaid_targets(): return [TargetSpec('a:b', '', lambda o: o)]"),
+    "not_a_list": ("targets", "must return a list", "@hookimpl\ndef inlaid_targets(): return 'x86'"),
+    "not_a_spec": ("targets", "must return TargetSpec, got str", "@hookimpl\ndef inlaid_targets(): return ['x86']"),
+    "bad_kind": (
+        "targets",
+        "a target kind must be",
+        "@hookimpl\ndef inlaid_targets(): return [TargetSpec('a:b', '', lambda o: o)]",
+    ),
     "own_duplicate": (
         "targets",
         "twice",
@@ -193,12 +197,12 @@ BROKEN = {
     ),
     "constant_capabilities": (
         "targets",
-        "not a function",
+        "must be a function",
         "@hookimpl\ndef inlaid_targets(): return [TargetSpec('flat', '', Capabilities(()))]",
     ),
     "no_default": (
         "targets",
-        "has no default",
+        "must have a bool",
         "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Options:\n    threads: int\n"
         "@hookimpl\ndef inlaid_targets(): return [TargetSpec('bare', '', lambda o: o, options=Options)]",
     ),
@@ -210,12 +214,12 @@ BROKEN = {
     ),
     "thief": (
         "targets",
-        "provided by plugin good",
+        "already provided by plugin good",
         "@hookimpl\ndef inlaid_targets(): return [TargetSpec('good', '', lambda o: o)]",
     ),
     "a_thief": (
         "targets",
-        "provided by plugin good",
+        "already provided by plugin good",
         "@hookimpl\ndef inlaid_targets(): return [TargetSpec('good', '', lambda o: o)]",
     ),
 }
@@ -290,9 +294,9 @@ def test_an_error_in_a_hook_names_plugin_and_hook(make_plugin):
         registry.op_rules(target)
     with pytest.raises(PluginError, match=r"capabilities failed: ZeroDivisionError.*plugin faulty"):
         registry.capabilities(target)
-    with pytest.raises(PluginError, match=r"inlaid_codegen returned object, which is no Codegen"):
+    with pytest.raises(PluginError, match=r"inlaid_codegen must return a Codegen, got object"):
         registry.codegen(target)
-    with pytest.raises(PluginError, match=r"inlaid_schedules returned int"):
+    with pytest.raises(PluginError, match=r"inlaid_schedules must return a list or tuple, got int"):
         registry.schedules(target)
     with pytest.raises(Unsupported, match=r"not on this machine \(plugin faulty\)"):
         registry.runtime(target)
@@ -307,7 +311,7 @@ def test_an_unknown_target_is_answered_with_what_there_is(make_plugin):
     assert "installed: good" in text
     assert "unusable: x86 (import: ModuleNotFoundError" in text
     assert 'pip install "inlaid[' in text
-    with pytest.raises(TargetError, match=r'pip install "inlaid\[x86\]" again'):
+    with pytest.raises(TargetError, match=r'reinstall it: pip install "inlaid\[x86\]"'):
         registry.target("x86:threads=1")
     empty = PluginRegistry.discover([])
     with pytest.raises(TargetError, match=r'installed: none; pip install "inlaid\[x86\]"'):
@@ -327,7 +331,7 @@ def test_only_extras_that_bring_a_target_are_offered(monkeypatch):
     monkeypatch.setattr("importlib.metadata.metadata", lambda name: facts)
     with pytest.raises(TargetError) as caught:
         PluginRegistry.discover([]).target("nope")
-    assert str(caught.value).endswith('more can be had by pip install "inlaid[vta_fpga]" or pip install "inlaid[x86]"')
+    assert str(caught.value).endswith('to install more targets: pip install "inlaid[vta_fpga]" or pip install "inlaid[x86]"')
 
 
 @pytest.mark.parametrize(

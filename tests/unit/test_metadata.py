@@ -147,11 +147,3 @@ def test_no_part_of_the_core_hides_a_public_function():
 
 def test_the_core_is_marked_as_typed():
     assert (ROOT / "core" / "inlaid" / "py.typed").exists()
-
-
-@pytest.mark.parametrize(
-    "page", sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/*.md")}), ids=lambda p: p.stem
-)
-def test_links_of_the_documentation_lead_somewhere(page):
-    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []

@@ -1,4 +1,4 @@
-"""The vendors' plugins, found by the entry points of their projects without being installed."""
+"""Fixture with the vendors' plugins, loaded from their projects' entry points without installing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vendors' plugins as their users have them: installed by pip into a fresh environment, used by the command line."""
+"""Tests of the vendors' plugins as users have them: installed by pip into a fresh environment, used on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts, signatures and plan instructions: everything a package holds. The plan is in `inlaid.artifact.plan`."""
+"""Artifacts, signatures and plan instructions: the contents of a package. The plan is in `inlaid.artifact.plan`."""
 
 from inlaid.artifact.artifact import ALIGNMENT, PORTABLE_C, Artifact, DimSource, KernelInfo, Signature, TensorSpec
 

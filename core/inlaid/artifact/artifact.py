@@ -1,6 +1,6 @@
-"""What a code generator hands over and a runtime module loads: opaque code with a structured description.
+"""Artifacts, which code generators produce and runtime modules load: opaque code with a structured description.
 
-Sizes are expressions over the region's symbolic dimensions, in bytes where they count memory.
+Sizes are expressions over the region's symbolic dimensions; memory sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from inlaid.arith import Constraint, Dim
 from inlaid.types import DType
 
 ALIGNMENT = 64
-"""Alignment in bytes of every buffer that crosses a border, and of every tensor in a package."""
+"""Alignment in bytes of every input and output buffer of a region, and of every tensor in a package."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor that crosses a region's border: row-major. Sub-byte elements take a byte each. `dtype` None: a host object (a
-    sequence or an optional), which only a region on the host takes."""
+    """A row-major input or output of a region. Sub-byte elements take one byte each. `dtype` None means a host object (a sequence
+    or an optional), which only regions on the host support."""
 
     name: str
     shape: tuple[Dim, ...]
@@ -30,9 +30,9 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class DimSource:
-    """Where a region's symbolic dimension comes from: axis `axis` of input number `input`, or, when `input` is None, the region
-    itself works it out and writes it (an existential dimension, at most `upper`); when `upper` is None too, the plan gives it. The
-    plan knows a dimension that no input gives by the same name."""
+    """Source of a region's symbolic dimension: axis `axis` of input number `input`. If `input` is None, the region computes the
+    dimension and writes it (an existential dimension, at most `upper`). If `upper` is None too, the plan passes it; the plan knows
+    the dimension under the same name."""
 
     name: str
     input: int | None = None
@@ -42,8 +42,8 @@ class DimSource:
 
 @dataclass(frozen=True)
 class Signature:
-    """A region's border. `dims` fixes the order of the `dims` array of the C ABI, which is read and, for dimensions that the
-    region works out, written."""
+    """Signature of a region. `dims` defines the order of the C ABI's `dims` array, which the region reads, and to which it writes
+    computed dimensions."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -52,8 +52,8 @@ class Signature:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One kernel of a region, as profiles describe it: its name, the source nodes that it computes, its arithmetic `operations` (a
-    multiply-add counts as two) and the `bytes` of its operands and results, over the region's dimensions; 0 where not known."""
+    """A kernel of a region, for profiles: its name, source nodes, arithmetic `operations` (a multiply-add counts as two) and the
+    `bytes` of its operands and results, over the region's dimensions; 0 if unknown."""
 
     name: str
     nodes: tuple[str, ...]
@@ -62,8 +62,8 @@ class KernelInfo:
 
 
 PORTABLE_C = "-c99"
-"""What the format of an artifact ends with whose code is C99 that defines the region's function, under the artifact's symbol (see
-`inlaid.runtime.host`), and needs nothing of a runtime module: firmware may take it in."""
+"""Suffix of the format of artifacts whose code is C99 that defines the region's function under the artifact's symbol (see
+`inlaid.runtime.host`) and needs no runtime module, so that firmware can include it."""
 
 
 @dataclass(frozen=True)
@@ -73,24 +73,24 @@ class Artifact:
     symbol
         Entry point; unique in a package.
     format, format_version
-        What `code` is, such as "elf-x86_64"; the runtime module that loads it checks both.
+        Format of `code`, such as "elf-x86_64"; the runtime module checks both.
     constants
-        Arrays packed by the plugin at compile time, in the order in which the region expects them; stored once beside the code.
+        Arrays packed by the plugin at compile time, in the order that the region expects; stored once next to the code.
     workspace
-        Bytes of scratch memory per memory scope ("" is main memory) that the caller provides.
+        Scratch memory in bytes per memory scope ("" is main memory), provided by the caller.
     aliases
-        Pairs (output, input) of one buffer: the caller provides the output's, which holds the elements of the input, and the
-        region updates it.
+        Pairs (output, input) that share a buffer: the caller provides the output's buffer with the elements of the input, and the
+        region updates it in place.
     constraints
-        Conditions on the dimensions of the signature. They are checked once for each set of sizes, before anything runs; those on
-        dimensions that the region itself works out when it has run, before its outputs are used.
+        Conditions on the dimensions of the signature, checked once per set of sizes before anything runs. Those on computed
+        dimensions are checked after the region has run, before its outputs are used.
     requires
-        What the machine needs, such as features of its processor by name; `RuntimeModule.check` compares.
+        Required machine features by name, such as CPU features; compared by `RuntimeModule.check`.
     kernels
-        The kernels that the code calls, in the order of the calls; empty where the code does not time them.
+        The kernels that the code calls, in order of the calls; empty if the code does not time them.
     variants
-        Versions of the region for machines that have more, best first, each with this artifact's symbol and signature, and its own
-        code, constants, workspace and constraints. The first that `RuntimeModule.check` accepts is loaded, else this artifact.
+        Versions of the region for more capable machines, best first, with equal symbol and signature but separate code,
+        constants, workspace and constraints. The first that `RuntimeModule.check` accepts is loaded, else this artifact.
     """
 
     symbol: str

@@ -1,12 +1,12 @@
-"""Linked native code: the format of an image, and how one is read.
+"""Linked native code: the image format, and its reader.
 
-An image is an ELF64 little-endian shared object (`ET_DYN`) that needs no other: no imports, no libraries, no thread-local storage.
-Its `PT_LOAD` segments hold position-independent code, constants and data; its dynamic symbols are its functions; the only dynamic
-relocations are relative ones (base + addend) in `DT_RELA`, on writable memory. No segment is both writable and executable. Such a
-file can be mapped as it stands (`inlaid.runtime.mapped`), opened by `dlopen`, read by any tool that knows ELF, and linked again
-into a larger one (`inlaid.codegen.elf`).
+An image is an ELF64 little-endian shared object (`ET_DYN`) without imports, needed libraries or thread-local storage. Its
+`PT_LOAD` segments hold position-independent code, constants and data; its dynamic symbols are its functions; its only dynamic
+relocations are relative ones (base + addend) in `DT_RELA`, in writable memory. No segment is both writable and executable. Such a
+file can be mapped unchanged (`inlaid.runtime.mapped`), opened by `dlopen`, inspected with ELF tools, and linked into a larger one
+(`inlaid.codegen.elf`).
 
-`read_image` checks every size and offset before anything is mapped. It cannot check what the code does.
+`read_image` checks every size and offset before anything is mapped. It does not check what the code does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 MAX_BYTES = 1 << 31
-"""Bytes that an image may take in memory: what 32-bit displacements reach."""
+"""Greatest size of an image in memory, in bytes: the range of 32-bit displacements."""
 
 IDENT = b"\x7fELF\x02\x01\x01" + bytes(9)
 """ELF64, little-endian, version 1, System V."""
@@ -41,8 +41,8 @@ _COUNT = struct.Struct("<4xI")
 
 @dataclass(frozen=True)
 class Machine:
-    """What the ELF files of an architecture have of their own: `number`, the value of `e_machine`; `relative`, the type of the
-    relocation that adds the load address; `page`, the largest page size in bytes that an operating system may use."""
+    """Architecture-specific parts of ELF files: `number` is the value of `e_machine`; `relative` is the relocation type that adds
+    the load address; `page` is the largest page size in bytes that an operating system may use."""
 
     number: int
     relative: int
@@ -51,7 +51,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Segment:
-    """Memory from `address` on, relative to the load address: `content`, then zeros up to `size` bytes. `flags` as of `p_flags`."""
+    """Memory from `address`, relative to the load address: `content`, then zeros up to `size` bytes. `flags` are `p_flags`."""
 
     address: int
     content: memoryview
@@ -61,8 +61,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Image:
-    """An image that has been checked. `functions` are the addresses of its functions by name; `relative` the pairs of an address
-    and what it holds, both relative to the load address; `size` the bytes of address space."""
+    """A validated image. `functions` are function addresses by name; `relative` are pairs of an address and its value, both
+    relative to the load address; `size` is the size of the address space in bytes."""
 
     functions: Mapping[str, int]
     segments: tuple[Segment, ...]
@@ -71,13 +71,13 @@ class Image:
 
 
 def read_image(code: bytes | memoryview, machine: Machine) -> Image:
-    """The image that bytes hold. Raises ValueError, saying what is wrong, for bytes that are no valid image for the machine."""
+    """Read and validate an image. Raises ValueError for bytes that are not a valid image for the machine."""
     code = memoryview(code)
     _expect(len(code) >= HEADER.size, f"it has {len(code)} bytes, fewer than an ELF header")
     ident, kind, number, _, _, start, _, _, _, entry_size, count, *_ = HEADER.unpack_from(code)
     _expect(ident == IDENT, "it is not a 64-bit little-endian ELF file")
-    _expect(kind == SHARED_OBJECT, f"its ELF type is {kind}, not {SHARED_OBJECT} (shared object)")
-    _expect(number == machine.number, f"it is for ELF machine {number}, not {machine.number}")
+    _expect(kind == SHARED_OBJECT, f"expected ELF type {SHARED_OBJECT} (shared object), got {kind}")
+    _expect(number == machine.number, f"expected ELF machine {machine.number}, got {number}")
     _expect(entry_size == SEGMENT.size and start + count * SEGMENT.size <= len(code), "its program headers exceed the file")
     segments: list[Segment] = []
     dynamic = memoryview(b"")
@@ -99,7 +99,7 @@ def read_image(code: bytes | memoryview, machine: Machine) -> Image:
 
 
 class _Dynamic:
-    """The dynamic section of an image, and the tables that it names."""
+    """The dynamic section of an image, with its tables."""
 
     def __init__(self, segments: list[Segment], content: memoryview, machine: Machine) -> None:
         _expect(len(content) % DYNAMIC_ENTRY.size == 0, "its dynamic section is cut off")
@@ -108,7 +108,7 @@ class _Dynamic:
         self.end = segments[-1].address + segments[-1].size
         self.tags: dict[int, int] = dict(DYNAMIC_ENTRY.iter_unpack(content))
         for tag in (DT_NEEDED, DT_PLTRELSZ, DT_REL, DT_TEXTREL):
-            _expect(tag not in self.tags, f"its dynamic section has tag {tag}, which images do not have")
+            _expect(tag not in self.tags, f"its dynamic section has the unsupported tag {tag}")
 
     def image(self) -> Image:
         return Image(dict(self._functions()), tuple(self.segments), tuple(self._relative()), self.end)
@@ -128,7 +128,7 @@ class _Dynamic:
         size = self.tags.get(DT_RELASZ, 0)
         _expect(size % RELA.size == 0, "its relocations are cut off")
         for address, info, addend in RELA.iter_unpack(self._bytes(self.tags.get(DT_RELA, 0), size, "its relocations are")):
-            _expect(info == self.machine.relative, f"relocation type {info} is not {self.machine.relative} (relative)")
+            _expect(info == self.machine.relative, f"expected relocation type {self.machine.relative} (relative), got {info}")
             _expect(0 <= addend <= self.end, f"the relocation at {address:#x} points outside of the image")
             fits = any(part.flags & WRITABLE and part.address <= address <= part.address + part.size - 8 for part in self.segments)
             _expect(fits, f"the relocation at {address:#x} is not in a writable segment")

@@ -1,7 +1,7 @@
-"""The plan: what an executor does to run a model, over numbered values.
+"""The plan, which the executor follows to run a model: instructions over numbered values.
 
 A value is a tensor in the arena, an input, an output, a constant, or a host object (a sequence, an optional, a string tensor).
-Tuples do not exist here: the compiler flattens them.
+There are no tuples: the compiler flattens them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Storage = Literal["input", "output", "constant", "arena", "dynamic", "host"]
 
 @dataclass(frozen=True)
 class Value:
-    """One value of a plan.
+    """A value of a plan.
 
-    `storage` says where it lives: "input" and "output" belong to the caller; "constant" in the package's weights under `name`;
-    "arena" at byte `offset` of the arena of its device; "dynamic" is allocated when it is produced, because its size is not bounded
-    before the run (on a device in memory that values of other lifetimes share, see `inlaid.runtime.blocks`); "host" is a Python
-    object (`dtype` None). `shape` is over the plan's dimensions; a tensor of strings that is an input has one too, which binds
-    dimensions. `device` is the target in whose memory it lies, "" for the host's: values in an
-    arena, dynamic ones, constants, and the inputs and outputs of plans that another plan runs may lie on devices.
+    `storage` is "input" or "output" (owned by the caller); "constant" (in the package's weights under `name`); "arena" (at byte
+    `offset` of its device's arena); "dynamic" (allocated when computed, since its size has no bound before the run; on a device it
+    shares memory with values of other lifetimes, see `inlaid.runtime.blocks`); or "host" (a Python object, `dtype` None). `shape`
+    is over the plan's dimensions; a string tensor that is an input has a shape too, which binds dimensions. `device` is the target
+    whose memory contains the value, "" for host memory. Values in device memory are arena and dynamic values, constants, and inputs
+    and outputs of called plans.
     """
 
     storage: Storage
@@ -56,7 +56,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Branch:
-    """Run plan `then` where the 0-d bool `condition` holds, else plan `otherwise`; both take `inputs` and give `outputs`."""
+    """Run plan `then` if the 0-d bool `condition` is true, else plan `otherwise`; both take `inputs` and return `outputs`."""
 
     condition: int
     then: str
@@ -67,12 +67,12 @@ class Branch:
 
 @dataclass(frozen=True)
 class Loop:
-    """Run plan `body` repeatedly (the semantics of the graph's `Loop`).
+    """Run plan `body` repeatedly, with the semantics of the graph's `Loop`.
 
-    The body plan takes (iteration, state..., slices of scanned..., captured...) and gives (keep going, state..., outputs...);
-    the instruction gives (final state..., stacked outputs...). What of these lies on a device does so in the body too, and has a
-    value of one iteration's shape in `spare`, in order, to be overwritten: state lives in two buffers by turns, and a slice that
-    starts where no tensor may is copied.
+    The body takes (iteration, state..., slices of scanned..., captured...) and returns (keep going, state..., outputs...); the
+    instruction returns (final state..., stacked outputs...). Values on a device stay there in the body. Each of them has a value of
+    one iteration's shape in `spare`, in order, that may be overwritten: state is double-buffered, and a slice at an unaligned
+    offset is copied.
     """
 
     body: str
@@ -87,10 +87,10 @@ class Loop:
 
 @dataclass(frozen=True)
 class Move:
-    """Copy value `source` to value `target`: an input returned as an output, or a value between the host and a device. What a
-    device gives has arrived after a `Wait`. `donate`: the target takes over the source's buffer instead, and nothing reads the
-    source afterwards; an input that moves to a device does so where it lies there already, and is copied otherwise. `apart`: the
-    device copies beside its kernels, from or to memory that nothing else uses before (to it) or afterwards (from it)."""
+    """Copy value `source` to value `target`: an input returned as an output, or a value between host and device. A copy from a
+    device is complete after a `Wait`. `donate`: the target reuses the source's buffer, and nothing reads the source afterwards; an
+    input that moves to a device is reused if it is already there, and copied otherwise. `apart`: the device copies concurrently
+    with its kernels, in memory that nothing else uses before (to the device) or afterwards (from it)."""
 
     source: int
     target: int
@@ -100,8 +100,8 @@ class Move:
 
 @dataclass(frozen=True)
 class Bind:
-    """Read an element of the int64 `source`, by its row-major number, as a size: value `target` has it as its first extent, and no
-    elements. `name` and `node` are what an error says of a value that is no size."""
+    """Bind a size to an element of the int64 `source`, by its row-major index: it is the first extent of value `target`, which has
+    no elements. `name` and `node` are used in the error for a value that is not a size."""
 
     source: int
     target: int
@@ -112,7 +112,8 @@ class Bind:
 
 @dataclass(frozen=True)
 class Assert:
-    """Raise an error with `message` unless the 0-d bool `condition` holds; None never does. `outputs` have no elements."""
+    """Raise an error with `message` unless the 0-d bool `condition` is true; a `condition` of None is always false. `outputs` have
+    no elements."""
 
     condition: int | None
     outputs: tuple[int, ...]
@@ -122,7 +123,7 @@ class Assert:
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait until a device has done what the plan gave it to do."""
+    """Wait until a device has finished its queued work."""
 
     device: str
 
@@ -132,8 +133,8 @@ Instruction = Invoke | Call | Branch | Loop | Move | Bind | Assert | Wait
 
 @dataclass(frozen=True)
 class Plan:
-    """One function as straight-line instructions. `inputs` and `outputs` name the caller's arrays, in order; `workspace` is the
-    size of the host's arena in bytes, `arenas` those of devices."""
+    """A function as straight-line instructions. `inputs` and `outputs` name the caller's arrays, in order; `workspace` is the size
+    of the host arena in bytes, `arenas` has those of devices."""
 
     name: str
     values: tuple[Value, ...]
@@ -145,13 +146,13 @@ class Plan:
 
     @property
     def donated(self) -> frozenset[int]:
-        """The values whose buffers others take over."""
+        """The values whose buffers others reuse."""
         return frozenset(item.source for item in self.instructions if isinstance(item, Move) and item.donate)
 
 
 @dataclass(frozen=True)
 class RegionInfo:
-    """What a profile or a report says of an artifact: its target (as a target string) and the source nodes it computes."""
+    """Facts on an artifact for profiles and reports: its target string and its source nodes."""
 
     symbol: str
     target: str

@@ -1,4 +1,4 @@
-"""Which values of a plan an instruction reads and writes, how long values live, and the same instruction on others."""
+"""Operands and results of plan instructions, lifetimes of values, and renumbering."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def written_by(instruction: Instruction) -> tuple[int, ...]:
 def lifetimes(
     values: Sequence[Value], instructions: Sequence[Instruction], planned: Callable[[Value], bool]
 ) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
-    """The owner of the buffer of each `planned` value, which is the first of those that hand it on by donation, and by owner the
-    first and the last instruction that uses the buffer. A copy from a device beside its kernels uses it to the end."""
+    """Compute the owner of each `planned` value's buffer, which is the first value of its chain of donations; and for each owner,
+    the first and last instruction that use the buffer. A concurrent copy from a device uses it until the end."""
     owners: dict[int, int] = {}
     lives: dict[int, tuple[int, int]] = {}
     for step, item in enumerate(instructions):
@@ -56,7 +56,7 @@ def lifetimes(
 
 
 def renumbered(instruction: Instruction, number: Callable[[int], int]) -> Instruction:
-    """The instruction on the values whose numbers `number` gives for those of its own."""
+    """Replace the value numbers of an instruction."""
 
     def each(numbers: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(map(number, numbers))

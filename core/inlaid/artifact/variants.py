@@ -1,4 +1,4 @@
-"""Versions of a region for different machines as one artifact."""
+"""Joins versions of a region for different machines into one artifact."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from inlaid.errors import PluginError
 
 
 def joined(versions: Sequence[Artifact]) -> Artifact:
-    """Versions of a region as one artifact, the least demanding first. A version that equals one before it is left out, and equal
-    constants become the same array. Raises `PluginError` where signatures or aliases differ."""
+    """Join versions of a region into one artifact, the least demanding first. Duplicate versions are dropped, and equal constants
+    share one array. Raises `PluginError` if signatures or aliases differ."""
     if len(versions) == 1:
         return versions[0]
     kept: list[Artifact] = []
@@ -36,7 +36,7 @@ def joined(versions: Sequence[Artifact]) -> Artifact:
 
 
 def _content(array: np.ndarray[Any, Any]) -> object:
-    """What arrays of equal elements have in common."""
+    """A key that is equal for arrays with equal elements."""
     if array.dtype.hasobject:
         return id(array)
     return array.dtype, array.shape, hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()

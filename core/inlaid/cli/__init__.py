@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command-line interface, `inlaid`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ thresholds, collections that find nothing take a tenth of its time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Entry point of `inlaid`: run a command (that of the process, where none is given) and exit.
+    """Run an `inlaid` command and exit. `arguments` defaults to those of the process.
 
-    An error is one line on standard error and an `ExitCode`; with `--json` an object on standard output, too. `--debug`, anywhere
-    on the line, shows tracebacks besides.
+    An error prints one line to standard error and sets an `ExitCode`; with `--json` it also prints an object to standard output.
+    `--debug`, anywhere on the line, adds the traceback.
     """
     gc.set_threshold(*COLLECTIONS)
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -50,8 +50,8 @@ def _run(arguments: list[str], debug: bool) -> int:
 
 
 def _report(error: Exception, debug: bool, as_json: bool) -> int:
-    """Print an error as one line on standard error, after its traceback where that is asked for, and as JSON on standard output
-    where a program reads; its exit code."""
+    """Print an error and return its exit code. The error is one line on standard error, with `debug` after its traceback, and with
+    `as_json` also JSON on standard output."""
     from inlaid.cli.exit_codes import exit_code_of
     from inlaid.cli.json_output import error_json, print_json
 
@@ -65,8 +65,7 @@ def _report(error: Exception, debug: bool, as_json: bool) -> int:
 
 
 def _words(error: Exception, debug: bool) -> str:
-    """The message of an error, with its remedy spelt for the command line; of an error of the operating system, without its
-    number."""
+    """The message of an error, with its remedy spelt for the command line. The number of an operating-system error is left out."""
     import click
 
     from inlaid.errors import InlaidError, PluginError
@@ -74,7 +73,7 @@ def _words(error: Exception, debug: bool) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, PluginError):
-        # What a plugin raises that is no error of Inlaid's: whoever writes the plugin wants to see where.
+        # A foreign exception raised inside a plugin: the plugin's author needs the traceback.
         foreign = error.__cause__ is not None and not isinstance(error.__cause__, InlaidError)
         return error.on_command_line() + (f"; {DEBUG} shows where" if foreign and not debug else "")
     if isinstance(error, InlaidError):
@@ -83,4 +82,4 @@ def _words(error: Exception, debug: bool) -> str:
         return f"{error.filename}: {error.strerror}" if error.strerror and error.filename else str(error)
     if isinstance(error, MemoryError):
         return f"not enough memory: {error or 'the model is too large for this machine'}"
-    return f"internal error: {type(error).__name__}: {error}; {DEBUG} shows where, please report it"
+    return f"internal error: {type(error).__name__}: {error}; {DEBUG} shows where; please report it"

@@ -25,12 +25,12 @@ from inlaid.cli.common import (
     seed_option,
     target_option,
 )
-from inlaid.cli.contest import PEERS, Contest, Result, Timing, check_installed, compete, with_threads
+from inlaid.cli.comparison import PEERS, Comparison, Result, Timing, check_installed, compare_engines, with_threads
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.cli.json_output import print_json
 
 COLUMNS = 100
-"""Width of the table."""
+"""Greatest width of the table, in characters."""
 HEADER = ("engine", "median ms", "least .. greatest", "ratio", "of rounds", "prepare s", "MiB", "differs")
 
 
@@ -45,10 +45,10 @@ def _names(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @precision_option
 @inputs_option
 @seed_option
-@click.option("--threads", type=click.IntRange(1), help="Threads of every engine; default: the target's, else all processors.")
-@click.option("--against", default="", callback=_names, metavar="PEER,...", help=f"Engines to compare with, of {', '.join(PEERS)}.")
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Rounds, in which the engines take turns.")
-@click.option("--seconds", default=1.0, show_default=True, type=click.FloatRange(0), help="How long each runs in a round.")
+@click.option("--threads", type=click.IntRange(1), help="Threads per engine. Default: as the target says, else all cores.")
+@click.option("--against", default="", callback=_names, metavar="PEER,...", help=f"Engines to compare with: {', '.join(PEERS)}.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Rounds; each times every engine.")
+@click.option("--seconds", default=1.0, show_default=True, type=click.FloatRange(0), help="Time per engine and round.")
 @json_option
 def bench_command(
     model: Path,
@@ -63,26 +63,26 @@ def bench_command(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Time MODEL, a package or an ONNX file, alone or against other engines.
+    """Time MODEL, a package or a model file, alone or against other engines.
 
-    Each engine runs in its own process, all but the one being timed are stopped, and they take turns for several rounds. The ratio
-    is Inlaid's median time by the other's: below 1, Inlaid is faster; beside it are the least and the greatest ratio of a round.
-    All are held to one precision: the model's, or bfloat16 for those that can. The exit code is 1 where an engine of --against
-    could not take part.
+    Each engine runs in its own process; all but the one being timed are stopped. The ratio is Inlaid's median time divided by the
+    other engine's: below 1, Inlaid is faster. The range next to it has the least and greatest ratio of one round. All engines use
+    the same precision: the model's, or bfloat16 for those that support it. The exit code is 1 if an engine of --against could not
+    run.
     """
     from inlaid.plugins.registry import default_registry
 
     check_installed(against)
     refuse_given(model, "targets", "dims", "precision")
     if threads and is_package(model):
-        raise click.UsageError(f"{model} runs on the threads that it was compiled for: leave --threads out")
+        raise click.UsageError(f"{model} is compiled for a fixed number of threads: leave out --threads")
     targets, threads = with_threads(given_or_default(targets), threads, default_registry())
     specs = _inputs_of(model, dims)
     made = make_inputs(specs, inputs, seed)
     arrays = {spec.name: made[spec.name] for spec in specs}
-    contest = Contest(model, arrays, targets, threads, against, dims, rounds, seconds, precision=precision)
+    comparison = Comparison(model, arrays, targets, threads, against, dims, rounds, seconds, precision=precision)
     with progress_bar(as_json) as report:
-        result = compete(contest, report)
+        result = compare_engines(comparison, report)
     if as_json:
         others = result.timings[1:]
         ratios = {
@@ -91,7 +91,7 @@ def bench_command(
         }
         print_json({"threads": threads, **dataclasses.asdict(result), **ratios})
     else:
-        echo(render(contest, result))
+        echo(render(comparison, result))
     if result.missing:
         raise SystemExit(ExitCode.CHECK_FAILED)
 
@@ -114,15 +114,18 @@ def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
     )
 
 
-def render(contest: Contest, result: Result) -> str:
-    """The result as a table of at most `COLUMNS` columns, with what did not take part and the settings under it."""
-    shapes = ", ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in contest.inputs.items())
-    plural = "s" if contest.threads > 1 else ""
-    threads = "" if is_package(contest.model) else f"{contest.threads} thread{plural}; "
+def render(comparison: Comparison, result: Result) -> str:
+    """Format the result as a table of at most `COLUMNS` characters, followed by the engines that could not run and the settings."""
+    shapes = ", ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in comparison.inputs.items())
+    plural = "s" if comparison.threads > 1 else ""
+    threads = "" if is_package(comparison.model) else f"{comparison.threads} thread{plural}; "
     rows = [HEADER, *(_row(result, item) for item in result.timings)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     name = max(widths[0], *(len(item.label) for item in result.missing), 0)
-    lines = [_wrapped(f"{contest.model.name}: {shapes}; {threads}{contest.rounds} rounds of {contest.seconds:g} s each"), ""]
+    lines = [
+        _wrapped(f"{comparison.model.name}: {shapes}; {threads}{comparison.rounds} rounds of {comparison.seconds:g} s each"),
+        "",
+    ]
     for label, *cells in rows:
         lines.append("  ".join([f"{label:<{name}}", *map(str.rjust, cells, widths[1:])]).rstrip())
     lines += [_wrapped(f"{item.label:<{name}}  {item.reason}", name + 2) for item in result.missing]

@@ -1,4 +1,4 @@
-"""What the subcommands share: options, models, inputs, output."""
+"""Options, models, inputs and output shared by the subcommands."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from inlaid.runtime.executable import Executable
 Report = Callable[[str, int, int], None]
 PACKAGE = ".inlaid"
 """Suffix of packages."""
-_SIZE = re.compile(r"[0-9]{1,19}")  # as many digits as 64-bit integers have
+_SIZE = re.compile(r"[0-9]{1,19}")  # no more digits than a 64-bit integer has
 
 
 def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int | tuple[int, int]]:
-    """`name=4` or `name=1:64` as sizes and bounds, by name."""
+    """Parse `name=4` or `name=1:64` into sizes and (least, greatest) bounds by name."""
     dims: dict[str, int | tuple[int, int]] = {}
     for value in values:
         name, equals, size = value.partition("=")
         low, colon, high = size.partition(":")
         if not (name and equals and _SIZE.fullmatch(low) and (_SIZE.fullmatch(high) if colon else True)):
-            raise click.BadParameter(f"{value!r} is not NAME=SIZE or NAME=LEAST:GREATEST")
+            raise click.BadParameter(f"expected NAME=SIZE or NAME=LEAST:GREATEST, got {value!r}")
         if name in dims:
             raise click.BadParameter(f"dimension {name!r} is given twice")
         if int(high if colon else low) == 0:
@@ -45,7 +45,7 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
 
 
 def parse_targets(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Targets, given one by one or separated by commas; within a target, options are too: `x86:threads=1,cpu=native`."""
+    """Split targets given as separate options or separated by commas. A target may hold commas: `x86:threads=1,cpu=native`."""
     found: list[str] = []
     for value in values:
         for part in value.split(","):
@@ -57,7 +57,7 @@ def parse_targets(context: click.Context, parameter: click.Parameter, values: tu
 
 
 def target_option() -> Callable[[Any], Any]:
-    """`--target`, or `--targets`, which may be given several times, in order of priority."""
+    """The option `--target` (or `--targets`), repeatable, in order of priority."""
     return click.option(
         "--target",
         "--targets",
@@ -65,18 +65,18 @@ def target_option() -> Callable[[Any], Any]:
         multiple=True,
         callback=parse_targets,
         metavar="TARGET",
-        help="Target, such as x86 or x86:threads=1. Several, in order of priority: separate by commas or repeat. Default: x86, or "
-        "reference where that is not installed.",
+        help="Target, such as x86 or x86:threads=1. For several, in order of priority, use commas or repeat the option. "
+        "Default: x86, or reference if x86 is not installed.",
     )
 
 
 def given_or_default(targets: tuple[str, ...]) -> tuple[str, ...]:
-    """The targets of the command line, or the default ones, with a word on standard error where those are slow."""
+    """The targets of the command line, or else the default ones, with a warning on standard error if those are slow."""
     from inlaid.api import default_targets
 
     if targets:
         return targets
-    with warnings_told():
+    with echo_warnings():
         return default_targets()
 
 
@@ -91,14 +91,14 @@ dims_option = click.option(
 
 
 def parse_devices(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    """`cuda=1` as the number of a device, by kind of target or target."""
+    """Parse `cuda=1` into device numbers by target kind or target."""
     devices: dict[str, int] = {}
     for value in values:
         target, equals, number = value.rpartition("=")
         if not (target and equals and _SIZE.fullmatch(number)):
-            raise click.BadParameter(f"{value!r} is not TARGET=NUMBER")
+            raise click.BadParameter(f"expected TARGET=NUMBER, got {value!r}")
         if target in devices:
-            raise click.BadParameter(f"{target} is given two devices")
+            raise click.BadParameter(f"target {target} is given two devices: give one")
         devices[target] = int(number)
     return devices
 
@@ -109,42 +109,42 @@ devices_option = click.option(
     multiple=True,
     callback=parse_devices,
     metavar="TARGET=NUMBER",
-    help="The number of the device that a kind of target runs on (cuda=1), or one target of several; 0 where it is left out.",
+    help="Number of the device to run on, by target kind (cuda=1) or by target. Default: 0.",
 )
 inputs_option = click.option(
     "--input",
     "inputs",
     multiple=True,
     metavar="NAME=FILE",
-    help="An input as a .npy file, or all of them as an .npz file. Those left out are random.",
+    help="An input as a .npy file, or all inputs as FILE.npz without a name. Inputs not given are random.",
 )
 precision_option = click.option(
     "--precision",
     default="model",
     show_default=True,
-    help="model: as the model says; bf16: multiply float32 in bfloat16, accumulate in float32.",
+    help="Arithmetic of float32 models. model: as the model says; bf16: multiply in bfloat16, accumulate in float32.",
 )
 placement_option = click.option(
     "--placement",
     type=click.Choice(["priority", "cost", "measured"]),
     default="priority",
     show_default=True,
-    help="Where an operator goes that several targets take: to the first; where all takes the least predicted time; or as cost, "
-    "with operators timed on their targets.",
+    help="How to choose among targets that accept an operator. priority: the first listed; cost: least predicted time in total; "
+    "measured: as cost, but with operators timed on their targets.",
 )
 lock_option = click.option(
     "--lock",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Put operators where this file says, which `inlaid partition --lock` wrote.",
+    help="Place operators as in this file, written by `inlaid partition --lock`.",
 )
-seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+seed_option = click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed for random inputs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 model_argument = click.argument("model", type=click.Path(exists=True, path_type=Path))
 
 
 @contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[Report]:
-    """A progress bar on a terminal, nothing in a pipe."""
+    """Show a progress bar on standard error if it is a terminal. Yields the progress callback (stage, done, total)."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda stage, done, total: None
@@ -158,16 +158,15 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
             nonlocal current
             if stage != current:
                 current = stage
-                progress.reset(task, total=total or None)  # a bar that runs to and fro where the number of steps is not known
+                progress.reset(task, total=total or None)  # without a total the bar pulses
             progress.update(task, description=stage, completed=done)
 
         yield report
 
 
 @contextmanager
-def warnings_told() -> Iterator[list[warnings.WarningMessage]]:
-    """Says Inlaid's own warnings on standard error, such as what a lock holds otherwise than it would be. Gives the list of all
-    warnings, complete at the end."""
+def echo_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Print Inlaid's own warnings to standard error at the end. Yields the list of all warnings, complete after the block."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InlaidWarning)
         yield caught
@@ -179,24 +178,22 @@ def warnings_told() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def is_package(model: Path) -> bool:
-    """Whether a file is a package by its name."""
+    """Whether a path names a package, judged by its suffix."""
     return model.suffix == PACKAGE
 
 
 def refuse_given(model: Path, *parameters: str) -> None:
-    """Raises `UsageError` where a package is given options that only compiling has a use for."""
+    """Raise `UsageError` if a package is given options that only compilation uses."""
     context = click.get_current_context()
     for name in parameters if is_package(model) else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{model} is a package, compiled already: leave --{name.removesuffix('s')} out")
+            raise click.UsageError(f"{model} is already compiled: leave out --{name.removesuffix('s')}")
 
 
 def refuse_package(model: Path) -> None:
-    """Raises `UsageError` for a package where only a model that is still to be compiled will do."""
+    """Raise `UsageError` if the model is a package where an uncompiled model is required."""
     if is_package(model):
-        raise click.UsageError(
-            f"{model} is a compiled package, which inlaid run, bench and export take: give the ONNX model instead"
-        )
+        raise click.UsageError(f"expected a model, got the compiled package {model}: packages are for inlaid run, bench and export")
 
 
 def executable_of(
@@ -207,7 +204,7 @@ def executable_of(
     precision: str = "model",
     devices: Mapping[str, int] | None = None,
 ) -> Executable:
-    """A package loaded, or a model compiled. Raises `UsageError` where a package is given a target or precision: it has them."""
+    """Load a package, or compile a model. Raises `UsageError` if a package is given a target or a precision."""
     if is_package(model):
         from inlaid.runtime import load
 
@@ -222,8 +219,8 @@ def executable_of(
 def make_inputs(
     specs: Sequence[TensorSpec], given: tuple[str, ...], seed: int, dims: Mapping[str, int | tuple[int, int]] | None = None
 ) -> dict[str, Any]:
-    """Inputs from `name=file.npy` (or an .npz file with all), and seeded random ones for those not given. `dims` says how large
-    the symbolic dimensions of random inputs are; those it does not fix are as small as may be, but not empty."""
+    """Read inputs from `name=file.npy` or an .npz file; the rest are random, from `seed`. `dims` gives the sizes of symbolic
+    dimensions of random inputs; a dimension without one gets its least size, but at least 1."""
     arrays: dict[str, Any] = {}
     remedy = "give one input as NAME=FILE.npy, or all of them as FILE.npz"
     for item in given:
@@ -242,10 +239,10 @@ def make_inputs(
     for spec in specs:
         array = arrays.get(spec.name)
         if array is not None and spec.dtype is not None and array.dtype == np.dtype(f"V{spec.dtype.bytes}"):
-            arrays[spec.name] = array.view(spec.dtype.numpy)  # .npy files do not name the types that numpy lacks
+            arrays[spec.name] = array.view(spec.dtype.numpy)  # .npy files store types that numpy lacks as raw bytes
     return {**example_inputs([spec for spec in specs if spec.name not in arrays], seed, dims or {}), **arrays}
 
 
 def echo(text: str) -> None:
-    """A line or more on standard output, with nothing in it that a terminal acts on."""
+    """Print text to standard output, with characters that would control the terminal escaped."""
     click.echo(printable(text))

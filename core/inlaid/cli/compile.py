@@ -14,6 +14,7 @@ from inlaid.cli.common import (
     Report,
     dims_option,
     echo,
+    echo_warnings,
     given_or_default,
     json_option,
     lock_option,
@@ -23,7 +24,6 @@ from inlaid.cli.common import (
     progress_bar,
     refuse_package,
     target_option,
-    warnings_told,
 )
 from inlaid.cli.json_output import print_json
 from inlaid.cli.quantize import Quantizer, chosen, quantize_options
@@ -49,25 +49,25 @@ if TYPE_CHECKING:
     "--donate",
     multiple=True,
     metavar="INPUT",
-    help="Let an output take over the buffer of this input where it updates the input, as for a key-value cache. May be repeated.",
+    help="Let an output reuse the buffer of this input, such as a key-value cache updated in place. May be repeated.",
 )
 @quantize_options
-@click.option("--isolate", is_flag=True, help="Run code generators in processes of their own; what one fails at goes elsewhere.")
+@click.option("--isolate", is_flag=True, help="Run code generators in separate processes; if one fails, use the next target.")
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="With --isolate, for a region; default: 300.",
+    help="With --isolate: time per region. Default: 300.",
 )
-@click.option("--memory-limit", type=click.IntRange(256), metavar="MIB", help="With --isolate, for a region; default: 4096.")
+@click.option("--memory-limit", type=click.IntRange(256), metavar="MIB", help="With --isolate: memory per region. Default: 4096.")
 @click.option(
     "-o",
     "--output",
-    help="The package; default: the model's name, .inlaid. For a target that writes files, such as microcontroller, every other "
-    "name is the folder for them.",
+    help="Output. Default: the model's name with .inlaid. For a target that writes source files, such as microcontroller, any name "
+    "without that suffix is a folder.",
 )
-@click.option("--timing", "timed", is_flag=True, help="Say where the time went: stages, and the graph passes one by one.")
-@click.option("--no-cache", is_flag=True, help="Compile anew what was compiled before, and keep nothing of it.")
+@click.option("--timing", "timed", is_flag=True, help="Print the time of each stage and graph pass.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the compilation cache.")
 @json_option
 def compile_command(
     model: Path,
@@ -90,7 +90,7 @@ def compile_command(
     no_cache: bool,
     as_json: bool,
 ) -> None:
-    """Compile MODEL to a package."""
+    """Compile MODEL into a package, or into source files for a target that writes them."""
     from inlaid.api import compile_file, read_lock
     from inlaid.settings import Settings
 
@@ -103,7 +103,7 @@ def compile_command(
     passes = _pass_times() if timed else None
     isolation = _isolation(isolate, time_limit, memory_limit)
     quantization = chosen(samples, calibration, scales, arithmetic, borders)
-    with warnings_told() as told, progress_bar(as_json) as report:
+    with echo_warnings() as told, progress_bar(as_json) as report:
         stages = Stages(report)
         quantizer = Quantizer(samples, quantization, targets, stages) if samples is not None and quantization is not None else None
         found = compile_file(
@@ -152,16 +152,16 @@ def compile_command(
 
 
 def _check_package(output: str | None, path: Path, model: Path) -> None:
-    """Raise `InputError` for a path that no package can be written to."""
+    """Raise `InputError` if no package can be written to `path`."""
     if output is not None and output.endswith(("/", os.sep)):
         raise InputError(
-            f"expected a file for the package, got the folder {output}", remedy=f"give one, such as -o {model.stem}{PACKAGE}"
+            f"expected a file for the package, got the folder {output}", remedy=f"give a file, such as -o {model.stem}{PACKAGE}"
         )
     check_output(path, [model])
 
 
 def _writes_folders(targets: tuple[str, ...]) -> bool:
-    # With the compiler, which a model that is found compiled does without.
+    # Imported here, since a model found in the cache does not need the compiler.
     from inlaid.driver.export import writes_folders
 
     return writes_folders(targets)
@@ -174,14 +174,14 @@ def _export(found: Compiled, folder: Path, model: Path) -> Exported:
 
 
 def _isolation(isolate: bool, seconds: float | None, mebibytes: int | None) -> Isolation | None:
-    """What code generators may use. Raises `UsageError` for limits without isolation."""
+    """The limits on code generators, None without isolation. Raises `UsageError` for limits without isolation."""
     from inlaid.settings import Isolation
 
     if isolate:
         standard = Isolation()
         return Isolation(seconds or standard.seconds, standard.memory if mebibytes is None else mebibytes << 20)
     if seconds is not None or mebibytes is not None:
-        raise click.UsageError("limits hold for code generators in processes of their own: give --isolate too")
+        raise click.UsageError("--time-limit and --memory-limit apply to isolated code generators: add --isolate")
     return None
 
 
@@ -197,7 +197,7 @@ def _line(entry: tuple[str, float]) -> str:
 
 
 class Stages:
-    """Told of progress, notes how long each stage takes, and tells the next."""
+    """Progress callback that records the duration of each stage and forwards to `then`."""
 
     def __init__(self, then: Report) -> None:
         self.seconds: list[tuple[str, float]] = []
@@ -207,7 +207,7 @@ class Stages:
 
     @property
     def total(self) -> float:
-        """Seconds of all stages that have ended."""
+        """Seconds of all finished stages together."""
         return sum(seconds for _, seconds in self.seconds)
 
     def __call__(self, stage: str, done: int, total: int) -> None:
@@ -217,7 +217,7 @@ class Stages:
         self._then(stage, done, total)
 
     def finish(self) -> None:
-        """The last stage has ended."""
+        """Record the end of the current stage."""
         now = time.perf_counter()
         if self._stage:
             self.seconds.append((self._stage, now - self._since))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -30,44 +30,45 @@ def usable_cores() -> int:
     "--report",
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the results here as JSON, and beside it as Markdown and as a badge in SVG.",
+    help="Write the results to this JSON file, and next to it as Markdown and as an SVG badge.",
 )
 @click.option(
-    "--only", multiple=True, metavar="START", help="Run the cases whose ids start so, such as codegen or operators/agrees[conv."
+    "--only", multiple=True, metavar="PREFIX", help="Run only cases with this id prefix, such as codegen or operators/agrees[conv."
 )
 @click.option(
-    "--examples", default=2, show_default=True, type=click.IntRange(1), help="Drawn examples per operator and element type."
+    "--examples", default=2, show_default=True, type=click.IntRange(1), help="Random examples per operator and element type."
 )
 @click.option(
     "--jobs",
     default=usable_cores,
-    show_default="one for each core that may be used",
+    show_default="one per usable core",
     type=click.IntRange(1),
-    help="Processes at a time.",
+    help="Parallel processes.",
 )
 @json_option
 def conformance_command(target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int, as_json: bool) -> None:
-    """Check that a target's plugin keeps the contract: all that it claims is right.
+    """Check that a target's plugin fulfils the plugin contract.
 
-    The levels are plugin, annotations, codegen, operators, runtime, models and package. The exit code is 1 where a case fails.
+    The levels are plugin, annotations, codegen, operators, runtime, devices, models and package. The exit code is 1 if a case
+    fails.
     """
     if importlib.util.find_spec("hypothesis") is None:
-        raise InputError("the suite draws examples with Hypothesis", remedy='pip install "inlaid[conformance]"')
+        raise InputError("the conformance suite needs Hypothesis", remedy='pip install "inlaid[conformance]"')
     from inlaid.conformance import report as reports
-    from inlaid.conformance.subject import Subject
     from inlaid.conformance.suite import cases, chosen, run_in_processes
+    from inlaid.conformance.target_under_test import TargetUnderTest
     from inlaid.plugins.registry import default_registry
 
     registry = default_registry()
     if all(problem.plugin != target.partition(":")[0] for problem in registry.problems()):
-        registry.target(target)  # a name that nobody has is the user's mistake; a plugin that does not load fails the suite
-    subject = Subject(target, registry, examples)
-    wanted = chosen(subject, only)
+        registry.target(target)  # an unknown name is a usage error; a plugin that does not load fails the suite
+    tested = TargetUnderTest(target, registry, examples)
+    wanted = chosen(tested, only)
     if not wanted:
-        raise InputError(f"no case starts with {' or '.join(only)}")
+        raise InputError(f"no case id starts with {' or '.join(only)}", remedy="leave out --only to run all cases")
     with progress_bar(as_json) as progress:
-        results = run_in_processes(subject, wanted, jobs, lambda done: progress("check", done, len(wanted)))
-    report = reports.report_of(subject, results, complete=len(wanted) == len(cases(subject)))
+        results = run_in_processes(tested, wanted, jobs, lambda done: progress("check", done, len(wanted)))
+    report = reports.report_of(tested, results, complete=len(wanted) == len(cases(tested)))
     written = reports.write_report(report, path) if path is not None else ()
     if as_json:
         click.echo(reports.as_json(report))
@@ -86,7 +87,7 @@ def _show(report: Report) -> None:
     for result in report.failures:
         echo(f"{result.id}: {result.reason}")
     for name, claim in report.unexercised:
-        echo(f"warning: {name}: claimed, never exercised: {claim}")
+        echo(f"warning: {name}: accepted by the rules, but exercised by no case: {claim}")
     table = Table("level", title=f"{report.target}: {badge_text(report)}", title_justify="left")
     for column in COLUMNS:
         table.add_column(column, justify="right")

@@ -1,8 +1,8 @@
-"""One engine in a process of its own: prepares a model, then times runs of it whenever it is told to.
+"""Worker process of one engine: prepares a model, then times runs on request.
 
-Started by path, as `python -P engines.py JOB`, so that a peer's process holds nothing of Inlaid. Each line on standard input is a
-number of seconds to run for; the first line on standard output tells of the preparation, each further one answers one of the
-input. All are JSON. Peers are imported by name, when asked for: Inlaid depends on none of them.
+Started by path, as `python -P engines.py JOB`, so that a peer's process imports nothing of Inlaid. Each line on standard input is
+a number of seconds to run. The first line on standard output describes the preparation; each further line answers one input line.
+All are JSON. Peers are imported by name on demand: Inlaid depends on none of them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from typing import Any
 import numpy as np
 
 LEAST_RUNS = 3
-"""Runs that a round takes at least, however long they are."""
+"""Least number of runs in a round, however long they take."""
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one engine is to do. `label` names it in reports; `names` are those of the model's inputs, `inputs` an .npz file with
-    the arrays in that order, and `outputs` one to write. `precision` is one of Inlaid's, which every engine is held to. `targets`,
-    `dims` and `fusion` are for Inlaid alone."""
+    """The task of one engine. `label` names it in reports; `names` are the model's input names; `inputs` is an .npz file with the
+    arrays in that order, and `outputs` one to write. `precision` is one of Inlaid's, and applies to every engine. `targets`, `dims`
+    and `fusion` apply to Inlaid only."""
 
     label: str
     engine: str
@@ -54,7 +54,7 @@ class Job:
 
     @classmethod
     def parse(cls, text: str) -> Job:
-        """The job that `text` gave."""
+        """Parse the result of `text`."""
         fields = json.loads(text)
         dims = {name: tuple(size) if isinstance(size, list) else size for name, size in fields["dims"].items()}
         return cls(**{**fields, "names": tuple(fields["names"]), "targets": tuple(fields["targets"]), "dims": dims})
@@ -62,8 +62,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model ready to run. `settings` says in words under which settings; `arrays` turns what `run` returns into arrays, in the
-    order of the model's outputs."""
+    """A model ready to run. `settings` describes the engine's settings for the report. `arrays` converts the result of `run` to
+    arrays, in the order of the model's outputs."""
 
     run: Callable[[], Any]
     version: str
@@ -72,8 +72,8 @@ class Prepared:
 
 
 def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
-    """Inlaid: a package loaded. A model is compiled to one by another process, as a user would do it, so that the memory of this
-    one is what running takes."""
+    """Load a package with Inlaid. A model is first compiled in another process, as a user would do, so that the memory of this
+    process is what running takes."""
     package = job.model
     if not package.endswith(".inlaid"):
         package = f"{job.outputs}.inlaid"
@@ -92,14 +92,14 @@ def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
 
 
 def compile_package(job: Job, package: str) -> None:
-    """Compile a model with Inlaid to a package, with nothing taken from the cache."""
+    """Compile a model with Inlaid into a package, without the cache."""
     compiler = importlib.import_module("inlaid")
     executable = compiler.compile(job.model, job.targets, dims=job.dims, fusion=job.fusion, cache=False, precision=job.precision)
     executable.save(package)
 
 
 def prepare_onnxruntime(job: Job, inputs: Arrays) -> Prepared:
-    """ONNX Runtime on its CPU provider."""
+    """Load a model into ONNX Runtime's CPU provider."""
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads = job.threads
@@ -109,7 +109,7 @@ def prepare_onnxruntime(job: Job, inputs: Arrays) -> Prepared:
 
 
 def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
-    """OpenVINO's CPU plugin: float32 stays float32, unless bfloat16 is asked for."""
+    """Compile a model with OpenVINO's CPU plugin, in float32 unless bfloat16 is requested."""
     openvino: Any = importlib.import_module("openvino")
     core = openvino.Core()
     hint = "bf16" if job.precision == "bf16" else "f32"
@@ -128,7 +128,7 @@ def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
 
 
 def prepare_torch(job: Job, inputs: Arrays) -> Prepared:
-    """PyTorch, eager, with the model brought over by onnx2torch."""
+    """Convert a model with onnx2torch and run it eagerly in PyTorch."""
     torch: Any = importlib.import_module("torch")
     convert = importlib.import_module("onnx2torch").convert
     torch.set_num_threads(job.threads)
@@ -152,7 +152,7 @@ def prepare_torch(job: Job, inputs: Arrays) -> Prepared:
 
 
 def prepare_tvm(job: Job, inputs: Arrays) -> Prepared:
-    """TVM by its Relax frontend and default pipeline, untuned."""
+    """Compile a model with TVM's Relax frontend and default pipeline, untuned."""
     os.environ["TVM_NUM_THREADS"] = str(job.threads)
     tvm: Any = importlib.import_module("tvm")
     relax: Any = importlib.import_module("tvm.relax")
@@ -171,7 +171,7 @@ def prepare_tvm(job: Job, inputs: Arrays) -> Prepared:
 
 
 def prepare_iree(job: Job, inputs: Arrays) -> Prepared:
-    """IREE's compiler for this CPU and its task runtime."""
+    """Compile a model with IREE for this CPU and load it into the local-task runtime."""
     compiler: Any = importlib.import_module("iree.compiler.tools")
     runtime: Any = importlib.import_module("iree.runtime")
     with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +211,7 @@ PACKAGES = {
     "tvm": "apache-tvm",
     "iree": "iree-base-compiler iree-base-runtime",
 }
-"""What to install for each peer."""
+"""Distributions to install for each peer."""
 
 MODULES = {
     "onnxruntime": ("onnxruntime",),
@@ -220,15 +220,15 @@ MODULES = {
     "tvm": ("tvm",),
     "iree": ("iree.compiler", "iree.runtime"),
 }
-"""What each peer imports."""
+"""Modules that each peer imports."""
 
 IN_BFLOAT16 = ("inlaid", "openvino", "torch")
-"""Engines that compute a float32 model in bfloat16 where asked."""
+"""Engines that can compute a float32 model in bfloat16."""
 
 
 def time_runs(run: Callable[[], Any], seconds: float) -> dict[str, float]:
-    """Run for that long, and `LEAST_RUNS` times at least. One run before that does not count: the process was stopped, and others
-    have had the caches meanwhile."""
+    """Run for `seconds`, and at least `LEAST_RUNS` times. A first run is not timed: while the process was stopped, others have
+    replaced the contents of the caches."""
     run()
     times: list[float] = []
     until = time.perf_counter() + seconds
@@ -240,11 +240,11 @@ def time_runs(run: Callable[[], Any], seconds: float) -> dict[str, float]:
 
 
 def prepare(job: Job) -> tuple[Prepared | None, dict[str, Any]]:
-    """The model ready, its outputs written, and what to tell of it; or None and the reason."""
+    """Prepare the model, run it once and write its outputs. Returns the model and its facts, or None and the reason."""
     with np.load(job.inputs) as file:
         inputs = {name: file[f"arr_{number}"] for number, name in enumerate(job.names)}
     if job.precision == "bf16" and job.engine not in IN_BFLOAT16:
-        return None, {"failed": "computes in bfloat16 only what the model has in it"}
+        return None, {"failed": "cannot run a float32 model in bfloat16"}
     start = time.perf_counter()
     try:
         prepared = ENGINES[job.engine](job, inputs)
@@ -265,14 +265,14 @@ def prepare(job: Job) -> tuple[Prepared | None, dict[str, Any]]:
 
 
 def _peak_mib() -> float:
-    """The greatest resident memory of this process. What getrusage tells counts the process too that this one was forked from."""
+    """Peak resident memory of this process in MiB. `getrusage` would also count the process that this one was forked from."""
     status = Path("/proc/self/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
 
 def _reason(error: Exception) -> str:
-    """The last line, where the cause stands; what another process printed names its exception itself."""
+    """The last line of an error's message, which has the cause. The output of another process already names its exception."""
     from inlaid.errors import InlaidError
 
     text = error.on_command_line() if isinstance(error, InlaidError) else str(error)
@@ -281,7 +281,7 @@ def _reason(error: Exception) -> str:
 
 
 def answer(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
-    """What to tell of one round."""
+    """Time one round. Returns the measurements, or the reason why it failed."""
     try:
         return time_runs(run, seconds)
     except Exception as error:
@@ -289,7 +289,7 @@ def answer(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve one job, or compile. What engines print goes to standard error, so that it is not taken for an answer."""
+    """Serve one job, or compile. Output of the engines goes to standard error, so that it is not mistaken for an answer."""
     if sys.argv[1] == "compile":
         compile_package(Job.parse(sys.argv[2]), sys.argv[3])
         return

@@ -1,4 +1,4 @@
-"""Exit codes of `inlaid`, and the errors that each stands for."""
+"""Exit codes of `inlaid`, and the errors that map to them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """The status that a command ends with; docs/command-line.md has the same table."""
+    """Exit status of a command. docs/command-line.md has the same table."""
 
     SUCCESS = 0
     CHECK_FAILED = 1
-    """What was to be checked does not hold: a conformance case, `run --shadow`, an engine of `bench --against`."""
+    """A check failed: a conformance case, `run --shadow`, an engine of `bench --against`."""
     USAGE = 2
-    """The command line is wrong: a command, an option, a value, a target."""
+    """The command line is wrong: an unknown command, option or target, or a bad value."""
     INPUT = 3
     """A file cannot be read or written, or a model, package or array is damaged or does not fit."""
     UNSUPPORTED = 4
-    """Input is sound, but the targets, this machine or its memory cannot do what it asks for."""
+    """The input is valid, but the targets, this machine or its memory cannot do what it asks for."""
     INTERNAL = 5
     """Inlaid or a plugin failed: a bug to report."""
     INTERRUPTED = 130
 
     @property
     def label(self) -> str:
-        """The name as `--json` has it, such as "check failed"."""
+        """The name that `--json` prints, such as "check failed"."""
         return self.name.lower().replace("_", " ")
 
 

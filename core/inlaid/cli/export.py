@@ -19,7 +19,7 @@ from inlaid.runtime.output import check_output
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The library, such as libmodel.so.")
 @json_option
 def export_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], output: Path, as_json: bool) -> None:
-    """Write MODEL as a shared library and a C header.
+    """Export MODEL as a shared library with a C header.
 
     Symbolic dimensions need an upper bound (--dim batch=1:64) and become parameters of the function.
     """

@@ -1,4 +1,4 @@
-"""JSON on standard output, for programs."""
+"""JSON output of the commands."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 
 def print_json(value: object) -> None:
-    """Print a value as strict JSON. Numbers stay numbers; those that JSON lacks are "NaN", "Infinity" and "-Infinity", the strings
-    that Protocol Buffers uses (protobuf.dev, "ProtoJSON Format")."""
+    """Print a value as strict JSON. Non-finite numbers become the strings "NaN", "Infinity" and "-Infinity", as in Protocol Buffers
+    (protobuf.dev, "ProtoJSON Format")."""
     import click
 
     click.echo(json.dumps(strict(value), indent=2, allow_nan=False))
 
 
 def strict(value: Any) -> Any:
-    """The value with non-finite floats as strings."""
+    """Replace non-finite floats by strings, recursively."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
@@ -28,8 +28,7 @@ def strict(value: Any) -> Any:
 
 
 def error_json(error: BaseException, message: str, code: int, kind: str) -> dict[str, Any]:
-    """An error as `--json` prints it: its kind and exit code, its class, the `message` for the command line, and what is known of
-    its place. `None` stands for what is not known."""
+    """An error as `--json` prints it: kind, exit code, exception class, `message` and location. Unknown fields are `None`."""
     from inlaid.errors import InlaidError, Remedy
 
     facts: dict[str, Any] = {"kind": kind, "code": code, "type": type(error).__name__, "message": message}

@@ -21,7 +21,7 @@ _BANNED = (
     "api", "cli", "conformance", "driver", "frontends", "onnx_backend", "partitioning", "quantization", "reference",
     "runtime.executor", "runtime.layout", "settings",
 )  # fmt: skip
-"""Modules of Inlaid that are no part of the surface for plugins."""
+"""Modules of Inlaid that plugins must not import."""
 _DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64", "bool"'}
 
 
@@ -32,23 +32,23 @@ _DTYPES = {Level.REGION: '"float32",', Level.LOOP: '"float32", "int32", "int64",
     type=click.Choice([level.value for level in Level]),
     default=Level.REGION.value,
     show_default=True,
-    help="What the code generator is given: regions of models as graphs, or loop programs.",
+    help="Input of the code generator: regions as graphs, or as loop programs.",
 )
 @click.option(
     "--memory",
     type=click.Choice(["host", "device"]),
     default="host",
     show_default=True,
-    help="Where the values of regions are: in the host's memory, or in that of a device. The latter is for --level region.",
+    help="Where regions keep their values: host memory, or device memory (only with --level region).",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder; default: inlaid-NAME.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The project's folder. Default: inlaid-NAME.")
 @json_option
 def new_plugin_command(name: str, level: str, memory: str, output: Path | None, as_json: bool) -> None:
-    """Write a project for a plugin with the target NAME, which installs, works and conforms as it is."""
+    """Create a plugin project for a new target NAME, which installs, runs and passes the conformance suite unchanged."""
     folder = output or Path(_distribution(name))
     files = render(name, Level(level), memory)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already", remedy="name another folder with -o")
+        raise InputError(f"{folder} already exists and is not empty", remedy="choose another folder with -o")
     for place, text in files.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,14 +61,14 @@ def new_plugin_command(name: str, level: str, memory: str, output: Path | None, 
 
 
 def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
-    """The files of a project by their paths, for values in the "host"'s memory or in that of a "device". Raises `InputError` for a
-    name that no target may have, or that one has already, and for loop programs on a device."""
+    """Render the files of a project, by path. `memory` is "host" or "device". Raises `InputError` for an invalid or existing target
+    name, and for loop programs with device memory."""
     if memory == "device" and level is Level.LOOP:
-        raise InputError("expected --level region for --memory device, got loop", remedy="the project for loops runs C on the host")
+        raise InputError("expected --level region for --memory device, got loop", remedy="loop-level projects run C on the host")
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
-        raise InputError(f"a target's name must be lower-case letters, digits and underscores, a letter first, got {name!r}")
+        raise InputError(f"a target name must be lower-case letters, digits and underscores, starting with a letter, got {name!r}")
     if name in default_registry().kinds():
-        raise InputError(f"there is a target {name} already, of plugin {default_registry().owner(name)}")
+        raise InputError(f"target {name!r} exists, in plugin {default_registry().owner(name)}", remedy="choose another name")
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     templates = resources.files("inlaid.cli") / "templates" / "plugin"
@@ -76,7 +76,7 @@ def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
         loader=FunctionLoader(lambda path: (templates / path).read_text(encoding="utf-8")),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # what is written is Python, TOML and Markdown
+        autoescape=False,  # the files are Python, TOML and Markdown, not HTML
     )
     package = f"inlaid_{name}"
     major, minor = __version__.split(".")[:2]

@@ -10,6 +10,7 @@ import click
 from inlaid.cli.common import (
     dims_option,
     echo,
+    echo_warnings,
     given_or_default,
     json_option,
     model_argument,
@@ -17,7 +18,6 @@ from inlaid.cli.common import (
     precision_option,
     refuse_package,
     target_option,
-    warnings_told,
 )
 from inlaid.cli.json_output import print_json
 from inlaid.runtime.output import check_output
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 @precision_option
 @placement_option
 @click.option("--explain", "explained", is_flag=True, help="Explain each operator's placement.")
-@click.option("--measure", "measured", is_flag=True, help="Compile and run the model too, and say what each region took.")
-@click.option("--html", type=click.Path(path_type=Path), help="Draw the graph and its regions on a page in this file.")
+@click.option("--measure", "measured", is_flag=True, help="Also compile and run the model, and print each region's time.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write an HTML page with a drawing of the graph and its regions.")
 @click.option(
     "--lock",
     type=click.Path(path_type=Path),
-    help="Write where operators go to this file, for `inlaid compile --lock`, and say what differs from what it said before.",
+    help="Write the placement to this file, for `inlaid compile --lock`, and print the differences from its previous contents.",
 )
 @json_option
 def partition_command(
@@ -54,7 +54,7 @@ def partition_command(
     lock: Path | None,
     as_json: bool,
 ) -> None:
-    """Cut MODEL into regions and print them."""
+    """Partition MODEL into regions, one target each, and print them."""
     import inlaid
     from inlaid.driver import build_regions, cut
     from inlaid.driver.measure import region_seconds, usual_inputs
@@ -66,35 +66,35 @@ def partition_command(
     refuse_package(model)
     targets = given_or_default(targets)
     if html is not None and html == lock:
-        raise click.UsageError(f"{html} cannot be both the page and the lock")
+        raise click.UsageError(f"--html and --lock need different files, got {html} for both")
     for path in filter(None, (html, lock)):
         check_output(path, [model])
     registry, settings = default_registry(), Settings(precision=precision, placement=placement)
-    with warnings_told():
-        partitioned, takers = cut(inlaid.load(model, dims), targets, registry, settings=settings)
+    with echo_warnings():
+        partitioned, candidates = cut(inlaid.load(model, dims), targets, registry, settings=settings)
         seconds = {}
         if measured:
-            executable = Executable(build_regions(partitioned, takers, registry, settings=settings), registry=registry)
+            executable = Executable(build_regions(partitioned, candidates, registry, settings=settings), registry=registry)
             seconds = region_seconds(executable, usual_inputs(executable))
-        report = report_of(partitioned, takers, registry, settings, seconds, explained or as_json)
+        report = report_of(partitioned, candidates, registry, settings, seconds, explained or as_json)
     if html is not None:
         from inlaid.partitioning.page import page
 
         html.write_text(page(report, model.name), encoding="utf-8")
-    differences = () if lock is None else _write_lock(lock, partitioned, takers)
+    differences = () if lock is None else _write_lock(lock, partitioned, candidates)
     if as_json:
         print_json({**report.to_json(), **({"lock_differences": list(differences)} if lock is not None else {})})
         return
     echo(report.to_text() if explained else report.summary())
     if differences:
-        echo("\n".join(["", f"{lock} said otherwise before:", *differences]))
+        echo("\n".join(["", f"Differences from the previous {lock}:", *differences]))
 
 
-def _write_lock(path: Path, partitioned: Partitioned, takers: tuple[Candidate, ...]) -> tuple[str, ...]:
-    """Write a lock; what it says differently from the one that was there. Raises `InputError` where the file is no lock."""
+def _write_lock(path: Path, partitioned: Partitioned, candidates: tuple[Candidate, ...]) -> tuple[str, ...]:
+    """Write a lock file. Returns its differences from the previous one. Raises `InputError` if the existing file is not a lock."""
     from inlaid.partitioning.lock import Lock
 
-    now = Lock.of(partitioned, takers)
+    now = Lock.of(partitioned, candidates)
     differences = Lock.from_text(path.read_text(encoding="utf-8", errors="replace")).differences(now) if path.exists() else ()
     path.write_text(now.to_text(), encoding="utf-8")
     return differences

@@ -1,4 +1,4 @@
-"""Quantisation on the command line: options of `inlaid compile`."""
+"""Quantisation options of `inlaid compile`."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--quantize` and how."""
+    """Add `--quantize` and its settings to a command."""
     for option in (
         click.option(
-            "--borders", type=click.Choice(BORDERS), help="With --quantize: what the model takes and gives; default: float32."
+            "--borders", type=click.Choice(BORDERS), help="With --quantize: type of inputs and outputs. Default: float32."
         ),
-        click.option("--arithmetic", type=click.Choice(ARITHMETICS), help="With --quantize: how sums are scaled; default: fixed."),
-        click.option("--scales", type=click.Choice(SCALES), help="With --quantize; power_of_two is for accelerators that shift."),
+        click.option("--arithmetic", type=click.Choice(ARITHMETICS), help="With --quantize: how to requantise. Default: fixed."),
+        click.option("--scales", type=click.Choice(SCALES), help="With --quantize: power_of_two lets targets shift. Default: any."),
         click.option(
             "--calibration",
             type=click.Choice(CALIBRATIONS),
-            help="With --quantize: how ranges follow from the values seen; default: minmax, all of them.",
+            help="With --quantize: how to choose ranges from the observed values. Default: minmax.",
         ),
         click.option(
             "--quantize",
             "samples",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE.npz",
-            help="Make the model int8, calibrated with the samples in this file, which has an array for each input, under its "
-            "name, one sample after the other. Says what every layer loses.",
+            help="Quantise the model to int8, calibrated with the samples in this file: one array per input, by name, with samples "
+            "along its first axis. Prints the accuracy loss of every layer.",
         ),
     ):
         command = option(command)
@@ -44,7 +44,7 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class Quantizer:
-    """Quantises a model for targets when it is called, and keeps the report."""
+    """Quantises a module for the targets, and keeps the report."""
 
     samples: Path
     settings: Quantization
@@ -64,7 +64,7 @@ class Quantizer:
 def chosen(
     samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
 ) -> Quantization | None:
-    """The settings, None for none. Raises `UsageError` for choices without samples."""
+    """The quantisation settings, None without samples. Raises `UsageError` for settings without samples."""
 
     if samples is not None:
         usual = Quantization()
@@ -77,5 +77,5 @@ def chosen(
     choices = {"--calibration": calibration, "--scales": scales, "--arithmetic": arithmetic, "--borders": borders}
     for option, value in choices.items():
         if value is not None:
-            raise click.UsageError(f"{option} is for quantisation: give --quantize too")
+            raise click.UsageError(f"{option} applies to quantisation: add --quantize")
     return None

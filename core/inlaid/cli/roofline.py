@@ -1,4 +1,4 @@
-"""A roofline picture of a profile: achieved rates of kernels beside the limits of their targets."""
+"""Roofline chart of a profile: achieved rates of kernels against the limits of their targets."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from inlaid.plugins import Capabilities
 from inlaid.runtime.profile import Profile, Row
 
 WIDTH, HEIGHT = 860, 480
-"""Of the drawing area, in pixels."""
+"""Size of the drawing area, in pixels."""
 COLOURS = ("#2f7ed8", "#e0801f", "#2e9e6b", "#b04fc4", "#c9463d", "#8a7a1f")
 LEAST_INTENSITY, LEAST_RATE = 2.0**-6, 1e6
-"""Where the axes begin at the latest: operations for a byte, operations a second."""
+"""Upper limits of the axes' origins: FLOP/byte and FLOP/s."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A kernel in the picture, in pixels; `limit` is the share of the rate that its target's roof allows, 0 to 1."""
+    """A kernel in the chart, in pixels. `limit` is the achieved share of the rate that its target's roof allows, 0 to 1."""
 
     row: Row
     x: float
@@ -31,7 +31,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Roof:
-    """The limit of a target as a line in pixels: `slope` is where bandwidth limits, `ridge` where arithmetic begins to."""
+    """The roof of a target. `line` is its polyline in pixels; `peak` is in FLOP/s, `bandwidth` in bytes/s."""
 
     target: str
     colour: str
@@ -42,7 +42,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class _Axes:
-    """Logarithmic axes: intensity in operations for a byte, rates in operations a second."""
+    """Logarithmic axes: arithmetic intensity in FLOP/byte, rate in FLOP/s."""
 
     left: float
     right: float
@@ -57,8 +57,8 @@ class _Axes:
 
 
 def roofline_page(profile: Profile, limits: Mapping[str, Capabilities], title: str) -> str:
-    """Draw kernels by intensity and achieved rate, under the roofs of their targets (Williams et al., CACM 2009), which `limits`
-    gives by name: a page of HTML that needs nothing but a browser. Kernels without arithmetic are in the table alone."""
+    """Render an HTML page that plots kernels by arithmetic intensity and achieved rate, under the roofs of their targets (Williams
+    et al., CACM 2009). `limits` has the capabilities of targets by name. Kernels without arithmetic appear in the table only."""
     from jinja2 import Environment
 
     rows = [row for row in profile.rows() if row.bytes and row.target in limits]
@@ -100,7 +100,7 @@ def _point(row: Row, axes: _Axes, colour: str, able: Capabilities) -> Point:
 
 
 def _allowed(row: Row, able: Capabilities) -> float:
-    """The share of what the roof allows a kernel: of arithmetic where that limits it, else of bandwidth."""
+    """The achieved share of the kernel's roof: peak arithmetic or bandwidth, whichever is the limit."""
     seconds = max(row.operations / able.peak, row.bytes / able.bandwidth)
     return seconds / row.seconds if row.seconds else 0.0
 
@@ -118,7 +118,7 @@ def _power(power: int) -> str:
 
 
 def _engineering(power: int) -> str:
-    """A rate with its unit."""
+    """Format 10**power FLOP/s with a unit prefix."""
     unit = {6: "MFLOP/s", 9: "GFLOP/s", 12: "TFLOP/s"}
     step = max(step for step in unit if step <= max(power, 6))
     return f"{10 ** (power - step):g} {unit[step]}"

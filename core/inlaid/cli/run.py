@@ -40,18 +40,16 @@ from inlaid.runtime.profile import Profile
 @precision_option
 @inputs_option
 @seed_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
-@click.option("--profile", is_flag=True, help="Say where the time went, by region and source node.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write outputs to this .npz file.")
+@click.option("--profile", is_flag=True, help="Print the time of each region and source node.")
 @click.option(
     "--shadow",
     "shadowed",
     is_flag=True,
-    help="Compare every region with the reference target; fail where one differs by more than is allowed.",
+    help="Compare every region with the reference target; fail if one differs by more than its tolerance.",
 )
-@click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace to this file.")
-@click.option(
-    "--roofline", type=click.Path(path_type=Path), help="Draw the profile under the target's limits on a page in this file."
-)
+@click.option("--trace", type=click.Path(path_type=Path), help="Write the profile to this file as a Chrome trace.")
+@click.option("--roofline", type=click.Path(path_type=Path), help="Write a roofline chart of the profile to this HTML file.")
 @json_option
 def run_command(
     model: Path,
@@ -68,14 +66,14 @@ def run_command(
     roofline: Path | None,
     as_json: bool,
 ) -> None:
-    """Run MODEL, a package or an ONNX file, once."""
+    """Run MODEL, a package or a model file, once and print the outputs."""
     written = list(filter(None, (output, trace, roofline)))
     if len({*written}) < len(written):
-        raise click.UsageError("expected a file for each of --output, --trace and --roofline, found one for several")
+        raise click.UsageError("--output, --trace and --roofline need different files, got the same one")
     for path in written:
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
     if shadowed and is_package(model):
-        raise click.UsageError(f"{model} is a package, which has no graph to compare with: give the model that it was made of")
+        raise click.UsageError(f"{model} is a package, which has no graph to compare: give the model that it was compiled from")
     executable = executable_of(model, targets, dims, as_json, precision, devices)
     if is_package(model):
         _check_sizes(model, executable, dims)
@@ -104,7 +102,7 @@ def run_command(
 
 
 def _roofline(profile: Profile, title: str) -> str:
-    """The page of a profile."""
+    """Render the roofline page of a profile."""
     from inlaid.cli.roofline import roofline_page
     from inlaid.plugins.registry import default_registry
 
@@ -114,8 +112,8 @@ def _roofline(profile: Profile, title: str) -> str:
 
 
 def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precision: str, arrays: dict[str, Any]) -> int:
-    """Compare regions with the reference, and print those that differ at all, the worst first: how many runs of them agree. Raises
-    `CheckFailed` where one differs by more than is allowed, with the inputs of the worst saved beside."""
+    """Compare each region with the reference target and return the number of region runs compared. Prints the regions that differ,
+    the worst first. Raises `CheckFailed` if one exceeds its tolerance, and saves the inputs of the worst."""
     import inlaid
     from inlaid.driver.shadow import shadow
     from inlaid.settings import Settings
@@ -130,25 +128,25 @@ def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precisi
     check_output(path, [model])
     found.difference.save(path)
     wrong = sum(region.difference is not None for region in found.regions)
-    others = f"; {wrong} of {len(found.regions)} regions differ, and this is the worst" if wrong > 1 else ""
+    others = f"; {wrong} of {len(found.regions)} regions differ; this is the worst" if wrong > 1 else ""
     raise CheckFailed(f"{found.difference}{others}", remedy=f"the inputs are in {path}")
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:
-    """A package's dimensions are fixed or bounded already: `--dim` only says how large random inputs are. Raises `UsageError`."""
+    """Check `--dim` for a package, where it only sets the sizes of random inputs. Raises `UsageError`."""
     names = {each.name for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
     for name, size in dims.items():
         if name not in names:
-            raise click.UsageError(f"{model} is a package, and its inputs have no symbolic dimension {name!r}: leave --dim out")
+            raise click.UsageError(f"the inputs of package {model} have no symbolic dimension {name!r}: leave out --dim {name}")
         if not isinstance(size, int):
-            raise click.UsageError(f"{model} is a package, whose dimensions are bounded already: give {name!r} one size")
+            raise click.UsageError(f"the dimensions of package {model} are already bounded: give {name!r} one size")
 
 
 def _save(path: Path, results: dict[str, Any]) -> None:
-    """Write arrays to an .npz file of that very name. Raises `InputError` for results that are no arrays of numbers."""
+    """Write arrays to an .npz file, whose suffix is kept as given. Raises `InputError` for results that are not numeric arrays."""
     others = [name for name, value in results.items() if not isinstance(value, np.ndarray) or value.dtype == object]
     if others:
-        raise InputError(f"output {others[0]} is a sequence, an optional or text, which no .npz file holds", remedy=PYTHON)
+        raise InputError(f"output {others[0]} is a sequence, an optional or text, which .npz files cannot store", remedy=PYTHON)
     with path.open("wb") as file:
         np.savez(file, **results)
 
@@ -160,7 +158,7 @@ def _summary(value: Any) -> dict[str, Any]:
 
 
 def _plain(element: Any) -> Any:
-    """An element as JSON has it: a number or a truth value, and of strings the text."""
+    """Convert an element for JSON: numbers and booleans as such, others as text."""
     return element.item() if isinstance(element, np.generic) else str(element)
 
 

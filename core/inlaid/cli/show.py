@@ -26,7 +26,7 @@ from inlaid.cli.json_output import print_json
 @dims_option
 @precision_option
 @click.option(
-    "--after", metavar="PASS", help="Show the IR after this graph pass for TARGET, after `partition`, or a region's pass."
+    "--after", metavar="PASS", help="Show the IR after this pass: a graph pass for TARGET, `partition`, or a pass of a region."
 )
 @click.option("--weights", type=click.Choice(["elided", "hash"]), default="elided", show_default=True, help="How to show weights.")
 @json_option
@@ -39,9 +39,9 @@ def show_command(
     weights: Literal["elided", "hash"],
     as_json: bool,
 ) -> None:
-    """Print the IR of MODEL: as it is imported, or after a pass.
+    """Print the IR of MODEL as imported, or after a pass.
 
-    A pass that runs several times is shown after its last run; PASS:1 means its first. As JSON, the IR is a string.
+    If a pass runs several times, its last run is shown; PASS:1 selects the first. With --json, the IR is one string.
     """
     import inlaid
     from inlaid.graph.text import show

@@ -1,4 +1,4 @@
-"""inlaid targets and inlaid formats: what plugins provide."""
+"""inlaid targets and inlaid formats: list what plugins provide."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from inlaid.cli.json_output import print_json
 from inlaid.plugins.registry import default_registry
 
 WIDTH_OF_PIPES = 200
-"""Columns of the table where no terminal says how many there are: enough for every line to stay one."""
+"""Table width in columns when output is not a terminal, wide enough to keep each row on one line."""
 
 
 @click.command("targets")
 @json_option
 def targets_command(as_json: bool) -> None:
-    """List plugins, their targets, and whether each can run here."""
+    """List plugins and their targets, and whether each target can run here."""
     registry = default_registry()
     rows = []
     for plugin in registry.plugins():
@@ -55,7 +55,7 @@ def formats_command(as_json: bool) -> None:
 
 
 def _print(rows: list[dict[str, object]], columns: Iterable[str], as_json: bool) -> None:
-    """Print rows as JSON, or as a table of columns and a status."""
+    """Print rows as JSON, or as a table of `columns` and a status."""
     if as_json:
         print_json(rows)
         return

@@ -1,4 +1,4 @@
-"""What a case of the suite is, and what can come of it."""
+"""Cases of the suite, and their results."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inlaid.conformance.subject import Subject
+    from inlaid.conformance.target_under_test import TargetUnderTest
 
 LEVELS = ("plugin", "annotations", "codegen", "operators", "runtime", "devices", "models", "package")
-"""From the first that a plugin has to pass to the last."""
+"""Levels in the order in which a plugin has to pass them."""
 BINDING = LEVELS[:3]
 """Levels whose cases cannot be expected to fail."""
 ON_DEVICE = LEVELS[3:]
@@ -19,29 +19,29 @@ ON_DEVICE = LEVELS[3:]
 
 
 class Failed(Exception):
-    """What a check found to be wrong, in words for the plugin's author."""
+    """A check failed; the message is for the plugin's author."""
 
 
 class Skipped(Exception):
-    """Why a check does not apply to a target."""
+    """A check does not apply to the target."""
 
 
 class NotClaimed(Skipped):
-    """The target does not claim what the check is about."""
+    """The target does not accept the operator or feature that the check is about."""
 
 
 class Unexercised(Skipped):
-    """What the target claims and the check found no example of. The text names the claim, and a remedy."""
+    """The target accepts something of which the check found no example. The message names it, with a remedy."""
 
 
-Check = Callable[["Subject"], Sequence[str] | None]
-"""Passes where it returns; what it returns are claims that it found no example of. Raises
-`Failed` or `Skipped`; any other exception is a failure too."""
+Check = Callable[["TargetUnderTest"], Sequence[str] | None]
+"""A check passes if it returns; its result names what the target accepts, but the check has no example of. Raises `Failed` or
+`Skipped`; any other exception is a failure too."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A check, and what it is applied to: its id is "level/name[of]"."""
+    """A check and what it applies to. Its id is "level/name[of]"."""
 
     level: str
     name: str
@@ -50,12 +50,12 @@ class Case:
 
     @property
     def id(self) -> str:
-        """The name in reports, in expected failures and on the command line."""
+        """The id used in reports, in expected failures and on the command line."""
         return f"{self.level}/{self.name}[{self.of}]" if self.of else f"{self.level}/{self.name}"
 
 
 class Outcome(StrEnum):
-    """What came of a case."""
+    """Outcome of a case."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -65,8 +65,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a case, and why, unless it passed. `claimed` is False where the target does not claim what it is about;
-    `unexercised` is what it claims of it that no example was found of."""
+    """Result of a case, with a reason unless it passed. `claimed` is False if the target does not accept what the case is about;
+    `unexercised` lists what it accepts without an example having been found."""
 
     id: str
     level: str
@@ -77,5 +77,5 @@ class Result:
 
     @classmethod
     def of(cls, item: dict[str, Any]) -> Result:
-        """A result from JSON."""
+        """Create a result from JSON."""
         return cls(**{**item, "outcome": Outcome(item["outcome"]), "unexercised": tuple(item.get("unexercised", ()))})

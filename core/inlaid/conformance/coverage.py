@@ -1,9 +1,9 @@
-"""Search for examples of an operator that a target's rules accept, and selection of few that cover what they accept.
+"""Searches for examples of an operator that a target's rules accept, and selects a few that cover what they accept.
 
-The space is what the corpus can choose: each example follows a vector of choices, and its neighbours differ in one of them. The
-search goes on from vectors that are accepted with a new value; until there is one, from those that are rejected for a new reason:
-rules test one condition after the other, so a new reason is a step towards acceptance. Nothing is compiled for it. Composites are
-searched in the same way, the choices of one of their operators at a time.
+The search space is what the corpus can choose: an example follows from a vector of choices, and its neighbours differ in one
+choice. The search continues from accepted vectors with a new value. Until there is one, it continues from vectors rejected for a
+new reason: since rules test one condition after another, a new reason is a step towards acceptance. Nothing is compiled. Composites
+are searched in the same way, one of their operators at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from inlaid import arith
 from inlaid.conformance.corpus import Choices, Entry, Example, Form, Unfit
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.values import Mix
 from inlaid.errors import InlaidError
 from inlaid.graph.pattern import operators_of
@@ -30,32 +30,32 @@ from inlaid.partitioning.rules import ANY
 from inlaid.plugins import AcceptIf, Reject
 
 TRIES = 300
-"""Vectors that are tried for an element type, at most."""
+"""Greatest number of vectors tried per element type."""
 STALE = 60
-"""Vectors in a row without a new value or reason after which a search ends."""
+"""Number of consecutive vectors without a new value or reason that ends a search."""
 REUSED = 24
-"""Accepted vectors of one element type that are tried for the others."""
+"""Number of accepted vectors of one element type that are tried for the others."""
 PAIRED = 4
-"""Examples beyond those that cover each value: they cover pairs of values."""
+"""Number of additional examples, which cover pairs of values."""
 MANY = 64
-"""Choices with more options than this are seeds of values."""
+"""Choices with more options than this are seeds of random values."""
 EXACT = 7
-"""Integers to this magnitude are values of their own."""
+"""Integers up to this magnitude are values of their own class."""
 SHAPE_ATTRS = frozenset(("shape", "begin", "end", "dims", "keys", "values"))
-"""Attributes that are sizes of data: any two examples differ in them."""
+"""Attributes that are sizes of data, in which any two examples differ."""
 FORM, ELEMENT = "arguments", "element type"
 
 Vector = tuple[int, ...]
 Values = Mapping[str, str]
-"""What an example has, by name: `strides` are `all 2`, `groups` are `depthwise`."""
+"""Properties of an example by name, such as `strides`: `all 2`, or `groups`: `depthwise`."""
 
 
 class HasValues(Protocol):
-    """An example that a search has made."""
+    """An example found by a search."""
 
     @property
     def values(self) -> Values:
-        """What it has."""
+        """The properties of the example."""
         ...
 
 
@@ -64,7 +64,7 @@ T = TypeVar("T", bound=HasValues)
 
 @dataclass(frozen=True)
 class Trial:
-    """An accepted example: the choices and the element type that it is made of, its form, and its values."""
+    """An accepted example: its choices and element type, its form, and its properties."""
 
     vector: Vector
     element: str
@@ -72,24 +72,24 @@ class Trial:
     values: Values
 
     def with_mix(self, entry: Entry, mix: Mix) -> Form | None:
-        """The same with other values of data; None where the form has constants, which would make it another kernel."""
+        """The same example with another mix of data; None if the form has constants, which would make another kernel."""
         forms = _example(entry, self.element, self.vector, mix)[0] if self.form.kind != "constants" else ()
         return next((form for form in forms if form.kind == self.form.kind), None)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The accepted examples of a search, and how often rules rejected others for which reason."""
+    """Result of a search: the accepted examples, and the counts of rejections by reason."""
 
     trials: tuple[Trial, ...]
     reasons: Counter[str]
 
 
 def values_of(entry: Entry, form: Form, element: str) -> Values:
-    """The values of an example that a target may treat apart."""
+    """Properties of an example that a target may treat differently."""
     example = form.example
     if any(np.size(value) == 0 for value in example.inputs if isinstance(value, np.ndarray)):
-        return {ELEMENT: element, "data": "empty"}  # It shows nothing of how elements are computed.
+        return {ELEMENT: element, "data": "empty"}  # an empty example does not exercise the computation
     return {ELEMENT: element, FORM: form.kind or "all given when it runs", **facts_of(entry, example)}
 
 
@@ -113,42 +113,43 @@ def _class(value: object) -> str:
     return str(value) if abs(value) <= EXACT else "large"
 
 
-def accepted(subject: Subject, form: Form) -> str | None:
-    """Why the target does not take an example, None where it does. A condition on sizes must hold for those of the example."""
-    verdict = subject.verdict(form.function)
+def accepted(tested: TargetUnderTest, form: Form) -> str | None:
+    """The reason why the target rejects an example, None if it accepts it. A condition on sizes must hold for the example's
+    sizes."""
+    verdict = tested.verdict(form.function)
     if isinstance(verdict, Reject):
         return verdict.reason
     if isinstance(verdict, AcceptIf):
         free = arith.free_vars(verdict.constraint)
         sizes: dict[arith.Expr, int] = {size: int(size.name[1:]) for size in free if isinstance(size, arith.SizeVar)}
         if not arith.evaluate(verdict.constraint, sizes):
-            return "it is claimed under a condition that does not hold"
+            return "it is accepted under a condition that does not hold"
     return None
 
 
-def may_claim(subject: Subject, name: str) -> bool:
-    """Whether a rule may accept an operator."""
-    by_name = subject.candidate.by_name
-    return name in by_name or ANY in by_name or name in subject.once(_mentioned)
+def may_claim(tested: TargetUnderTest, name: str) -> bool:
+    """Whether a rule may accept the operator."""
+    by_name = tested.candidate.by_name
+    return name in by_name or ANY in by_name or name in tested.once(_mentioned)
 
 
-def _mentioned(subject: Subject) -> frozenset[str]:
-    """The operators that patterns of composites name."""
-    patterns = (pattern for _, pattern in subject.candidate.composites)
+def _mentioned(tested: TargetUnderTest) -> frozenset[str]:
+    """The operators named by patterns of composites."""
+    patterns = (pattern for _, pattern in tested.candidate.composites)
     return frozenset(item if isinstance(item, str) else item.name for pattern in patterns for item in operators_of(pattern))
 
 
 @functools.lru_cache(maxsize=256)
-def search(subject: Subject, entry: Entry) -> Found:
-    """Accepted examples of an operator, of every element type that the target declares; the same ones each time."""
+def search(tested: TargetUnderTest, entry: Entry) -> Found:
+    """Search accepted examples of an operator, for every element type that the target declares. Deterministic."""
     reasons: Counter[str] = Counter()
     found: list[Trial] = []
-    names = [name for name in entry.dtypes if name in subject.capabilities.dtypes]
+    names = [name for name in entry.dtypes if name in tested.capabilities.dtypes]
     start: list[Vector] = []
     for element in names or entry.dtypes[:1]:
         explorer = Explorer(
             partial(_trials, entry, element),
-            lambda trial: accepted(subject, trial.form),
+            lambda trial: accepted(tested, trial.form),
             f"{entry.operator.name} {element}",
             reasons,
         )
@@ -159,8 +160,9 @@ def search(subject: Subject, entry: Entry) -> Found:
 
 
 class Explorer(Generic[T]):
-    """A search among the examples that `make` makes of vectors, each with how many options its choices had. `refuse` says why one
-    is not accepted; `reasons` counts that. It starts at the first of `origins` of which examples can be made."""
+    """A search over vectors of choices. `make` makes examples from a vector, with the number of options of each choice; `refuse`
+    returns the reason why an example is rejected, which `reasons` counts. The search starts at the first of `origins` that gives
+    examples."""
 
     def __init__(
         self,
@@ -176,12 +178,12 @@ class Explorer(Generic[T]):
         self._reasons = reasons
         self._known: set[tuple[str, str]] = set()
         self._seen: set[Vector] = set()
-        self._counts: dict[Vector, Sequence[int]] = {}  # of vectors that were new in some way: accepted ones once there are any
+        self._counts: dict[Vector, Sequence[int]] = {}  # of vectors with something new; only accepted ones, once there are any
         self._waiting: deque[Iterator[Vector]] = deque()
         self.trials: list[T] = []
 
     def run(self, start: Sequence[Vector]) -> None:
-        """Try the vectors to start with, then, if none of them was accepted, whatever may be."""
+        """Try the start vectors; if none is accepted, search on from the rejected ones."""
         for vector in start:
             self._try(vector)
         if self.trials:
@@ -195,8 +197,8 @@ class Explorer(Generic[T]):
                 return
 
     def _next(self, number: int) -> Vector:
-        """A neighbour of an accepted vector, the first of them first; where there is none, of the last that was rejected for a new
-        reason; and every third time one that differs in more."""
+        """The next vector: a neighbour of an accepted vector, earliest first; otherwise of the latest vector rejected for a new
+        reason. Every third vector differs in more choices."""
         if number % 3 < 2 or not self._counts:
             while self._waiting:
                 vector = next(self._waiting[0], None)
@@ -225,8 +227,7 @@ class Explorer(Generic[T]):
         return (_put(vector, place, other) for place, other in steps)
 
     def _try(self, vector: Vector) -> bool:
-        """Ask the rules about the examples of a vector. True where one is accepted that has a new value, or rejected for a new
-        reason."""
+        """Judge the examples of a vector. True if one is accepted with a new value, or rejected for a new reason."""
         if vector in self._seen:
             return False
         self._seen.add(vector)
@@ -265,8 +266,8 @@ def _put(vector: Vector, place: int, option: int) -> Vector:
 
 
 def _example(entry: Entry, element: str, vector: Vector, mix: Mix) -> tuple[Sequence[Form], list[int]]:
-    """The forms of the example that a vector of choices gives, none where it gives no example; and how many options each choice
-    had. Choices beyond the vector are plain."""
+    """Make the forms of the example that follows from a vector of choices, empty if there is no such example, and the number of
+    options of each choice. Choices beyond the vector are 0."""
     counts: list[int] = []
 
     def choose(count: int) -> int:
@@ -281,8 +282,8 @@ def _example(entry: Entry, element: str, vector: Vector, mix: Mix) -> tuple[Sequ
 
 
 def selected(trials: Sequence[T], covered: Iterable[Values], paired: int = PAIRED) -> list[T]:
-    """Few of some trials: for each value that is not among `covered`, the one that differs least from the first trial, so that a
-    fault shows alone; then at most `paired` that have most pairs of values that no other has."""
+    """Select few trials: for each value not in `covered`, the trial that differs least from the first one, so that a fault shows in
+    isolation; then up to `paired` trials that cover the most new pairs of values."""
     plain = set(trials[0].values.items()) if trials else set()
     unlike = [len(set(trial.values.items()) - plain) for trial in trials]
     having: dict[tuple[str, str], list[int]] = {}
@@ -310,5 +311,5 @@ def selected(trials: Sequence[T], covered: Iterable[Values], paired: int = PAIRE
 
 
 def _pairs(values: Values) -> set[object]:
-    """Pairs of values, where there are at least two beside form and element type."""
+    """Pairs of values, if there are at least two besides form and element type."""
     return set(itertools.combinations(sorted(values.items()), 2)) if len(values) > 3 else set()

@@ -1,7 +1,7 @@
-"""Asks processes of their own, `python -m inlaid.conformance.inside`, with a request on standard input.
+"""Runs commands in new processes, `python -m inlaid.conformance.inside`, with a request on standard input.
 
-A request is a JSON object: `command`, one of `inside.COMMANDS`; `plugins`, names of plugins with the modules that they are; and
-what the command takes. Answers are JSON too, each on a line of standard output.
+A request is a JSON object: `command`, one of `inside.COMMANDS`; `plugins`, plugin names with their module names; and the command's
+arguments. Each answer is JSON on one line of standard output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from inlaid.conformance.case import Failed
 
 LIMIT = 300
-"""Seconds that a process may take."""
+"""Time limit of a process in seconds."""
 MARK = "inlaid.conformance: "
 
 Json = Any
@@ -29,7 +29,7 @@ def ask(
     limit: int = LIMIT,
     **arguments: Json,
 ) -> Json:
-    """What a command answers in a new process. Raises `Failed` where the process crashes, raises, or takes more than `limit`
+    """Run a command in a new process and return its answer. Raises `Failed` if the process crashes, raises, or exceeds `limit`
     seconds."""
     answers, problem = ask_each(command, plugins, environment, limit, **arguments)
     if problem is not None:
@@ -44,29 +44,29 @@ def ask_each(
     limit: int = LIMIT,
     **arguments: Json,
 ) -> tuple[list[Json], str | None]:
-    """All that a command answers in a new process, and how that failed where it crashes, raises, takes more than `limit` seconds or
-    answers nothing."""
+    """Run a command in a new process. Returns all answers, and a description of the failure if the process crashes, raises, exceeds
+    `limit` seconds or gives no answer."""
     request = {"command": command, "plugins": dict(plugins), **arguments}
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
     line = [sys.executable, "-m", "inlaid.conformance.inside"]
     try:
         done = subprocess.run(line, input=json.dumps(request).encode(), env=surroundings, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired as error:
-        return _answers(error.stdout), f"a process of its own took more than {limit} seconds"
+        return _answers(error.stdout), f"a new process took more than {limit} s"
     answers = _answers(done.stdout)
     if done.returncode == 0 and answers:
         return answers, None
-    last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+    last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
     ended = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
-    return answers, f"a process of its own ended with {ended}: {last}"
+    return answers, f"a new process exited with {ended}: {last}"
 
 
 def _answers(output: bytes | None) -> list[Json]:
-    """The answers among what a process prints; a line that it did not complete is none."""
+    """Parse the answers in a process's output; an incomplete line is ignored."""
     lines = (output or b"").decode(errors="replace").splitlines(keepends=True)
     return [json.loads(text.removeprefix(MARK)) for text in lines if text.startswith(MARK) and text.endswith("\n")]
 
 
 def answer(found: Json) -> None:
-    """Print an answer at once, on a line of its own whatever a plugin has printed."""
+    """Print an answer immediately, on a separate line even if a plugin has printed something."""
     print(f"\n{MARK}{json.dumps(found)}", flush=True)

@@ -1,4 +1,4 @@
-"""Random graphs of the corpus's operators: each reads what earlier ones give, constants, and inputs of its own."""
+"""Random graphs of the corpus's operators, which read results of earlier operators, constants and inputs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from inlaid.graph import ir
 from inlaid.types import TensorType, from_numpy
 
 STEPS = 8
-"""Operators of a graph, at most."""
+"""Greatest number of operators in a graph."""
 ATTEMPTS = 4 * STEPS
-"""Operators that are tried for a graph. Some fit nothing that there is."""
+"""Greatest number of operators tried for a graph, since some fit no available value."""
 MOST_ELEMENTS = 1 << 12
-"""Of a value that others read."""
+"""Greatest number of elements of a value that other operators read."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A function whose result is a tuple of what nothing else reads, and inputs for it."""
+    """A function that returns all values that nothing else reads, as a tuple, with its inputs."""
 
     function: ir.Function
     inputs: tuple[Any, ...]
 
 
 def grown(choose: Callable[[int], int], entries: Sequence[Entry], takes: Callable[[ir.Call], bool]) -> Graph | None:
-    """A graph of the operators of `entries`, of calls that `takes` accepts. `choose(n)` gives a number from 0 to n - 1; None where
-    none of its choices fits."""
+    """Generate a graph of the operators of `entries`, with calls that `takes` accepts. `choose(n)` returns a number below n. None
+    if no choice fits."""
     params: list[ir.Var] = []
     inputs: list[Any] = []
     values: list[ir.Expr] = []

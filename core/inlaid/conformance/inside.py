@@ -1,4 +1,4 @@
-"""What processes that `fresh` starts do for checks. Each command imports what it needs, as some look at what that is."""
+"""Commands that the processes of `fresh` run for checks. Each imports what it needs, since some check the imports."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 from inlaid.conformance.fresh import Json, answer
 
 if TYPE_CHECKING:
-    from inlaid.conformance.subject import Subject
+    from inlaid.conformance.target_under_test import TargetUnderTest
     from inlaid.plugins.registry import PluginRegistry
 
 COMPILER = tuple(
     f"inlaid.{name}"
     for name in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partitioning", "frontends", "driver")
 )
-"""Packages that a process which only runs models does without."""
+"""Packages that a process which only runs models must not import."""
 
 Request = Mapping[str, Any]
 
 
 def imports(request: Request) -> Json:
-    """The modules that a plugin's module, and its declaration of targets, bring in."""
-    importlib.import_module("inlaid.plugins.registry")  # what whoever looks for plugins has loaded already
+    """The modules imported by a plugin's module and by its declaration of targets."""
+    importlib.import_module("inlaid.plugins.registry")  # imported before plugins are discovered
     before = set(sys.modules)
     module = importlib.import_module(request["module"])
     module.inlaid_targets()
@@ -37,37 +37,39 @@ def imports(request: Request) -> Json:
 
 
 def compile_samples(request: Request) -> Json:
-    """Hashes of the artifacts of samples. `cut_off`: whatever asks for the run side of the plugin raises."""
+    """Hashes of the artifacts of samples. With `cut_off`, every use of the plugin's run side raises."""
     from inlaid.conformance.samples import compiled, fingerprints
 
-    subject = _subject(request)
+    tested = _subject(request)
     if request["cut_off"]:
-        module = importlib.import_module(subject.registry.module(subject.plugin))
+        module = importlib.import_module(tested.registry.module(tested.plugin))
         for hook in ("inlaid_runtime", "inlaid_probe"):
             setattr(module, hook, _refuse)
-    return fingerprints(compiled(subject))
+    return fingerprints(compiled(tested))
 
 
 def run_cases(request: Request) -> Json:
-    """How many cases were run, by their ids, in order; before that an answer for each, so that a crash costs one alone."""
+    """Run the cases with the given ids in order, answer with each result, then with their number. A crash thus loses only one
+    result."""
     from inlaid.conformance.suite import cases, run_case
 
-    subject = _subject(request)
-    known = {case.id: case for case in cases(subject)}
+    tested = _subject(request)
+    known = {case.id: case for case in cases(tested)}
     for name in request["cases"]:
-        answer(asdict(run_case(subject, known[name])))
+        answer(asdict(run_case(tested, known[name])))
     return len(request["cases"])
 
 
 def resident(request: Request) -> Json:
-    """By how many bytes the process grows while it does the same over and over."""
+    """Growth of this process in bytes while it repeats an operation."""
     from inlaid.conformance.levels.runtime import resident_growth
 
     return resident_growth(_subject(request))
 
 
 def run_packages(request: Request) -> Json:
-    """Run packages, each on inputs in an .npz file, and write their outputs to others. `alone`: the compiler cannot be imported."""
+    """Run packages, each on inputs from an .npz file, and write their outputs to others. With `alone`, the compiler cannot be
+    imported."""
     import numpy as np
 
     from inlaid.runtime.executable import Executable
@@ -85,17 +87,17 @@ def run_packages(request: Request) -> Json:
 
 
 class _NoCompiler(MetaPathFinder):
-    """Refuses the packages of the compiler."""
+    """Import hook that blocks the compiler's packages."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Raises `ImportError` for what only compiling needs."""
+        """Raise `ImportError` for modules of the compiler."""
         if any(fullname == name or fullname.startswith(f"{name}.") for name in COMPILER):
-            raise ImportError(f"{fullname} is of the compiler, and running a package must not need it")
+            raise ImportError(f"{fullname} belongs to the compiler, which running a package must not need")
 
 
 def run_libraries(request: Request) -> Json:
-    """Call functions of shared libraries, each on inputs in an .npz file, and write their outputs to others. `libraries`: stem,
-    names of the inputs, names, shapes and element types of the outputs, and bytes of workspace."""
+    """Call functions of shared libraries, each on inputs from an .npz file, and write their outputs to others. `libraries`: stem,
+    names of the inputs, names, shapes and element types of the outputs, and workspace size in bytes."""
     import ctypes
 
     import numpy as np
@@ -117,7 +119,7 @@ def run_libraries(request: Request) -> Json:
 
 
 def _refuse(*arguments: object, **named: object) -> None:
-    raise RuntimeError("compiling asked for a device")
+    raise RuntimeError("compiling must not use a device")
 
 
 def _registry(request: Request) -> PluginRegistry:
@@ -127,10 +129,10 @@ def _registry(request: Request) -> PluginRegistry:
     return PluginRegistry.discover([EntryPoint(name, module, GROUP) for name, module in request["plugins"].items()])
 
 
-def _subject(request: Request) -> Subject:
-    from inlaid.conformance.subject import EXAMPLES, Subject
+def _subject(request: Request) -> TargetUnderTest:
+    from inlaid.conformance.target_under_test import EXAMPLES, TargetUnderTest
 
-    return Subject(request["target"], _registry(request), request.get("examples", EXAMPLES))
+    return TargetUnderTest(request["target"], _registry(request), request.get("examples", EXAMPLES))
 
 
 COMMANDS: Mapping[str, Callable[[Request], Json]] = {
@@ -144,7 +146,7 @@ COMMANDS: Mapping[str, Callable[[Request], Json]] = {
 
 
 def main() -> None:
-    """Do what the request on standard input asks."""
+    """Run the command of the request on standard input."""
     request = json.loads(sys.stdin.read())
     answer(COMMANDS[request["command"]](request))
 

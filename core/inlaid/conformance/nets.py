@@ -1,5 +1,5 @@
-"""Small models that a target should do well at, whole or in part: float32, narrow floats, quantised, with symbolic sizes, with
-control flow, and one that no target but the host can do alone."""
+"""Small models for the suite: float32, narrow floats, quantised, symbolic sizes, control flow, and one that needs the host
+fallback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Net:
-    """A model by name. `build` makes its function; `shapes` are those of its inputs, by name, as they are when it runs."""
+    """A model by name. `build` makes its function; `shapes` are the run-time shapes of its inputs, by name."""
 
     name: str
     build: Callable[[], ir.Function]
@@ -31,7 +31,7 @@ class Net:
         return ir.Module({"main": self.build()})
 
     def inputs(self, seed: int = 0) -> dict[str, Array]:
-        """Random inputs by name."""
+        """Random inputs, by name."""
         rng = np.random.default_rng(seed)
         element = TensorType((), self.dtype).dtype
         if element.is_float:
@@ -40,7 +40,7 @@ class Net:
 
 
 class _Weights:
-    """Constants of a model, the same each time."""
+    """Deterministic random constants of a model."""
 
     def __init__(self, dtype: str = "float32") -> None:
         self._rng = np.random.default_rng(1)
@@ -51,7 +51,7 @@ class _Weights:
         return ir.constant((self._rng.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32).astype(self._dtype))
 
     def stored(self, *shape: int) -> ir.Constant:
-        """Integers of eight bits."""
+        """An int8 constant."""
         return ir.constant(self._rng.integers(-90, 91, shape).astype(np.int8))
 
 
@@ -81,7 +81,7 @@ def _layer(x: ir.Expr, weights: _Weights, inner: int, outer: int, size: int, **a
 
 
 def _pooled(x: ir.Expr) -> ir.Expr:
-    """The mean over an image."""
+    """Global average pooling."""
     assert isinstance(x.type, TensorType)
     height, width = x.type.shape[2:]
     return ops.avg_pool(x, kernel=(height, width))
@@ -132,14 +132,14 @@ def _scale(value: float) -> ir.Constant:
 
 
 def _stored(x: ir.Expr, scale: float, zero_point: int = 0) -> ir.Expr:
-    """A value as a model quantised by an exporter has it: stored in eight bits, and read back. The scales of these models are
-    powers of two, so that integers and floats give the same to the last bit."""
+    """Quantise a value to int8 and dequantise it, as an exporter writes quantised models. All scales are powers of two, so that
+    integer and float arithmetic agree exactly."""
     point = ir.constant(np.int8(zero_point))
     return ops.dequantize(ops.quantize(x, _scale(scale), point, dtype="int8"), _scale(scale), point, dtype="float32")
 
 
 def _kept(weights: ir.Constant, scale: float | Array, axis: int) -> ir.Expr:
-    """Stored weights, read back: by one scale, or one for each index along an axis."""
+    """Dequantise constant weights, by one scale or one per index of an axis."""
     scales = np.asarray(scale, np.float32)
     points = ir.constant(np.zeros(scales.shape, np.int8))
     return ops.dequantize(weights, ir.constant(scales), points, dtype="float32", axis=axis)
@@ -176,7 +176,7 @@ def _branches() -> ir.Function:
 
 
 def _with_fallback() -> ir.Function:
-    """Layers around a sequence, which is the host's alone, and an operator that few targets have."""
+    """Layers around a sequence, which only the host supports, and an operator that few targets support."""
     weights, x = _Weights(), _input(1, 3, 8, 8)
     first = ops.relu(_layer(x, weights, 3, 8, 3))
     sequence = ops.sequence_construct(first, ops.sigmoid(first))

@@ -1,8 +1,8 @@
-"""Examples of composites, made from a pattern: operators, attributes, shapes, element types and constants for each of its parts, so
+"""Generates examples of composites from a pattern: operators, attributes, shapes, element types and constants for each part, such
 that types can be inferred and the pattern matches.
 
-Operators are bound from the innermost out, each to an example of the corpus that fits the shapes of the arguments that it has
-already; a dry run from the outside in says what is wanted of them. What does not fit is drawn again, a few times.
+Operators are bound from the innermost outwards, each to an example of the corpus that fits the shapes of its known arguments. A dry
+run from the outside in collects what the pattern requires of them. Examples that do not fit are drawn again, a few times.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ from inlaid.graph.transform import substitute
 from inlaid.types import TensorType, Type, dtype, from_numpy
 
 TURNS = 16
-"""How often an example of an operator is drawn until it fits."""
+"""Greatest number of draws of an operator's example until one fits."""
 SIZES = (3, 5, 4, 1, 7, 2)
-"""Extents: many examples are made until one fits."""
+"""Extents of axes. They are few, so that drawn examples often fit."""
 BOUNDS = (ops.clip, ops.maximum, ops.minimum)
 FACTORS = 24
-"""Factors that are tried in search of one that leaves sums halfway between integers."""
+"""Number of factors tried to find one that leaves sums halfway between integers."""
 FEW = 4
-"""Elements of a constant that is shown."""
+"""Greatest number of elements of a constant that is printed."""
 IMAGES = 4
-"""The rank that every other example has where it may: much hardware takes images alone."""
+"""Rank that every other example has if possible, since much hardware supports only images."""
 
 
 class Stuck(Exception):
-    """Nothing was found that fits, and where."""
+    """No fitting example was found; the message says where."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an example of an operator was drawn: its element type, what was chosen of how many options, whether with the operator's
-    own attributes, and the shape of its data. A `free` one has a shape of its own, whatever is around it, and is not drawn again
-    where it does not fit."""
+    """How an operator's example was drawn: its element type, each choice with its number of options, whether it uses the operator's
+    default attributes, and the shape of its data. A `free` one has its own shape regardless of its context, and is not drawn again
+    if it does not fit."""
 
     element: str
     chosen: tuple[int, ...]
@@ -74,10 +74,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Draw:
-    """Which example of a pattern is made: `number` 0 is the plain one, each other is drawn at random, the same each time. `element`
-    is the element type that it begins with, `dtypes` are those that may be in it. Parts that may be anything are `constant` but for
-    the first. `mix` is what values are drawn from, without the edges of floats unless there are `edges`. `recipes`, by name of an
-    operator, are tried first. Data from outside has a `shape`, where one is given."""
+    """Parameters of an example of a pattern: `number` 0 is the plain example, others are drawn at random, deterministically.
+    `element` is the element type of the first data, `dtypes` are the allowed ones. Wildcards except the first are `constant`. `mix`
+    is the distribution of values, without the extremes of floats unless `edges`. `recipes`, by operator name, are tried first. Data
+    from outside has `shape`, if given."""
 
     number: int
     element: str
@@ -91,7 +91,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Made:
-    """A function that a pattern matches at its body, what it is run on, and how its operators were drawn, by name."""
+    """A function whose body the pattern matches, its inputs, and how its operators were drawn, by name."""
 
     function: ir.Function
     inputs: tuple[Any, ...]
@@ -99,7 +99,7 @@ class Made:
 
     @property
     def solid(self) -> bool:
-        """Whether no parameter and no result is empty."""
+        """Whether all parameters and results have elements."""
         types = (self.function.body.type, *(param.type for param in self.function.params))
         return not any(isinstance(type_, TensorType) and 0 in type_.shape for type_ in types)
 
@@ -119,7 +119,7 @@ class Made:
 
 
 def make(pattern: Pattern, draw: Draw) -> Made:
-    """An example of a pattern without alternatives. Raises `Stuck`, and whatever a predicate of the pattern raises."""
+    """Make an example of a pattern without alternatives. Raises `Stuck`, and what a predicate of the pattern raises."""
     attempt = _Attempt(draw)
     with np.errstate(all="ignore"):
         body = attempt.build(pattern)
@@ -127,7 +127,7 @@ def make(pattern: Pattern, draw: Draw) -> Made:
 
 
 def drawn(function: ir.Function, mix: Mix) -> Made:
-    """A function on random values, with parameters called as those of the suite's own examples."""
+    """Random inputs for a function, whose parameters are renamed as in the suite's own examples."""
     params = tuple(ir.var(f"x{number}", param.type, param.span) for number, param in enumerate(function.params))
     function = ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
     types = [param.type for param in function.params if isinstance(param.type, TensorType)]
@@ -142,16 +142,16 @@ class _Attempt:
     inputs: list[Any] = field(default_factory=list)
     known: dict[int, ir.Expr] = field(default_factory=dict)
     products: dict[int, Array] = field(default_factory=dict)
-    """The scales of products of dequantised values, by id of the expression."""
+    """Scales of products of dequantised values, by id of the expression."""
     recipes: dict[str, Recipe] = field(default_factory=dict)
     chosen: list[tuple[int, int]] = field(default_factory=list)
-    """What was chosen for the last example, of how many."""
+    """Choices of the last example, with their numbers of options."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.draw.number} {self.draw.element}")
 
     def build(self, part: Pattern, hint: Type | None = None) -> ir.Expr:
-        """What a part stands for, of the hinted type if it can be so."""
+        """Build an expression for a part of the pattern, of the hinted type if possible."""
         core, wanted, layers = _opened(part)
         if any(id(layer) in self.known for layer in layers):
             return next(self.known[id(layer)] for layer in layers if id(layer) in self.known)
@@ -182,7 +182,7 @@ class _Attempt:
         count = operator.arity[0] if args is None else len(args)
         draft, element = self._example(operator, entry, {} if shape is None else {0: shape}, None, 0, count)
         inner = self._inner(operator, args or (), None if free else draft)
-        reason = f"no example of {operator.name} has so many arguments"
+        reason = f"no example of {operator.name} has that number of arguments"
         fields = dataclasses.fields(operator.attrs)
         required = {item.name for item in fields if item.default is MISSING and item.default_factory is MISSING}
         for turn in range(1 if free else TURNS):
@@ -196,7 +196,7 @@ class _Attempt:
                 continue
             marks = len(self.params), dict(self.known)
             exprs = self._arguments(draft, args, inner)
-            # Every other time with the attributes that the operator has by itself, as far as it has some.
+            # Every other time, use the operator's default attributes where it has them.
             attrs = {name: value for name, value in draft.attrs.items() if not own or name in required} | dict(wanted.attrs)
             if self.draw.mix == "plain":
                 if operator in (ops.multiply_fixed, ops.requantize):
@@ -221,8 +221,8 @@ class _Attempt:
         raise Stuck(reason)
 
     def _inner(self, operator: Operator, args: tuple[Pattern, ...], draft: Example | None) -> dict[int, ir.Expr]:
-        """The arguments that are computed, or known already, by number, of the types of a draft if they can be. A dequantised bias
-        comes last: its scale is that of the product that it is added to."""
+        """The arguments that are computed or already known, by number, of the types of a draft if possible. A dequantised bias
+        comes last, since its scale is that of the product that it is added to."""
         order = sorted(range(len(args)), key=lambda number: _dequantises(args[number]))
         found: dict[int, ir.Expr] = {}
         for number in order:
@@ -244,7 +244,8 @@ class _Attempt:
         turn: int,
         count: int,
     ) -> tuple[Example, str]:
-        """An example of an operator, and its element type. One that is not canonical has `count` arguments, all alike."""
+        """Draw an example of an operator. Returns it with its element type. A non-canonical operator gets `count` equal
+        arguments."""
         recipe = self.draw.recipes.get(operator.name) if turn == 0 else None
         plain = self.draw.number == 0 and turn == 0
         again = iter(recipe.chosen if recipe is not None else itertools.repeat(0) if plain else ())
@@ -289,8 +290,8 @@ class _Attempt:
         return found
 
     def _scaled(self, exprs: list[ir.Expr], axis: int) -> list[ir.Expr]:
-        """The arguments of a requantisation, with factors that bring the sums into eight bits, since what is beyond them hides how
-        they are rounded, and that leave some sums halfway between two integers."""
+        """Arguments of a requantisation. Factors scale the sums to 8 bits, since saturation would hide the rounding, and leave some
+        sums halfway between two integers."""
         total, factor, *rest = exprs
         *_, last = exprs
         if not isinstance(factor, ir.Constant) or not isinstance(last, ir.Constant):
@@ -312,7 +313,7 @@ class _Attempt:
         return [total, ir.constant(best.astype(np.int32)), ir.constant(shifts)]
 
     def _leaf(self, core: Pattern, wanted: Wanted, value: Any, type_: Type) -> ir.Expr:
-        """Something from outside, or a constant."""
+        """A parameter or a constant."""
         if isinstance(type_, TensorType) and isinstance(value, np.ndarray):
             value = self._as_wanted(value, wanted)
             type_ = TensorType(value.shape, from_numpy(value.dtype))
@@ -332,7 +333,7 @@ class _Attempt:
         if wanted.ranks and value.ndim not in wanted.ranks:
             rank = wanted.ranks[0]
             if value.size == 0:
-                value = np.ones((1,) * rank, value.dtype)  # It may be a scale.
+                value = np.ones((1,) * rank, value.dtype)  # it may be a scale
             more = (1,) * (rank - value.ndim)
             value = value.reshape(more + value.shape) if more else value[(0,) * (value.ndim - rank)]
         if wanted.value is not None:
@@ -347,7 +348,7 @@ class _Attempt:
         return not isinstance(type_, TensorType) or type_.dtype.name in self.draw.dtypes
 
     def _note(self, call: ir.Call) -> None:
-        """Keep the scale of a product of dequantised values."""
+        """Record the scale of a product of dequantised values."""
         scales = [arg.args[1] for arg in call.args if isinstance(arg, ir.Call) and arg.callee is ops.dequantize]
         if call.callee in (ops.conv, ops.matmul, ops.mul) and len(scales) == 2:
             first, second = (scale.data for scale in scales if isinstance(scale, ir.Constant))
@@ -355,8 +356,8 @@ class _Attempt:
 
 
 def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) -> tuple[list[ir.Expr], dict[str, Any]]:
-    """The arguments and attributes of what bounds integers, with bounds that most of eight bits lie between, since others hide what
-    is computed before."""
+    """Arguments and attributes of an operator that clamps integers, with bounds that keep most 8-bit values: tighter bounds would
+    hide what is computed before."""
     data = exprs[0].type
     if not isinstance(data, TensorType) or not data.dtype.is_int:
         return exprs, attrs
@@ -371,8 +372,8 @@ def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) ->
 
 
 def _halfway(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
-    """How many ways of rounding products of integers with fixed-point factors show: halves go up or to even, and below 0 up or away
-    from it; and in how many products."""
+    """The number of rounding modes that products of integers with fixed-point factors distinguish (halves up or to even; below 0,
+    up or away from 0), and the number of products that do so."""
     product, right = sums.astype(np.int64) * multipliers, -shifts.astype(np.int64)
     even, below = 0, 0
     for value, places in (((product + (1 << 30)) >> 31, right), (product, right + 31)):
@@ -384,7 +385,7 @@ def _halfway(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
 
 
 def _opened(part: Pattern) -> tuple[Pattern, Wanted, list[Pattern]]:
-    """What is inside of names and predicates, what those ask for, and all of them."""
+    """The pattern inside of names and predicates, what those require, and all of these patterns."""
     layers, wanted = [part], Wanted()
     while isinstance(part, (Named, Where)):
         if isinstance(part, Where):
@@ -407,7 +408,7 @@ def _both(first: Wanted, second: Wanted) -> Wanted:
 def _operator(item: str | Operator) -> Operator:
     found = ops.TABLE.get(item) if isinstance(item, str) else item
     if found is None:
-        raise Stuck(f"{item} is no operator of Inlaid's")
+        raise Stuck(f"{item} is not an operator of Inlaid")
     return found
 
 
@@ -417,7 +418,7 @@ def _dequantises(part: Pattern) -> bool:
 
 
 def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
-    """A dequantisation by another scale: one, or as many as there were."""
+    """A dequantisation with another scale, as a scalar or with the original number of scales."""
     assert isinstance(expr, ir.Call)
     scale = expr.args[1]
     if not isinstance(scale, ir.Constant) or step.size not in (1, scale.data.size):
@@ -427,7 +428,7 @@ def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
 
 
 def facts(function: ir.Function, name: str) -> Values | None:
-    """What the first operator of a name in a function has, None where its examples are not the corpus's."""
+    """Properties of the first operator with that name in a function; None if it is not in the corpus."""
     calls = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
     call = next((call for call in calls if call.callee.name == name), None)  # type: ignore[union-attr]
     entry = None if call is None or not isinstance(call.callee, Operator) else entry_of(call.callee)
@@ -440,7 +441,7 @@ def facts(function: ir.Function, name: str) -> Values | None:
 
 
 def given_attrs(call: ir.Call) -> dict[str, Any]:
-    """The attributes of a call that are not those which its operator has by itself."""
+    """The attributes of a call that differ from its operator's defaults."""
     found = {}
     for item in dataclasses.fields(call.attrs):
         value = getattr(call.attrs, item.name)
@@ -456,7 +457,7 @@ def _type_of(example: Example, number: int) -> Type:
 
 
 def _static(type_: TensorType) -> tuple[int, ...]:
-    """A shape whose symbolic dimensions are numbers, equal ones where they have the same name."""
+    """A shape with numbers for symbolic dimensions, equal ones for equal names."""
     known: dict[str, int] = {}
     sizes = itertools.cycle(SIZES)
     return tuple(dim if isinstance(dim, int) else known.setdefault(repr(dim), next(sizes)) for dim in type_.shape)

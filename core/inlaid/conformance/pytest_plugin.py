@@ -1,6 +1,6 @@
-"""Lets pytest run the suite: `pytest --pyargs inlaid.conformance --inlaid-target acme`, with `-k`, `-x` and pytest-xdist's `-n`.
+"""Runs the suite in pytest: `pytest --pyargs inlaid.conformance --inlaid-target acme`, with `-k`, `-x` and pytest-xdist's `-n`.
 
-Installed as an entry point of pytest's, so it is loaded wherever Inlaid and pytest are: it imports nothing until it is asked.
+It is installed as a pytest entry point and so always loaded: it imports nothing until it is used.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from typing import Any
 import pytest
 
 PROPERTY = "inlaid_conformance"
-"""The property of a test under which its result travels, from other processes too."""
+"""Name of the test property that transports a result, also from other processes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The suite's options."""
-    group = parser.getgroup("inlaid", "conformance of plugins of Inlaid")
+    """Add the suite's options."""
+    group = parser.getgroup("inlaid", "conformance of Inlaid plugins")
     group.addoption("--inlaid-target", metavar="TARGET", help="The target to check, such as acme or acme:cores=2.")
-    group.addoption("--inlaid-report", metavar="FILE", help="Write the results as JSON, and beside it as Markdown and SVG.")
+    group.addoption(
+        "--inlaid-report", metavar="FILE", help="Write the results to this JSON file, and next to it as Markdown and SVG."
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where a report is asked for, collect it: in the process that the others report to."""
+    """Register the reporter if a report is requested, only in the main process of pytest-xdist."""
     path = config.getoption("inlaid_report")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reporter(config.getoption("inlaid_target"), Path(path)))
@@ -37,7 +39,7 @@ class _Reporter:
         self._found: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take note of a result."""
+        """Record a result."""
         if report.when == "call":
             self._found += [value for name, value in report.user_properties if name == PROPERTY and isinstance(value, dict)]
 
@@ -45,14 +47,14 @@ class _Reporter:
         """Write the report."""
         from inlaid.conformance.case import Result
         from inlaid.conformance.report import report_of, write_report
-        from inlaid.conformance.subject import Subject
         from inlaid.conformance.suite import cases
+        from inlaid.conformance.target_under_test import TargetUnderTest
         from inlaid.plugins.registry import default_registry
 
         found = {item["id"]: Result.of(item) for item in self._found}
-        subject = Subject(self._target, default_registry())
-        every = cases(subject)
+        tested = TargetUnderTest(self._target, default_registry())
+        every = cases(tested)
         results = [found[case.id] for case in every if case.id in found]
-        report = report_of(subject, results, complete=len(results) == len(every))
+        report = report_of(tested, results, complete=len(results) == len(every))
         written = write_report(report, self._path)
         terminalreporter.write_line(f"wrote {', '.join(map(str, written))}")

@@ -1,4 +1,4 @@
-"""What a run of the suite found, as JSON (`report.schema.json`), as Markdown, and as a badge in SVG."""
+"""Report of a run as JSON (`report.schema.json`), as Markdown, and as an SVG badge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from inlaid import __version__
 from inlaid.conformance.case import LEVELS, Outcome, Result
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import DeviceStatus, Tolerance
 from inlaid.plugins.target import PLUGIN_API_VERSION
 from inlaid.runtime.output import check_output
@@ -19,12 +19,12 @@ from inlaid.runtime.output import check_output
 FORMAT = "inlaid-conformance-2"
 NOT_CLAIMED = "not claimed"
 COLUMNS = (*(outcome.value for outcome in (Outcome.PASSED, Outcome.FAILED, Outcome.EXPECTED, Outcome.SKIPPED)), NOT_CLAIMED)
-"""What cases are counted by: the outcomes, with what is skipped because it is not claimed apart."""
+"""Categories of the counts: the outcomes, with skipped cases that the target does not accept listed separately."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The results of a run. `complete`: every case of the suite was asked for and run, and every claim exercised."""
+    """Results of a run. `complete`: every case of the suite has run, and everything that the rules accept was exercised."""
 
     target: str
     plugin: str
@@ -37,43 +37,43 @@ class Report:
 
     @property
     def failures(self) -> tuple[Result, ...]:
-        """What failed."""
+        """The failed cases."""
         return tuple(result for result in self.results if result.outcome is Outcome.FAILED)
 
     @property
     def unexercised(self) -> tuple[tuple[str, str], ...]:
-        """What is claimed and was never exercised, after the id of the case that should have."""
+        """What the rules accept without an example having been found, with the id of the case."""
         return tuple((result.id, claim) for result in self.results for claim in result.unexercised)
 
     def counts(self, level: str) -> Counter[str]:
-        """How many cases of a level came to what: by `COLUMNS`."""
+        """Number of cases of a level, by category of `COLUMNS`."""
         return Counter(column_of(result) for result in self.results if result.level == level)
 
 
 def column_of(result: Result) -> str:
-    """What a result is counted by."""
+    """The category of a result."""
     return result.outcome.value if result.claimed else NOT_CLAIMED
 
 
-def report_of(subject: Subject, results: Sequence[Result], complete: bool) -> Report:
-    """The report of a run."""
-    if subject.problem is not None:
-        name = subject.text.partition(":")[0]
-        device: DeviceStatus = DeviceStatus(False, "the plugin cannot be used")
+def report_of(tested: TargetUnderTest, results: Sequence[Result], complete: bool) -> Report:
+    """Create the report of a run."""
+    if tested.problem is not None:
+        name = tested.text.partition(":")[0]
+        device: DeviceStatus = DeviceStatus(False, "the plugin is unusable")
         tolerances: tuple[Tolerance, ...] = ()
     else:
-        name, device = subject.plugin, subject.device
-        # What cannot be asked for is among the failures.
+        name, device = tested.plugin, tested.device
+        # What the plugin fails to answer is among the failures.
         failed = any(result.outcome is Outcome.FAILED and result.level == "plugin" for result in results)
-        tolerances = () if failed else subject.conformance.tolerances
-    info = next((info for info in subject.registry.plugins() if info.name == name), None)
+        tolerances = () if failed else tested.conformance.tolerances
+    info = next((info for info in tested.registry.plugins() if info.name == name), None)
     origin = ("", "") if info is None else (info.distribution, info.version)
     complete = complete and device.available and not any(result.unexercised for result in results)
-    return Report(subject.text, name, *origin, device, tolerances, tuple(results), complete)
+    return Report(tested.text, name, *origin, device, tolerances, tuple(results), complete)
 
 
 def as_json(report: Report) -> str:
-    """The report as JSON: a line for each result, so that two of them can be compared line by line."""
+    """The report as JSON, one line per result, so that two reports can be compared by line."""
     levels = [{"level": level, **{column: report.counts(level)[column] for column in COLUMNS}} for level in LEVELS]
     head: dict[str, Any] = {
         "format": FORMAT,
@@ -98,11 +98,11 @@ def as_json(report: Report) -> str:
 
 
 def as_markdown(report: Report, badge: str) -> str:
-    """The report for people. `badge`: the name of the badge's file, beside it."""
+    """The report as Markdown. `badge` is the name of the badge's file in the same folder."""
     by = f"{report.plugin} {report.version}".strip() + (f" ({report.distribution})" if report.distribution else "")
     lines = [
         f"# Conformance of `{report.target}`", "", f"![{badge_text(report)}]({badge})", "",
-        f"Plugin {by}, Inlaid {__version__}, version {PLUGIN_API_VERSION} of the contract.",
+        f"Plugin {by}, Inlaid {__version__}, contract version {PLUGIN_API_VERSION}.",
         f"Device: {report.device.detail or 'no details'}.",
         "", f"| level | {' | '.join(COLUMNS)} |", f"|---|{'---:|' * len(COLUMNS)}",
     ]  # fmt: skip
@@ -112,7 +112,12 @@ def as_markdown(report: Report, badge: str) -> str:
         if found:
             lines += ["", f"## {title}", "", *(f"* `{result.id}`: {_inline(result.reason)}" for result in found)]
     if report.unexercised:
-        lines += ["", "## Claimed, never exercised", "", *(f"* `{name}`: {_inline(claim)}" for name, claim in report.unexercised)]
+        lines += [
+            "",
+            "## Accepted by rules, but never exercised",
+            "",
+            *(f"* `{name}`: {_inline(claim)}" for name, claim in report.unexercised),
+        ]
     if report.tolerances:
         lines += [
             "",
@@ -130,7 +135,7 @@ def as_markdown(report: Report, badge: str) -> str:
 
 
 def _operators(report: Report) -> list[str]:
-    """Which element types of which operators were found right, and why others were not tried."""
+    """List the element types of each operator that agree with the reference, and the reasons why others were not tried."""
     right: dict[str, list[str]] = {}
     refused: dict[str, Counter[str]] = {}
     searched: list[str] = []
@@ -145,12 +150,12 @@ def _operators(report: Report) -> list[str]:
         elif result.id.startswith("operators/exercised[") and result.outcome is Outcome.PASSED:
             searched.append(result.id.partition("[")[2][:-1])
     for operator in searched:
-        right.setdefault(operator, ["some, of which examples were searched"])
+        right.setdefault(operator, ["some, found by search"])
     lines = ["", "## Operators", "", "| operator | element types that agree with the reference |", "|---|---|"] if right else []
     lines += [f"| {operator} | {', '.join(found)} |" for operator, found in right.items()]
     missing = {operator: reasons for operator, reasons in refused.items() if operator not in right}
     if missing:
-        lines += ["", "## Operators that are not claimed", ""]
+        lines += ["", "## Operators that are not supported", ""]
         lines += [f"* {operator}: {_inline(reasons.most_common(1)[0][0])}" for operator, reasons in missing.items()]
     return lines
 
@@ -160,7 +165,7 @@ def _inline(text: str) -> str:
 
 
 def badge_text(report: Report) -> str:
-    """What the badge says."""
+    """The text of the badge."""
     if report.failures:
         return f"{len(report.failures)} failing"
     passed = sum(result.outcome is Outcome.PASSED for result in report.results)
@@ -168,7 +173,7 @@ def badge_text(report: Report) -> str:
 
 
 def as_svg(report: Report) -> str:
-    """The badge."""
+    """Render the badge."""
     label, text = "Inlaid conformance", badge_text(report)
     colour = "#c0392b" if report.failures else "#2e7d32" if report.complete else "#8a6d00"
     left, right = (round(len(part) * 6.6) + 14 for part in (label, text))
@@ -189,7 +194,7 @@ def as_svg(report: Report) -> str:
 
 
 def write_report(report: Report, path: Path) -> tuple[Path, Path, Path]:
-    """Write the JSON to a path, and beside it, with the same stem, the Markdown and the badge. Raises `InputError` for a path that
+    """Write the JSON to a path, and the Markdown and the badge next to it with the same stem. Raises `InputError` for a path that
     is a folder or a device."""
     paths = path, path.with_suffix(".md"), path.with_suffix(".svg")
     texts = as_json(report), as_markdown(report, paths[2].name), as_svg(report)

@@ -1,4 +1,4 @@
-"""Regions of a target to look at more closely: operators and composites that it claims, and its parts of the suite's models."""
+"""Sample regions of a target: operators and composites that it accepts, and its regions of the suite's models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from inlaid.conformance.corpus import Choices, Form, entry_of
 from inlaid.conformance.coverage import may_claim, search
 from inlaid.conformance.levels import composites
 from inlaid.conformance.nets import NETS
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import of_composite, of_operator
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
@@ -30,21 +30,21 @@ from inlaid.runtime.executable import Executable
 OPERATORS = (
     *("conv", "matmul", "add", "relu", "softmax", "reduce_sum", "max_pool", "reshape", "concat", "take", "quantize", "less"),
 )
-"""Operators of which one example each is looked at, where they are claimed."""
-NOTHING = "it claims none of the suite's operators, no composite that examples were found of, and no part of its models"
+"""Operators of which one example each is sampled, if supported."""
+NOTHING = "it supports none of the suite's operators, no composite with an example, and no part of its models"
 MOST = 14
-"""Regions that are looked at, at most."""
+"""Greatest number of sampled regions."""
 RUNS = 6
-"""Operators and composites that are run, at most."""
+"""Greatest number of operators and composites that are run."""
 FEW = 3
-"""Where fewer of `OPERATORS` are claimed, composites are looked at too."""
+"""If fewer of `OPERATORS` are supported than this, composites are sampled too."""
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An operator or composite that the target claims, by a name for people, on inputs; `composed` is the function as it is in a
-    region, and `allowed` the tolerance for an element type."""
+    """An operator or composite that the target accepts, with a name for messages and inputs. `composed` is the function with
+    composites wrapped, as it is in a region; `allowed` is the tolerance by element type."""
 
     name: str
     function: ir.Function
@@ -53,38 +53,38 @@ class Sample:
     allowed: Callable[[str], Tolerance]
 
 
-def claimed(subject: Subject, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
-    """For each operator one example, of the first element type and form that the target claims. Where it claims few of them,
-    examples of its composites too."""
+def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
+    """Yield one example of each supported operator, of the first element type and form that the target accepts. If it supports few,
+    also yield examples of its composites."""
     count = 0
     for name in operators:
-        form = next(_claimed_forms(subject, name), None)
+        form = next(_claimed_forms(tested, name), None)
         if form is not None:
             count += 1
-            allowed = functools.partial(of_operator, subject, name, False)
-            yield Sample(f"{form}", form.function, form.inputs, subject.composed(form.function), allowed)
+            allowed = functools.partial(of_operator, tested, name, False)
+            yield Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed)
     if count < FEW and operators is OPERATORS:
-        for rule, made, claim in composites.plain_examples(subject):
-            allowed = functools.partial(of_composite, subject, rule.name, False)
+        for rule, made, claim in composites.plain_examples(tested):
+            allowed = functools.partial(of_composite, tested, rule.name, False)
             yield Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed)
 
 
-def _claimed_forms(subject: Subject, name: str) -> Iterator[Form]:
-    """Examples of an operator that the target claims: plain ones, and others where the rules reject those."""
+def _claimed_forms(tested: TargetUnderTest, name: str) -> Iterator[Form]:
+    """Examples of an operator that the target accepts: plain ones, or others if the rules reject those."""
     entry = entry_of(ops.TABLE[name])
     assert entry is not None
     for element in entry.dtypes:
-        yield from (form for form in entry.example(Choices.pinned(0), element).forms() if subject.claims(form.function))
-    if may_claim(subject, name):
-        yield from (trial.form for trial in search(subject, entry).trials)
+        yield from (form for form in entry.example(Choices.pinned(0), element).forms() if tested.claims(form.function))
+    if may_claim(tested, name):
+        yield from (trial.form for trial in search(tested, entry).trials)
 
 
-def regions(subject: Subject) -> tuple[Region, ...]:
-    """Regions for the code generator, equal ones each time. Raises `NotClaimed` where there are none."""
-    found = [subject.region("", sample.composed) for sample in claimed(subject)][: MOST // 2]
+def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
+    """Regions for the code generator, the same each time. Raises `NotClaimed` if there are none."""
+    found = [tested.region("", sample.composed) for sample in claimed(tested)][: MOST // 2]
     for net in NETS:
         if len(found) < MOST:
-            found += subject.cut(net.module())
+            found += tested.cut(net.module())
     if not found:
         raise NotClaimed(NOTHING)
     return tuple(replace(region, symbol=f"sample{number}") for number, region in enumerate(found[:MOST]))
@@ -92,8 +92,8 @@ def regions(subject: Subject) -> tuple[Region, ...]:
 
 @dataclass(frozen=True)
 class Run:
-    """Something to run on the target, by a name for people: how it is loaded, its inputs, and a function with what the reference
-    makes of inputs."""
+    """Something to run on the target: a name for messages, a function that loads it, inputs, and a function that evaluates the
+    reference."""
 
     name: str
     load: Callable[[], Executable]
@@ -101,49 +101,49 @@ class Run:
     function: ir.Function
 
     def other_inputs(self) -> dict[str, Array]:
-        """Inputs of the same shapes with other values: those there are, from the last to the first."""
+        """Inputs of the same shapes with other values: the elements in reverse order."""
         return {name: np.ascontiguousarray(value.reshape(-1)[::-1].reshape(value.shape)) for name, value in self.inputs.items()}
 
     def wanted(self, inputs: Mapping[str, Array]) -> Any:
-        """What the reference gives."""
+        """Evaluate the reference."""
         return evaluate(self.function, [inputs[param.name] for param in self.function.params])
 
 
-def runs(subject: Subject) -> tuple[Run, ...]:
-    """Operators that the target claims, and models that it takes part of. Raises `NotClaimed` where there are none."""
+def runs(tested: TargetUnderTest) -> tuple[Run, ...]:
+    """Operators that the target accepts, and models that it runs at least partly. Raises `NotClaimed` if there are none."""
     found = []
-    for sample in itertools.islice(claimed(subject), RUNS):
+    for sample in itertools.islice(claimed(tested), RUNS):
         names = [param.name for param in sample.function.params]
-        load = functools.partial(subject.load, sample.composed)
+        load = functools.partial(tested.load, sample.composed)
         found.append(Run(sample.name, load, dict(zip(names, sample.inputs, strict=True)), sample.function))
     nets = [net for net in NETS if net.dtype == "float32" and (not found or net.name in ("convolution", "quantised-convolution"))]
     for net in nets:
-        if subject.refused(net.module()) is None:
-            found.append(Run(net.name, functools.partial(subject.load_model, net.module()), net.inputs(), net.build()))
+        if tested.refused(net.module()) is None:
+            found.append(Run(net.name, functools.partial(tested.load_model, net.module()), net.inputs(), net.build()))
     if not found:
         raise NotClaimed(NOTHING)
     return tuple(found)
 
 
-def compiled(subject: Subject) -> dict[Region, Artifact]:
-    """What the target's code generator makes of the samples, none of it from the user's cache."""
-    units = {region: subject.unit(region, keep=False) for region in regions(subject)}
-    return {region: subject.codegen.compile(unit, subject.context(keep=False)) for region, unit in units.items()}
+def compiled(tested: TargetUnderTest) -> dict[Region, Artifact]:
+    """Compile the samples with the target's code generator, without the user's cache."""
+    units = {region: tested.unit(region, keep=False) for region in regions(tested)}
+    return {region: tested.codegen.compile(unit, tested.context(keep=False)) for region, unit in units.items()}
 
 
 def fingerprints(artifacts: Mapping[Region, Artifact]) -> dict[str, str]:
-    """A hash of each artifact, by what it was made of."""
+    """A hash of each artifact, by its region's symbol and operators."""
     return {f"{region.symbol} ({operators_of(region)})": _hashed(artifact) for region, artifact in artifacts.items()}
 
 
 def operators_of(region: Region) -> str:
-    """The names of a region's operators, in words."""
+    """The names of a region's operators, for messages."""
     callees = [expr.callee for expr in ir.post_order(region.function) if isinstance(expr, ir.Call)]
     return ", ".join(dict.fromkeys(callee.name for callee in callees if isinstance(callee, Operator)))
 
 
 def _hashed(artifact: Artifact) -> str:
-    """A hash of all that an artifact is."""
+    """Hash all contents of an artifact."""
     facts = (
         artifact.symbol, artifact.format, artifact.format_version, artifact.signature, dict(artifact.workspace), artifact.aliases,
         artifact.constraints, artifact.requires, artifact.kernels, tuple(map(_hashed, artifact.variants)),

@@ -11,24 +11,24 @@ from inlaid.conformance import fresh
 from inlaid.conformance.case import LEVELS, ON_DEVICE, Case, Failed, NotClaimed, Outcome, Result, Skipped, Unexercised
 from inlaid.conformance.levels import annotations as annotations_level
 from inlaid.conformance.levels import chains, codegen, composites, devices, models, operators, package, plugin, runtime
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import ExpectedFailure
 
 
-def expects_what_there_is(subject: Subject) -> None:
-    """Every expected failure matches a case."""
-    for expected in subject.conformance.expected_failures:
-        if not any(matches(expected, case) for case in cases(subject)):
+def expects_what_there_is(tested: TargetUnderTest) -> None:
+    """Check that every expected failure matches a case."""
+    for expected in tested.conformance.expected_failures:
+        if not any(matches(expected, case) for case in cases(tested)):
             raise Failed(f"the expected failure {expected.check!r} matches no case")
 
 
 PART = 400
-"""Cases that a process runs, at most."""
+"""Greatest number of cases per process."""
 SHARES = 4
-"""Parts of the suite for each process at a time, at least, so that all of them end at about the same time. A process takes a second
-to start, and works out for itself what cases share."""
+"""Least number of parts of the suite per parallel process, for load balance. A process takes a second to start, and does not share
+results with others."""
 SECONDS = 10
-"""What a case may take, on average."""
+"""Average time limit of a case in seconds."""
 
 CASES: tuple[Case, ...] = (
     *plugin.CASES,
@@ -43,42 +43,42 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def cases(subject: Subject) -> tuple[Case, ...]:
-    """All cases for a target: those that are for every target, and those on its composites and on operators of its vendor."""
-    own = (*CASES, *operators.own_cases(subject), *composites.cases(subject), *chains.cases(subject))
+def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
+    """All cases for a target: those for every target, and those for its composites and its vendor's operators."""
+    own = (*CASES, *operators.own_cases(tested), *composites.cases(tested), *chains.cases(tested))
     return tuple(sorted(own, key=lambda case: LEVELS.index(case.level)))
 
 
 def matches(expected: ExpectedFailure, case: Case) -> bool:
-    """Whether an expected failure is of a case: by its id, or the start of it before an asterisk."""
+    """Whether an expected failure matches a case, by id or by a prefix with an asterisk."""
     if expected.check.endswith("*"):
         return case.id.startswith(expected.check[:-1])
     return case.id == expected.check
 
 
-def run_case(subject: Subject, case: Case) -> Result:
-    """What comes of a case. An expected failure that passes is a failure."""
-    found = _tried(subject, case)
+def run_case(tested: TargetUnderTest, case: Case) -> Result:
+    """Run a case. An expected failure that passes counts as a failure."""
+    found = _tried(tested, case)
     outcome, reason = found.outcome, found.reason
-    if case.level in ON_DEVICE and subject.problem is None:
-        expected = next((item for item in subject.conformance.expected_failures if matches(item, case)), None)
+    if case.level in ON_DEVICE and tested.problem is None:
+        expected = next((item for item in tested.conformance.expected_failures if matches(item, case)), None)
         if expected is not None and outcome is Outcome.FAILED:
             outcome, reason = Outcome.EXPECTED, f"{expected.reason} ({reason})"
         elif expected is not None and outcome is Outcome.PASSED:
-            outcome, reason = Outcome.FAILED, f"it is expected to fail ({expected.reason}), and passes"
+            outcome, reason = Outcome.FAILED, f"expected to fail ({expected.reason}), but passed"
     return replace(found, outcome=outcome, reason=reason)
 
 
-def _tried(subject: Subject, case: Case) -> Result:
+def _tried(tested: TargetUnderTest, case: Case) -> Result:
     result = partial(Result, case.id, case.level)
-    if case.check is not plugin.loads and subject.problem is not None:
-        return result(Outcome.SKIPPED, "the plugin cannot be used")
-    if case.level != "plugin" and case.check is not annotations_level.loads_rules and subject.unruly is not None:
-        return result(Outcome.SKIPPED, "its rules cannot be used")
-    if case.level in ON_DEVICE and not subject.device.available:
-        return result(Outcome.SKIPPED, f"it cannot run here: {subject.device.detail}")
+    if case.check is not plugin.loads and tested.problem is not None:
+        return result(Outcome.SKIPPED, "the plugin is unusable")
+    if case.level != "plugin" and case.check is not annotations_level.loads_rules and tested.unruly is not None:
+        return result(Outcome.SKIPPED, "its rules are unusable")
+    if case.level in ON_DEVICE and not tested.device.available:
+        return result(Outcome.SKIPPED, f"it cannot run here: {tested.device.detail}")
     try:
-        unexercised = case.check(subject) or ()
+        unexercised = case.check(tested) or ()
     except NotClaimed as error:
         return result(Outcome.SKIPPED, str(error), False)
     except Unexercised as error:
@@ -92,48 +92,48 @@ def _tried(subject: Subject, case: Case) -> Result:
     return result(Outcome.PASSED, unexercised=tuple(unexercised))
 
 
-def chosen(subject: Subject, only: Sequence[str] = ()) -> tuple[Case, ...]:
-    """The cases whose ids start with one of some texts; all of them without any."""
-    return tuple(case for case in cases(subject) if not only or case.id.startswith(tuple(only)))
+def chosen(tested: TargetUnderTest, only: Sequence[str] = ()) -> tuple[Case, ...]:
+    """The cases whose ids start with one of the given prefixes; all cases without any."""
+    return tuple(case for case in cases(tested) if not only or case.id.startswith(tuple(only)))
 
 
-def run(subject: Subject, cases: Iterable[Case]) -> tuple[Result, ...]:
-    """The results of cases, in order."""
-    return tuple(run_case(subject, case) for case in cases)
+def run(tested: TargetUnderTest, cases: Iterable[Case]) -> tuple[Result, ...]:
+    """Run cases in order and return their results."""
+    return tuple(run_case(tested, case) for case in cases)
 
 
 def run_in_processes(
-    subject: Subject, cases: Sequence[Case], jobs: int, told: Callable[[int], None] = lambda count: None
+    tested: TargetUnderTest, cases: Sequence[Case], jobs: int, told: Callable[[int], None] = lambda count: None
 ) -> tuple[Result, ...]:
-    """The results of cases, in order, from processes of their own, `jobs` of them at a time: a plugin that crashes one costs the
-    case that it does so in. `told` how many cases are done."""
+    """Run cases in new processes, `jobs` in parallel, and return their results in order. A plugin that crashes a process fails only
+    the current case. `told` is called with the number of finished cases."""
     size = max(min(PART, -(-len(cases) // (SHARES * jobs))), 1)
     parts = [cases[start : start + size] for start in range(0, len(cases), size)]
     found: dict[str, Result] = {}
     with ThreadPoolExecutor(jobs) as pool:
-        # The last cases take longest each.
-        for future in as_completed([pool.submit(_in_process, subject, part) for part in reversed(parts)]):
+        # The last cases take the longest.
+        for future in as_completed([pool.submit(_in_process, tested, part) for part in reversed(parts)]):
             found.update({result.id: result for result in future.result()})
             told(len(found))
     return tuple(found[case.id] for case in cases)
 
 
-def _in_process(subject: Subject, cases: Sequence[Case]) -> list[Result]:
-    """The results of cases from one process, and from a new one for those after a case that ends it."""
+def _in_process(tested: TargetUnderTest, cases: Sequence[Case]) -> list[Result]:
+    """Run cases in a process; if a case ends it, run the remaining ones in a new process."""
     results: list[Result] = []
     while len(results) < len(cases):
         rest = cases[len(results) :]
         answers, problem = fresh.ask_each(
             "run",
-            subject.registry.modules(),
+            tested.registry.modules(),
             limit=fresh.LIMIT + SECONDS * len(rest),
-            target=subject.text,
-            examples=subject.examples,
+            target=tested.text,
+            examples=tested.examples,
             cases=[case.id for case in rest],
         )
         results += [Result.of(item) for item in answers if isinstance(item, dict)]
         if problem is not None:
-            # A process that has done its last case and then fails to end is that case's fault.
+            # If a process has finished its last case and then fails to exit, that case failed.
             blamed = cases[min(len(results), len(cases) - 1)]
             results = [*results[: len(cases) - 1], Result(blamed.id, blamed.level, Outcome.FAILED, problem)]
     return results

@@ -1,4 +1,4 @@
-"""The suite's cases as tests of pytest."""
+"""The suite's cases as pytest tests."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import pytest
 
 from inlaid.conformance.case import Case, Outcome
 from inlaid.conformance.pytest_plugin import PROPERTY
-from inlaid.conformance.subject import Subject
 from inlaid.conformance.suite import cases, run_case
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins.registry import default_registry
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test for each case."""
+    """Parametrise the test with all cases."""
     target = metafunc.config.getoption("inlaid_target")
     if not target:
-        raise pytest.UsageError("name the target to check: --inlaid-target acme")
-    metafunc.parametrize("case", cases(Subject(target, default_registry())), ids=lambda case: case.id)
+        raise pytest.UsageError("--inlaid-target is required, such as --inlaid-target acme")
+    metafunc.parametrize("case", cases(TargetUnderTest(target, default_registry())), ids=lambda case: case.id)
 
 
 @pytest.fixture(scope="session")
-def subject(request: pytest.FixtureRequest) -> Subject:
-    """The target that is named."""
-    return Subject(request.config.getoption("inlaid_target"), default_registry())
+def under_test(request: pytest.FixtureRequest) -> TargetUnderTest:
+    """The target given by --inlaid-target."""
+    return TargetUnderTest(request.config.getoption("inlaid_target"), default_registry())
 
 
-def test_target(case: Case, subject: Subject, record_property: Callable[[str, object], None]) -> None:
-    """One case. What fails as expected is reported as such, and never fails the run."""
-    result = run_case(subject, case)
+def test_target(case: Case, under_test: TargetUnderTest, record_property: Callable[[str, object], None]) -> None:
+    """Run one case. An expected failure is reported as xfail."""
+    result = run_case(under_test, case)
     record_property(PROPERTY, asdict(result))
     if result.outcome is Outcome.FAILED:
         pytest.fail(result.reason, pytrace=False)

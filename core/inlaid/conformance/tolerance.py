@@ -1,4 +1,4 @@
-"""How far results may be from the reference's."""
+"""Tolerances of comparisons with the reference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.conformance.case import Failed
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.deviation import deviation
 from inlaid.driver.shadow import flat
 from inlaid.graph import ir
@@ -24,54 +24,54 @@ OPERATORS = {
     "float16": Tolerance("float16", 2e-3, 1e-5),
     "bfloat16": Tolerance("bfloat16", 1.6e-2, 1e-5),
 }
-"""What an operator's result may differ by where the plugin declares nothing: float32 is the design's bound, narrower types are
-about two units in the last place of the greatest value."""
+"""Default relative tolerance of an operator's result. float32's is the specified bound; narrower types get about two units in the
+last place of the greatest value."""
 NARROW = 0.26
-"""As `OPERATORS`, relative, for floats of eight bits and less."""
+"""As `OPERATORS`, for floats of at most eight bits."""
 MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
-"""What a whole model may differ by, relative to the greatest value."""
+"""Relative tolerance of a whole model, with respect to the greatest value."""
 
 
-def of_operator(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
-    """The tolerance for an element type in an operator's result: what the plugin declares for it, or for all operators; else none
-    where the operator does not round, and the suite's own where it does."""
-    own = subject.conformance.tolerance(element, name)
+def of_operator(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
+    """The tolerance for an element type in an operator's result: declared for it or for all operators by the plugin; otherwise zero
+    for an operator that does not round, and the suite's default for others."""
+    own = tested.conformance.tolerance(element, name)
     if own is not None:
         return own
     if exact:
         return Tolerance(element, 0.0)
-    return subject.conformance.tolerance(element) or OPERATORS.get(element) or Tolerance(element, NARROW)
+    return tested.conformance.tolerance(element) or OPERATORS.get(element) or Tolerance(element, NARROW)
 
 
-def of_composite(subject: Subject, name: str, exact: bool, element: str) -> Tolerance:
-    """The tolerance for an element type in a composite's result: what the plugin declares for it by the name of its rule; none
-    where it is defined to the last bit; else that of a model."""
-    own = subject.conformance.tolerance(element, name)
-    return own or (Tolerance(element, 0.0) if exact else of_model(subject, element))
+def of_composite(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
+    """The tolerance for an element type in a composite's result: declared by the plugin under its rule's name; otherwise zero if it
+    is defined exactly, and a model's tolerance if not."""
+    own = tested.conformance.tolerance(element, name)
+    return own or (Tolerance(element, 0.0) if exact else of_model(tested, element))
 
 
-def of_model(subject: Subject, element: str) -> Tolerance:
+def of_model(tested: TargetUnderTest, element: str) -> Tolerance:
     """The tolerance for an element type in a model's outputs."""
-    return subject.conformance.tolerance(element) or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
+    return tested.conformance.tolerance(element) or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
 
 
 def hold(
-    subject: Subject,
+    tested: TargetUnderTest,
     what: object,
     function: ir.Function,
     inputs: Sequence[Any],
     allowed: Callable[[str], Tolerance],
     composed: ir.Function | None = None,
 ) -> None:
-    """Hold what the target makes of a function to the reference. `what` it is, in words; `composed` is the function as it is in a
-    region, None for what `Subject.load` makes of it. Equal functions share an executable. Raises `Failed`."""
+    """Compare the target's results of a function with the reference. `what` describes it in messages; `composed` is the function as
+    it is in a region, None for what `TargetUnderTest.load` makes of it. Equal functions share an executable. Raises `Failed`."""
     wanted = evaluate(function, inputs)
     try:
-        executable = subject.load_once(composed or function)
+        executable = tested.load_once(composed or function)
         names = [spec.name for spec in executable.inputs]
         found = list(executable.run(dict(zip(names, inputs, strict=True))).values())
     except Exception as error:  # whatever a plugin raises
-        raise Failed(f"{what}, which is claimed, fails: {type(error).__name__}: {error}") from error
+        raise Failed(f"{what} is accepted by the rules, but fails: {type(error).__name__}: {error}") from error
     try:
         compare(function.body.type, wanted, found, allowed)
     except Failed as error:
@@ -79,10 +79,10 @@ def hold(
 
 
 def compare(type_: Type, wanted: Any, found: Sequence[Any], allowed: Callable[[str], Tolerance]) -> None:
-    """Hold results to those of the reference. `allowed`: the tolerance for an element type. Raises `Failed`."""
+    """Compare results with those of the reference, with a tolerance by element type. Raises `Failed`."""
     parts = flat(type_, wanted)
     if len(parts) != len(found):
-        raise Failed(f"{len(found)} results where {len(parts)} are due")
+        raise Failed(f"expected {len(parts)} results, got {len(found)}")
     for number, ((part, expected), actual) in enumerate(zip(parts, found, strict=True)):
         wrong = _wrong(part, expected, actual, allowed)
         if wrong is not None:
@@ -90,21 +90,21 @@ def compare(type_: Type, wanted: Any, found: Sequence[Any], allowed: Callable[[s
 
 
 def _wrong(type_: Type, wanted: Any, found: Any, allowed: Callable[[str], Tolerance]) -> str | None:
-    """What is wrong with one result, None where nothing is."""
+    """Describe what is wrong with a result, None if it is correct."""
     if not isinstance(type_, TensorType):
-        return None if _same(wanted, found) else "a value of the host differs from the reference's"
+        return None if _same(wanted, found) else "a host value differs from the reference's"
     wanted = np.asarray(wanted)
     if not isinstance(found, np.ndarray):
-        return f"it is {type(found).__name__}, not an array"
+        return f"expected an array, got {type(found).__name__}"
     if found.dtype != wanted.dtype:
-        return f"its elements are {found.dtype}, not {wanted.dtype}"
+        return f"expected dtype {wanted.dtype}, got {found.dtype}"
     limit = allowed(type_.dtype.name)
     difference = deviation(type_, wanted, found, limit).error
     return None if difference is None else f"it differs from the reference: {difference}"
 
 
 def _same(wanted: Any, found: Any) -> bool:
-    """Whether two host objects are equal: sequences are lists, an optional is None or its value."""
+    """Whether two host objects are equal. A sequence is a list; an optional is None or its value."""
     if isinstance(wanted, list) and isinstance(found, list):
         return len(wanted) == len(found) and all(map(_same, wanted, found))
     if isinstance(wanted, np.ndarray) and isinstance(found, np.ndarray):

@@ -1,4 +1,4 @@
-"""Random arrays of every element type: ordinary values, special ones, and those at the edges of a type."""
+"""Random arrays of every element type, with ordinary, special or extreme values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from inlaid.types import DType, dtype
 
 Array = np.ndarray[Any, Any]
 Mix = Literal["plain", "special", "edge"]
-"""plain: finite values of small magnitude. special: zeros of either sign, infinities and NaN among them. edge: the greatest and
-least values of the type, denormals, and integers of all of the range, so that arithmetic wraps."""
+"""plain: finite values of small magnitude. special: also signed zeros, infinities and NaN. edge: the extremes of the type,
+denormals, and integers over the whole range, so that arithmetic wraps around."""
 
 MIXES: tuple[Mix, ...] = ("plain", "special", "edge")
 
@@ -21,7 +21,7 @@ MIXES: tuple[Mix, ...] = ("plain", "special", "edge")
 def random_array(
     seed: int, shape: Sequence[int], of: str | DType, low: float | None = None, high: float | None = None, mix: Mix = "plain"
 ) -> Array:
-    """Values of an element type, in [low, high] where bounds are given, of a mix where none are."""
+    """Random values of an element type: in [low, high] if given, else of a mix."""
     rng, of, shape = np.random.default_rng(seed), dtype(of), tuple(shape)
     if low is not None or high is not None:
         mix = "plain"
@@ -31,7 +31,7 @@ def random_array(
         return _integers(rng, shape, of, low, high, mix)
     values = np.asarray(rng.uniform(-4.0 if low is None else low, 4.0 if high is None else high, shape))
     with np.errstate(all="ignore"):
-        # Values are drawn in float64, and rounded as a computation in float32 would be.
+        # Drawn in float64 and rounded as a computation in float32 would.
         found: Array = values.astype(np.float32 if of.bits < 32 else of.numpy).astype(of.numpy)
         if mix == "plain":
             return found
@@ -52,7 +52,7 @@ def _integers(
 
 
 def _among(rng: np.random.Generator, found: Array, some: Array) -> Array:
-    """Values with others put among them, each of which occurs where there is room for all."""
+    """Replace random elements by the given values, each at least once if possible."""
     flat = found.reshape(-1).copy()
     places = rng.permutation(flat.size)[: max(2 * flat.size // 5, min(flat.size, some.size))]
     flat[places] = np.resize(some, places.size).astype(found.dtype)
@@ -65,7 +65,7 @@ def _special(of: DType) -> Array:
 
 
 def _edges(of: DType) -> Array:
-    """The greatest and the least normal value, two denormals, and their negatives."""
+    """The extreme normal values, two denormals, and their negatives."""
     facts: Any = ml_dtypes.finfo(of.numpy)  # type: ignore[no-untyped-call]
     least = float(facts.smallest_subnormal)
     positive = np.array([float(facts.max), float(facts.tiny), least, 3 * least])

@@ -1,4 +1,4 @@
-"""What a pattern with alternatives stands for: patterns without any, so many that each alternative is in one of them."""
+"""Expands a pattern with alternatives into patterns without, such that each alternative occurs in one of them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from inlaid.graph.pattern import (
 )
 
 Branch = tuple[int, int]
-"""A part of a pattern that has alternatives, by its id, and which of them."""
+"""A part of a pattern with alternatives, by its id, and the index of the alternative."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A pattern of one operator in each place, and the `branches` that it takes of the pattern that it is made from."""
+    """A pattern without alternatives, and the `branches` of the original pattern that it takes."""
 
     pattern: Pattern
     branches: frozenset[Branch]
 
     @property
     def single(self) -> bool:
-        """Whether it is one operator."""
+        """Whether it is a single operator."""
         return str(self).count("(") < 2
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Variant:
 
 
 def variants(pattern: Pattern) -> tuple[Variant, ...]:
-    """Variants of a pattern: with all optional parts and with none, and from either with each other alternative in turn."""
+    """Variants of a pattern: with all optional parts and with none, and from either with each alternative in turn."""
     found: dict[frozenset[Branch], Variant] = {}
     for base in (0, -1):
         waiting: list[Mapping[int, int]] = [{}]
@@ -61,8 +61,8 @@ def variants(pattern: Pattern) -> tuple[Variant, ...]:
 
 @dataclass
 class _Fixed:
-    """One way through a pattern: `taken` are alternatives by the id of the part that has them, elsewhere it is `base`, the first or
-    the last. `met` are the parts that have some, with the number that was taken and how many there are."""
+    """One path through a pattern: `taken` are chosen alternatives, by id of their part; elsewhere it is `base`, the first or the
+    last alternative. `met` are the parts with alternatives, with the chosen index and their number."""
 
     taken: Mapping[int, int]
     base: int
@@ -70,7 +70,7 @@ class _Fixed:
     made: dict[int, Pattern] = field(default_factory=dict)
 
     def of(self, part: Pattern) -> Pattern:
-        """The part without alternatives; the same one each time."""
+        """The part without alternatives, cached."""
         if id(part) not in self.made:
             self.made[id(part)] = self._of(part)
         return self.made[id(part)]
@@ -102,7 +102,7 @@ class _Fixed:
 
 
 def _fed(part: Pattern, source: Pattern) -> Pattern:
-    """A pattern whose first argument that may be anything is a source."""
+    """A pattern whose first wildcard argument is replaced by a source."""
     match part:
         case Wildcard():
             return source
@@ -122,7 +122,7 @@ def _fed(part: Pattern, source: Pattern) -> Pattern:
 
 
 def _text(part: Pattern) -> str:
-    """A pattern without alternatives as its author would draw it."""
+    """Format a pattern without alternatives."""
     match part:
         case Named(inner, name):
             return name if isinstance(inner, (Wildcard, Kind)) else _text(inner)

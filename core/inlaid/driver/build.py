@@ -1,4 +1,4 @@
-"""From regions to a package: each region is given to its target's code generator, the rest becomes a plan."""
+"""Builds a package from regions: each is compiled by its target's code generator, and the rest becomes a plan."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from inlaid.runtime.package import Package
 from inlaid.settings import DEFAULT, Settings
 
 ALONE = "region0"
-"""What `package_alone` calls the one region that is the function's."""
+"""Name of the only region of `package_alone`."""
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how many steps of it are done, and how many there are, 0 where that is not known."""
+"""Progress callback: stage, steps done, and total steps (0 if unknown)."""
 
 
 def build_regions(
     partitioned: Partitioned,
-    takers: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     registry: PluginRegistry,
     report: Progress = lambda stage, done, total: None,
     settings: Settings = DEFAULT,
@@ -51,25 +51,25 @@ def build_regions(
     instruments: Sequence[Instrument[ir.Module]] = (),
     instructions: Sequence[Any] = (),
 ) -> Package:
-    """The package of a module that is cut into the regions of targets. Arguments and errors as of `compile.build_package`.
+    """Compile a partitioned module into a package. Arguments and errors are as for `compile.build_package`.
 
-    Where regions are compiled `isolated`, one that fails is cut anew for the other targets, and a `FallbackWarning` says so; not so
-    where regions are `bound` to their targets, which then raise. `instruments` watch the passes over regions, but not in isolation.
-    `instructions`: see `CompileContext`.
+    With `isolated`, a region that fails to compile is partitioned again for the other targets, with a `FallbackWarning`; if regions
+    are `bound` to their targets, the error is raised instead. `instruments` observe the passes over regions, except in isolation.
+    For `instructions`, see `CompileContext`.
     """
     artifacts: dict[str, Artifact] = {}
     infos = []
     failed: dict[str, frozenset[int]] = {}
-    bordered = at_borders(partitioned, takers, registry, isolated)
+    bordered = at_borders(partitioned, candidates, registry, isolated)
     partitioned = bordered.partitioned
     waiting = list(partitioned.regions)
     kept = caches(keep).objects
-    objects = MemoryStore() if kept.folder is None else kept  # equal kernels of several regions are compiled once
+    objects = MemoryStore() if kept.folder is None else kept  # kernels shared by several regions are compiled once
     programs: Programs = {}
     printed: dict[Any, Any] = {}
     for name in waiting:
         index = partitioned.regions[name]
-        target = takers[index].target
+        target = candidates[index].target
         region = bordered.region(name, partitioned.module[name], target)
         context = DriverContext(
             target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs, printed,
@@ -83,58 +83,58 @@ def build_regions(
                 artifacts[name] = isolated.compile(region)
         except InlaidError as error:
             unable = failed.get(name, frozenset()) | {index}
-            if bound or isolated is None or len(unable) == len(takers):
+            if bound or isolated is None or len(unable) == len(candidates):
                 raise
-            partitioned, others = without(partitioned, name, takers, unable, registry)
-            if standalone(takers, registry) and on_fallback(takers, partitioned, others):
+            partitioned, others = without(partitioned, name, candidates, unable, registry)
+            if standalone(candidates, registry) and on_fallback(candidates, partitioned, others):
                 raise
             failed.update(dict.fromkeys(others, unable))
             waiting += others
-            instead = ", ".join(dict.fromkeys(str(takers[partitioned.regions[other]].target) for other in others))
-            warnings.warn(f"region {name} went from {target} to {instead}: {error}", FallbackWarning, stacklevel=2)
+            instead = ", ".join(dict.fromkeys(str(candidates[partitioned.regions[other]].target) for other in others))
+            warnings.warn(f"region {name} falls back from {target} to {instead}: {error}", FallbackWarning, stacklevel=2)
         else:
             artifacts[name] = constrained(artifacts[name], region.function.params, region_operators(region.function))
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
     aliases = {name: artifacts[name].aliases for name in partitioned.regions}
-    plans = build_plans(partitioned.module, aliases, donate=settings.donate, devices=_devices(partitioned, takers, registry))
+    plans = build_plans(partitioned.module, aliases, donate=settings.donate, devices=_devices(partitioned, candidates, registry))
     warn_of_unused(plans.plans["main"], settings.donate)
     return Package(Program(plans.plans, tuple(infos)), tuple(artifacts.values()), plans.constants)
 
 
-def _devices(partitioned: Partitioned, takers: Sequence[Candidate], registry: PluginRegistry) -> dict[str, str]:
-    """The targets of the regions that work in a device's memory."""
-    targets = {name: takers[index].target for name, index in partitioned.regions.items()}
+def _devices(partitioned: Partitioned, candidates: Sequence[Candidate], registry: PluginRegistry) -> dict[str, str]:
+    """Map regions that run in device memory to their targets."""
+    targets = {name: candidates[index].target for name, index in partitioned.regions.items()}
     return {name: str(target) for name, target in targets.items() if registry.capabilities(target).device_memory}
 
 
 def at_borders(
-    partitioned: Partitioned, takers: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None = None
+    partitioned: Partitioned, candidates: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None = None
 ) -> Bordered:
-    """The module with what its code generators want stored at the borders of regions, conversions between them included. Raises
-    what a plugin raises, and `CompileError` where no target takes a conversion."""
-    return with_borders(partitioned, takers, partial(_ask, takers, registry, isolated))
+    """Insert the conversions at region borders that the code generators ask for. Raises what a plugin raises, and `CompileError` if
+    no target accepts a conversion."""
+    return with_borders(partitioned, candidates, partial(_ask, candidates, registry, isolated))
 
 
 def package_alone(
-    function: Function, taker: Candidate, registry: PluginRegistry, settings: Settings = DEFAULT, keep: bool = True
+    function: Function, candidate: Candidate, registry: PluginRegistry, settings: Settings = DEFAULT, keep: bool = True
 ) -> Package:
-    """The package of a function as one region for a target, whatever the target's rules say of it. Raises as `build_regions`.
-    Where the target stores inputs and results in forms of its own, the fallback converts what it does not convert itself."""
-    region = outlined(function, taker.target)
+    """Compile a function as a single region of a target, regardless of the target's rules. If the target stores inputs and results
+    in another form, the fallback target does the conversions that it does not do itself. Raises as `build_regions`."""
+    region = outlined(function, candidate.target)
     params = [ir.var(f"x{number}", param.type) for number, param in enumerate(function.params)]
     main = ir.function(params, call_by_name(ALONE, region, params))
     partitioned = Partitioned(ir.Module({"main": main, ALONE: region}), (), {ALONE: 0})
-    takers = with_fallback((taker,), registry)
+    candidates = with_fallback((candidate,), registry)
     with isolation(registry, settings, keep) as isolated:
-        return build_regions(partitioned, takers, registry, settings=settings, keep=keep, isolated=isolated, bound=True)
+        return build_regions(partitioned, candidates, registry, settings=settings, keep=keep, isolated=isolated, bound=True)
 
 
 def _ask(
-    takers: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None, name: str, function: Function, index: int
+    candidates: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None, name: str, function: Function, index: int
 ) -> Borders | None:
-    """The borders that a region's code generator asks for. In isolation one that fails gets none: whoever compiles the region will
-    see it fail, and say so."""
-    region = Region(name, function, takers[index].target)
+    """The borders that a region's code generator asks for. In isolation, a code generator that fails gets default borders:
+    compiling the region reports the failure."""
+    region = Region(name, function, candidates[index].target)
     if isolated is None or region.target.kind == FALLBACK:
         return borders_of(region, registry)
     try:

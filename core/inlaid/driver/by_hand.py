@@ -1,4 +1,4 @@
-"""A loop program that was scheduled by hand as a model of one kernel, by the way that every model takes."""
+"""Compiles a hand-written schedule as a model of one kernel, through the usual pipeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from inlaid.driver.build import ALONE, build_regions
-from inlaid.driver.context import candidate
+from inlaid.driver.context import candidate_of
 from inlaid.errors import InputError, ScheduleError, Unsupported, VerifyError
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs, Operator
@@ -29,21 +29,21 @@ from inlaid.types import TensorType, TupleType, Type
 def build_scheduled(
     program: LoopProgram, target: str, registry: PluginRegistry, instructions: Sequence[Any] = (), keep: bool = True
 ) -> Package:
-    """The package of a scheduled program for a target that takes loop programs. Its inputs and outputs are the program's, by name.
-    Without `keep` objects are neither taken from the user's cache nor put there. Raises `Unsupported` for a target of another kind,
-    `ScheduleError` for a malformed program, `InputError` for what is no instruction, and as `compile.build_package` does."""
-    taker = candidate(registry.target(target), registry)
-    if registry.spec(taker.target.kind).level is not Level.LOOP:
+    """Compile a scheduled program for a target that accepts loop programs. Inputs and outputs have the program's names. With
+    `keep`, the user's object cache is used. Raises `Unsupported` for a target that takes graphs, `ScheduleError` for a malformed
+    program, `InputError` for invalid instructions, and as `compile.build_package`."""
+    candidate = candidate_of(registry.target(target), registry)
+    if registry.spec(candidate.target.kind).level is not Level.LOOP:
         able = [kind for kind in registry.kinds() if registry.spec(kind).level is Level.LOOP]
         raise Unsupported(
-            f"target {taker.target.kind} takes graphs, not loop programs",
-            remedy=f"build for {' or '.join(able) or 'x86, once it is installed'}, or run the schedule by inlaid.interpret",
+            f"target {candidate.target.kind} accepts graphs, not loop programs",
+            remedy=f"build for {' or '.join(able) or 'x86, once it is installed'}, or run the schedule with inlaid.interpret",
         )
     for item in instructions:
         if not isinstance(getattr(item, "intrinsic", None), TensorIntrin):
             raise InputError(
-                f"instructions are tensor intrinsics with how they are printed, got {item!r}",
-                remedy="give what the target's plugin declares its own with, such as inlaid_x86.llvm.intrinsics.Instruction",
+                f"expected tensor intrinsics with emitters as instructions, got {item!r}",
+                remedy="use the class of the target's plugin, such as inlaid_x86.llvm.intrinsics.Instruction",
             )
     try:
         verify(program)
@@ -55,14 +55,14 @@ def build_scheduled(
         program.name, partial(_typed, type_), compute=LoopCompute(scheduled(program)), arity=(0, None), existential=True
     )
     params = [ir.var(buffer.name, TensorType(buffer.shape, buffer.dtype)) for buffer in program.inputs]
-    region = outlined(ir.function(params, operator(*params)), taker.target)
+    region = outlined(ir.function(params, operator(*params)), candidate.target)
     outer = [ir.var(param.name, param.type) for param in params]
     names = json.dumps([buffer.name for buffer in program.outputs[: len(results)]])
     called = call_by_name(ALONE, region, outer)
     body = ir.tuple_item(called, 0) if len(results) == 1 else called
     main = ir.function(outer, body, ((OUTPUT_NAMES, names),))
     partitioned = Partitioned(ir.Module({"main": main, ALONE: region}), (), {ALONE: 0})
-    return build_regions(partitioned, (taker,), registry, keep=keep, bound=True, instructions=instructions)
+    return build_regions(partitioned, (candidate,), registry, keep=keep, bound=True, instructions=instructions)
 
 
 def _typed(type_: Type, attrs: Attrs, *types: Type) -> Type:

@@ -1,4 +1,4 @@
-"""compile(): the one place that knows the order of the stages."""
+"""Compilation from a module to a package: the order of the stages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from inlaid import ops
 from inlaid.driver.build import Progress, at_borders, build_regions
-from inlaid.driver.context import DriverContext, candidate
+from inlaid.driver.context import DriverContext, candidate_of
 from inlaid.driver.donation import check_donated
 from inlaid.driver.fallback import with_fallback
 from inlaid.driver.isolate import isolation
@@ -28,14 +28,14 @@ from inlaid.settings import DEFAULT, Settings
 from inlaid.tensor.ir import LoopProgram
 
 PARTITION = "partition"
-"""What cutting a model into regions is called among its steps."""
+"""Name of the partitioning step."""
 
 
-def candidates(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
-    """The targets in order of priority, the fallback last. Raises `TargetError` for one that is not installed."""
+def candidates_for(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
+    """The targets in order of priority, with the fallback last. Raises `TargetError` for a target that is not installed."""
     if not targets:
-        raise CompileError("no target is given", remedy="name at least one, such as x86")
-    return with_fallback([candidate(registry.target(text), registry) for text in targets], registry)
+        raise CompileError("expected at least one target, got none", remedy="give one, such as x86")
+    return with_fallback([candidate_of(registry.target(text), registry) for text in targets], registry)
 
 
 def cut(
@@ -45,47 +45,47 @@ def cut(
     instruments: Sequence[Instrument[Module]] = (),
     settings: Settings = DEFAULT,
 ) -> tuple[Partitioned, tuple[Candidate, ...]]:
-    """Prepare a module for targets and cut it into their regions. `instruments` watch the graph passes. Raises `InputError` for a
-    precision or placement that there is not."""
+    """Run the graph passes and partition a module. `instruments` observe the passes. Raises `InputError` for an unknown precision
+    or placement."""
     registry = registry or default_registry()
-    takers = candidates(targets, registry)
-    module = prepare(module, takers, FALLBACK, registry, instruments, settings.precision)
-    partitioned = partition(module, takers, place=placement(settings, takers, registry, FALLBACK))
-    able = [registry.capabilities(taker.target) for taker in takers]
+    candidates = candidates_for(targets, registry)
+    module = prepare(module, candidates, FALLBACK, registry, instruments, settings.precision)
+    partitioned = partition(module, candidates, place=placement(settings, candidates, registry, FALLBACK))
+    able = [registry.capabilities(candidate.target) for candidate in candidates]
     loops = [number for number, item in enumerate(able) if item.control_flow]
     partitioned = absorb_control(partitioned, loops, [number for number, item in enumerate(able) if item.branches])
     verify_partition(module, partitioned)
-    return partitioned, takers
+    return partitioned, candidates
 
 
 def after_step(
     module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, settings: Settings = DEFAULT
 ) -> Module | tuple[LoopProgram, ...]:
-    """A module as it is after one step of its way to kernels for targets: the name of a graph pass (its last run, or run number n
-    as `name:n`), "partition", or the name of a pass over regions; or all kernels after a pass over kernels. Raises `CompileError`
-    for a name that is none, with all that are."""
+    """Compile a module up to one step and return the IR: `step` is the name of a graph pass (its last run, or run n as `name:n`),
+    "partition", a pass over regions, or a pass over kernels, which returns all kernels. Raises `CompileError` for an unknown name,
+    listing all names."""
     registry = registry or default_registry()
-    passes = graph_passes(candidates(targets, registry), FALLBACK, registry, settings.precision)
+    passes = graph_passes(candidates_for(targets, registry), FALLBACK, registry, settings.precision)
     name, _, number = step.partition(":")
     runs = [index for index, item in enumerate(passes) if item.name == name]
     if runs and (not number or (number.isdigit() and 1 <= int(number) <= len(runs))):
         return PassManager(passes[: (runs[int(number) - 1] if number else runs[-1]) + 1]).run(module)
-    partitioned, takers = cut(module, targets, registry, settings=settings)
+    partitioned, candidates = cut(module, targets, registry, settings=settings)
     if step == PARTITION:
         return partitioned.module
     seen, kernels = Capture[Module](step), Capture[LoopProgram](step)
-    bordered = at_borders(partitioned, takers, registry)
+    bordered = at_borders(partitioned, candidates, registry)
     whole = bordered.partitioned.module
     for lower in (False, True):
         for symbol, index in bordered.partitioned.regions.items():
-            region = bordered.region(symbol, whole[symbol], takers[index].target)
+            region = bordered.region(symbol, whole[symbol], candidates[index].target)
             context = DriverContext(region.target, registry, ops.TABLE, fusion=settings.fusion, instruments=[seen])
             watch_region(region, replace(context, kernel_instruments=[kernels]), lower)
         if seen.units:
             return Module({**whole.functions, **{name: unit[name] for unit in seen.units for name in unit.functions}})
     if not kernels.units:
         names = dict.fromkeys((*(item.name for item in passes), PARTITION, *seen.names, *kernels.names))
-        raise CompileError(f"there is no pass {step!r}", remedy=f"the passes are {', '.join(names)}")
+        raise CompileError(f"unknown pass {step!r}", remedy=f"choose from {', '.join(names)}")
     return tuple(kernels.units)
 
 
@@ -99,7 +99,8 @@ def compile_module(
     keep: bool = True,
     devices: Mapping[str, int] | None = None,
 ) -> Executable:
-    """`build_package`, loaded on `devices` by number. Raises `Unsupported` besides where this machine cannot run it."""
+    """Compile with `build_package` and load the result on `devices`, by number. Raises `Unsupported` if this machine cannot run
+    it."""
     registry = registry or default_registry()
     package = build_package(module, targets, registry, progress, instruments, settings, keep)
     if progress is not None:
@@ -116,16 +117,15 @@ def build_package(
     settings: Settings = DEFAULT,
     keep: bool = True,
 ) -> Package:
-    """Compile the entry of a module for targets, in order of priority. Without `keep` objects are neither taken from the user's
-    cache nor put there.
+    """Compile the entry function of a module for targets, in order of priority. With `keep`, the user's object cache is used.
 
-    Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the node and the plugin.
+    Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the source node and the plugin.
     """
     registry = registry or default_registry()
     report = progress or (lambda stage, done, total: None)
     check_donated(module.main, settings.donate)
     report("partition", 0, 0)
-    with isolation(registry, settings, keep) as isolated:  # its process starts while the module is cut
-        partitioned, takers = cut(module, targets, registry, instruments, settings)
-        check_whole(partitioned, takers, len(targets), registry)
-        return build_regions(partitioned, takers, registry, report, settings, keep, isolated, instruments=instruments)
+    with isolation(registry, settings, keep) as isolated:  # the worker process starts during partitioning
+        partitioned, candidates = cut(module, targets, registry, instruments, settings)
+        check_whole(partitioned, candidates, len(targets), registry)
+        return build_regions(partitioned, candidates, registry, report, settings, keep, isolated, instruments=instruments)

@@ -1,4 +1,4 @@
-"""The services of the compiler to code generators."""
+"""Compiler services for code generators: the implementation of `CompileContext`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
 
 Programs = dict[str, dict[Any, LoopProgram]]
-"""Unscheduled and finished kernels by target, each by what it is made from."""
+"""Kernels by target: unscheduled programs by their source, and finished ones by theirs."""
 
 
-def candidate(target: Target, registry: PluginRegistry) -> Candidate:
-    """A target as one that may take operators. Raises `PluginError` for rules that cannot be used."""
+def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
+    """A target with its operator rules. Raises `PluginError` for invalid rules."""
     capabilities = registry.capabilities(target)
     dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
     rules = registry.op_rules(target, check_rule)
@@ -45,18 +45,18 @@ def candidate(target: Target, registry: PluginRegistry) -> Candidate:
 
 
 def _inside(region: Region) -> Region:
-    """The body of a region that is a loop; any other region as it is."""
+    """The body of a region that is a loop, otherwise the region itself."""
     loop = loop_of(region.function)
     return region if loop is None else Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
 
 
 @dataclass(frozen=True)
 class DriverContext:
-    """Implements `inlaid.plugins.CompileContext` for one target. `progress` is told of steps and how far they are; without `fusion`
-    every operator is a kernel of its own. `programs` are shared by regions of each target, `printed` by all. `instruments` watch
-    the passes over a region: over a module of that alone, under its symbol; `kernel_instruments` those over its kernels, whose
-    schedules `watch` is told of. `instructions` are tensor intrinsics that the user declares, each with how this target's code
-    generator prints it."""
+    """Implements `inlaid.plugins.CompileContext` for one target. `progress` gets the steps; without `fusion`, every operator
+    becomes a kernel. `programs` are shared by all regions of a target, `printed` by all regions. `instruments` observe the passes
+    over a region, in a module with that region under its symbol; `kernel_instruments` those over its kernels, and `watch` gets
+    their schedules. `instructions` are tensor intrinsics declared by the user, each with the emitter of this target's code
+    generator."""
 
     target: Target
     registry: PluginRegistry
@@ -72,15 +72,15 @@ class DriverContext:
     watch: Callable[[Scheduled], None] | None = None
 
     def unit(self, region: Region) -> RegionProgram | RegionLoop:
-        """What a code generator of loop level is given for the region."""
+        """Lower the region to the input of a loop-level code generator."""
         loop = loop_of(region.function)
         if loop is None:
             return self.lower(region)
         return lower_loop(region.symbol, region.function, loop, self._lower(_inside(region), carries(loop)))
 
     def lower(self, region: Region) -> RegionProgram:
-        """The region as loop programs: fused, each kernel scheduled by the target's rules or else the shared ones, then changed by
-        the target's loop passes. Raises `ScheduleError` for buffers that the target's memory scopes have no room for."""
+        """Lower the region to loop programs: fuse, schedule each kernel by the target's rules or else the shared ones, then run the
+        target's loop passes. Raises `ScheduleError` if buffers exceed the target's memory scopes."""
         return self._lower(region, lambda result, param: True)
 
     def _lower(self, region: Region, exchange: Exchange) -> RegionProgram:
@@ -100,26 +100,26 @@ class DriverContext:
         return program
 
     def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
-        """By which rules the kernels of a region, or of the body of one that is a loop, would be scheduled."""
+        """The schedules chosen for the kernels of a region, or of its body if it is a loop."""
         return schedules_of(self._source(_inside(region)), *self._rules())
 
     def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
-        """An unscheduled kernel as its trace schedules it. Raises as `replay_kernel` does."""
+        """Replay a trace on an unscheduled kernel. Raises as `replay_kernel`."""
         rules, context = self._rules()
         return replay_kernel(kernel, trace, rules, SHARED_TRANSFORMS, context)
 
     def rewrite(self, region: Region) -> None:
-        """Let the instruments see the rewrites of a region, or of the body of one that is a loop."""
+        """Run the rewrites of a region, or of its body if it is a loop, under the instruments."""
         self._source(_inside(region))
 
     def _rules(self) -> tuple[tuple[ScheduleRule, ...], KernelContext]:
-        """The rules for kernels, and what those may know."""
+        """The schedule rules, and the kernel context that they get."""
         capabilities = self.registry.capabilities(self.target)
         context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
         return (ByHandRule(), *self.registry.schedules(self.target), *shared_rules(capabilities)), context
 
     def _source(self, region: Region) -> RegionSource:
-        """A region after its rewrites."""
+        """A region after its rewrites, with its layouts."""
         context = self._rules()[1]
         store = None if region.borders is None else partial(stored_function, borders=region.borders)
         passes = PassManager(rewrites(context, dissolve, store, self.fusion, self._takes), self.instruments)
@@ -128,15 +128,15 @@ class DriverContext:
 
     @cached_property
     def _candidate(self) -> Candidate:
-        return candidate(self.target, self.registry)
+        return candidate_of(self.target, self.registry)
 
     def _takes(self, call: Call) -> bool:
-        """Whether the target claims an operator, whatever the sizes are."""
+        """Whether the target accepts an operator for all sizes."""
         return isinstance(self._candidate.judge(call), Accept)
 
     def steps(self, region: Region, form: Form | None = None) -> StepProgram:
-        """The region as steps over numbered buffers, those between steps stored as `form` says. Raises `Unsupported` for an
-        operator that the target does not claim, `PluginError` for a form that does not fit a type."""
+        """Convert the region to steps over numbered buffers; values between steps are stored by `form`. Raises `Unsupported` for an
+        operator that the target does not accept, `PluginError` for a form that does not fit a type."""
         for expr in in_order(region.function.body):
             if isinstance(expr, Call) and isinstance(expr.callee, Operator):
                 verdict = self._candidate.judge(expr)
@@ -147,12 +147,12 @@ class DriverContext:
         return steps_of(region.symbol, region.function, self._candidate.rules, outside, inside)
 
     def operator(self, name: str) -> Operator:
-        """The canonical operator of that name. Raises `CompileError` for an unknown name."""
+        """Look up a canonical operator by name. Raises `CompileError` for an unknown name."""
         found = self.operators.get(name)
         if found is None:
-            raise CompileError(f"there is no operator {name!r}")
+            raise CompileError(f"unknown operator {name!r}")
         return found
 
     def report(self, step: str, done: int, total: int) -> None:
-        """Pass on how far a step is."""
+        """Forward the progress of a step."""
         self.progress(step, done, total)

@@ -1,4 +1,4 @@
-"""By how much a result differs from the reference's: the greatest difference, where it is, and how many elements differ."""
+"""Deviation of a result from the reference: the greatest difference, its index, and the number of differing elements."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from inlaid.types import TensorType
 Array = np.ndarray[Any, Any]
 
 RELATIVE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
-"""Largest difference by the largest value of the reference, by element type: float32's is the design's bound for whole models,
-since a region may be one. Integers are exact."""
+"""Greatest difference divided by the reference's greatest magnitude, by element type. float32's is the bound for whole models,
+since a region may be one. Integers must be equal."""
 ABSOLUTE = 1e-5
-"""Difference that counts as none."""
+"""Absolute difference that is always allowed."""
 NARROW = 0.25
-"""As `RELATIVE`, for floats of eight bits and less."""
+"""As `RELATIVE`, for floats of at most eight bits."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """How a result differs from the reference's.
+    """The deviation of a result from the reference.
 
-    `error` says by how much it does where that is more than is allowed, None else. `worst` is the greatest difference of an
-    element, in steps where the type is of integers, infinite where there is no telling: results of another shape, NaN or infinity
-    in other places, a target that fails. `at` is its index, `relative` its ratio to the greatest magnitude of the reference's
-    floats; `unlike` counts the elements that differ at all, of `size`. `excess` is more than 1 where `error` says something.
+    `error` describes a deviation beyond the tolerance, None if within. `worst` is the greatest difference of an element, in units
+    for integers; it is infinite if the results are not comparable: different shapes, NaN or infinity at different places, or a
+    target that fails. `at` is its index; `relative` is its ratio to the greatest magnitude of the reference, for floats. `unlike`
+    of `size` elements differ. `excess` is greater than 1 if `error` is set.
     """
 
     error: str | None = None
@@ -53,14 +53,14 @@ class Deviation:
 
 
 def failed(error: str) -> Deviation:
-    """That of a result which there is not, or which cannot be compared."""
+    """The deviation of a result that is missing or cannot be compared."""
     return Deviation(error, math.inf, excess=math.inf)
 
 
 def deviation(type_: TensorType, wanted: Array, found: Array, allowed: Tolerance | None = None) -> Deviation:
-    """How an array differs from the one of a type that is wanted. `allowed` is None for what whole models may differ by."""
+    """Compare an array with the expected one. Without `allowed`, the tolerance of whole models applies."""
     if wanted.shape != found.shape:
-        return failed(f"shape {found.shape}, not {wanted.shape}")
+        return failed(f"expected shape {wanted.shape}, got {found.shape}")
     if not type_.dtype.is_float:
         return _of_integers(type_, wanted, found, 0 if allowed is None else allowed.steps)
     a, b = wanted.astype(np.float64), found.astype(np.float64)
@@ -71,13 +71,13 @@ def deviation(type_: TensorType, wanted: Array, found: Array, allowed: Tolerance
     finite = np.isfinite(a)
     astray = (finite != np.isfinite(b)) | (~finite & ~same)
     if astray.any():
-        return Deviation("NaN or infinity in other places", math.inf, None, _first(astray), unlike, a.size, math.inf)
+        return Deviation("NaN or infinity at different places", math.inf, None, _first(astray), unlike, a.size, math.inf)
     apart = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
     at = _first(apart == apart.max())
     worst, greatest = float(apart[at]), float(np.max(np.abs(a[finite])))
     limit = allowed or Tolerance(type_.dtype.name, RELATIVE.get(type_.dtype.name, NARROW), ABSOLUTE)
     most = limit.relative * greatest + limit.absolute
-    error = f"by {worst:.3g}, where {most:.3g} is allowed" if worst > most else None
+    error = f"by {worst:.3g}, expected at most {most:.3g}" if worst > most else None
     relative = worst / greatest if greatest else math.inf
     return Deviation(error, worst, relative, at, unlike, a.size, worst / most if most else math.inf)
 
@@ -89,15 +89,15 @@ def _of_integers(type_: TensorType, wanted: Array, found: Array, steps: int) -> 
         if not wrong:
             return Deviation(size=wanted.size)
         return Deviation(f"{wrong} of {wanted.size} elements", 1.0, None, _first(differs), wrong, wanted.size, math.inf)
-    # The distance of two int64 may need 64 bits, without a sign.
+    # The distance of two int64 needs up to 64 unsigned bits.
     a, b = (each if each.dtype.itemsize == 8 else each.astype(np.int64) for each in (wanted, found))
     apart = (np.maximum(a, b) - np.minimum(a, b)).astype(np.uint64)
     unlike = int(np.count_nonzero(apart))
     if not unlike:
         return Deviation(size=wanted.size)
     worst, beyond = int(apart.max()), int(np.count_nonzero(apart > steps))
-    bound = f", where {steps} {'is' if steps == 1 else 'are'} allowed" if steps else ""
-    error = f"{beyond} of {wanted.size} elements, by at most {worst} steps{bound}" if beyond else None
+    bound = f", expected at most {steps}" if steps else ""
+    error = f"{beyond} of {wanted.size} elements, by up to {worst} steps{bound}" if beyond else None
     excess = worst / steps if steps else math.inf
     return Deviation(error, worst, None, _first(apart == worst), unlike, wanted.size, excess)
 

@@ -1,4 +1,4 @@
-"""Inputs that the caller donates: their buffers may be updated and given back as outputs."""
+"""Donated inputs, whose buffers may be updated in place and returned as outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.graph.ir import Function
 
 
 def check_donated(function: Function, donate: Collection[str]) -> None:
-    """Raise `InputError` for a donated name that no input has."""
+    """Raise `InputError` for a donated name that is not an input."""
     names = [param.name for param in function.params]
     for name in donate:
         if name not in names:
@@ -21,11 +21,11 @@ def check_donated(function: Function, donate: Collection[str]) -> None:
 
 
 def warn_of_unused(plan: Plan, donate: Collection[str]) -> None:
-    """Warn of donated inputs that no output takes over."""
+    """Warn about donated inputs that no output reuses."""
     unused = [name for name, number in plan.inputs if name in donate and number not in plan.donated]
     if unused:
         message = (
-            f"no output takes over the buffer of {', '.join(map(repr, unused))}: an output does where it is the input with some "
-            "elements updated, by a scatter, and the input is not read afterwards"
+            f"no output reuses the buffer of {', '.join(map(repr, unused))}: expected an output that is the input with some "
+            "elements updated by a scatter, and no later read of the input"
         )
         warnings.warn(message, DonationWarning, stacklevel=2)

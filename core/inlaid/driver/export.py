@@ -1,7 +1,7 @@
-"""Ahead-of-time export: a model as a shared library and a C header, for programs without Python.
+"""Ahead-of-time export of a model as a shared library and a C header, for programs without Python.
 
-The regions' images are linked with a function that does what the plan says, which the target's code generator makes, and with the
-weights. Nothing but Inlaid is needed.
+The target's code generator makes a function that executes the plan. It is linked with the images of the regions and the weights. No
+external tool is needed.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _WORDS = """
     alignas alignof bool class constexpr delete explicit export false friend mutable namespace new noexcept nullptr operator
     private protected public template this throw true try typeid typename using virtual and or not xor asm linux unix
 """
-"""Words that nothing can be called in C or C++, and the parameters that the function of every model has."""
+"""Keywords and predefined macros of C and C++, and the parameter names of every model's function."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The files written, the bytes of workspace that a call needs, the least and greatest values of symbolic sizes, and whether the
-    program may provide threads."""
+    """The written files, the workspace of a call in bytes, the minimum and maximum of symbolic sizes, and whether the program may
+    provide threads."""
 
     library: Path
     header: Path
@@ -63,18 +63,18 @@ class Exported:
 
 
 def export_library(executable: Executable, path: Path, name: str | None = None, registry: PluginRegistry | None = None) -> Exported:
-    """Write `path`, a shared library, and beside it a header with the same stem.
+    """Write the shared library `path`, and a header with the same stem next to it.
 
     `name` is the prefix of the C names; default: the stem of the path without "lib". Symbolic sizes are parameters, and need upper
     bounds, for which the workspace is planned. Code for more than one thread runs on threads that the program provides. Raises
-    `Unsupported` for a model that is not wholly native code without control flow, or has sizes without bounds, `CompileError` for
-    code that cannot be linked, and `InputError` for a path that neither may be written to.
+    `Unsupported` unless the model is native code without control flow and with bounded sizes, `CompileError` for code that cannot be
+    linked, and `InputError` for a path that cannot be written.
     """
     header = path.with_suffix(".h")
     check_output(path)
     check_output(header)
     if path == header:
-        raise InputError(f"{path} is the name of the header", remedy="end the name of the library in .so")
+        raise InputError(f"expected a library path, got the header's path {path}", remedy="use the suffix .so")
     library = _Library(executable, c_name(path.stem.removeprefix("lib") if name is None else name))
     chunks = library.link(registry or default_registry(), path.name)
     with path.open("wb") as out:
@@ -85,16 +85,17 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
 
 
 def writes_folders(targets: Sequence[str], registry: PluginRegistry | None = None) -> bool:
-    """Whether one of some targets has files for programs without Inlaid. Raises `TargetError` for one that is not installed."""
+    """Whether one of the targets exports files for programs without Inlaid. Raises `TargetError` for a target that is not
+    installed."""
     registry = registry or default_registry()
     return any(registry.exporter(registry.target(text)) is not None for text in targets)
 
 
 def export_folder(package: Package, folder: Path, name: str, registry: PluginRegistry | None = None) -> Files:
-    """Write a model as files for programs without Inlaid into a folder, as the first of its targets that knows how to has it.
+    """Export a model as files for programs without Inlaid, with the first of its targets that has an exporter.
 
-    `name` is what the model is called, an identifier in C. Raises `Unsupported` where none does, or the model needs Inlaid, and
-    `InputError` for a folder that cannot be made.
+    `name` is the model's name, a C identifier. Raises `Unsupported` if no target has an exporter or the model needs Inlaid at run
+    time, and `InputError` for a folder that cannot be created.
     """
     registry = registry or default_registry()
     targets = list(dict.fromkeys(region.target for region in package.program.regions))
@@ -106,19 +107,19 @@ def export_folder(package: Package, folder: Path, name: str, registry: PluginReg
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{folder} cannot be a folder: {error.strerror}") from error
+            raise InputError(f"cannot create the folder {folder}: {error.strerror}") from error
         with blame(registry.owner(target.kind), "the exporter"):
             return exporter.export(Executable(package, registry=registry), folder, name)
     nodes = [node for region in package.program.regions for node in region.nodes]
     raise Unsupported(
-        f"the model runs on {', '.join(targets) or 'no target at all'}, which has no files for programs without Inlaid",
+        f"expected a target that exports files, got {', '.join(targets) or 'none'}",
         node=nodes[0] if nodes else None,
-        remedy=Remedy.of("see ", EXPLAIN, "; or save a package, such as model.inlaid, and make a library of it: ", EXPORT),
+        remedy=Remedy.of("see ", EXPLAIN, "; or save a package, such as model.inlaid, and export it as a library: ", EXPORT),
     )
 
 
 class _Library:
-    """A model as a library: its function, its header and its weights."""
+    """A model to export: its function, header and weights."""
 
     def __init__(self, executable: Executable, prefix: str) -> None:
         package = executable.package
@@ -148,17 +149,17 @@ class _Library:
         for artifact in self.artifacts.values():
             if not artifact.format.startswith("elf-"):
                 raise Unsupported(
-                    f"region {artifact.symbol} is {artifact.format}, which is not native code", remedy=Remedy.of("see ", EXPLAIN)
+                    f"expected native code, got {artifact.format} in region {artifact.symbol}", remedy=Remedy.of("see ", EXPLAIN)
                 )
         for instruction in self.plan.instructions:
             if not isinstance(instruction, (Invoke, Move)):
-                raise Unsupported(f"the model holds control flow ({type(instruction).__name__}), which export does not do")
+                raise Unsupported(f"export does not support control flow ({type(instruction).__name__})")
         for value in self.plan.values:
             if value.dtype is None:
-                raise Unsupported("the model holds a sequence, an optional or strings, which C has not")
+                raise Unsupported("export does not support sequences, optionals and strings")
 
     def link(self, registry: PluginRegistry, name: str) -> list[Bytes]:
-        """The library of that name, in chunks."""
+        """Link the library under that name, in chunks."""
         self._check_versions(registry)
         codegen = self._codegen(registry)
         self.threads = bool(self.regions) and codegen.threads
@@ -177,27 +178,27 @@ class _Library:
             try:
                 images[artifact.symbol] = read_image(artifact.code, codegen.architecture.machine)
             except ValueError as error:
-                raise CompileError(f"the code of region {artifact.symbol} cannot be linked: {error}") from error
+                raise CompileError(f"cannot link the code of region {artifact.symbol}: {error}") from error
         weights = Blob(WEIGHTS, [_content(array) for array in self.arrays.values()], ALIGNMENT)
         objects = codegen.library_objects(function)
-        # Only the model's functions are seen from outside: a program may use several such libraries.
+        # Only the model's functions are exported, so that a program can link several such libraries.
         return link(objects, function.symbols, codegen.architecture, images=images, blobs=[weights], name=name)
 
     def _check_versions(self, registry: PluginRegistry) -> None:
-        """Raises `Unsupported` for a region of several versions, naming the targets of one."""
+        """Raise `Unsupported` for a region with several code versions, listing single targets to choose from."""
         for region in self.regions:
             if self.artifacts[region.symbol].variants:
                 texts = [str(target) for target in registry.versions(registry.target(region.target))]
                 chosen = [Remedy(f'targets=["{text}"]', f"--target {text}") for text in texts]
                 raise Unsupported(
-                    f"region {region.symbol} has versions for several processors, and a library holds one",
+                    f"region {region.symbol} has code for several processors, but a library can hold only one",
                     remedy=Remedy.of(
                         "compile for one processor: ", chosen[0], *(part for one in chosen[1:] for part in (" or ", one))
                     ),
                 )
 
     def _codegen(self, registry: PluginRegistry) -> LibraryCodegen:
-        """The code generator of the model's regions; of a model that has none, any that makes libraries."""
+        """The code generator of the model's regions; without regions, any that can link libraries."""
         texts = list(dict.fromkeys(region.target for region in self.regions))
         for text in texts or registry.kinds():
             try:
@@ -210,8 +211,8 @@ class _Library:
                 return codegen
         found = ", ".join(texts) or "no installed target"
         raise Unsupported(
-            f"shared libraries can be made of no code for {found}",
-            remedy="compile the model for a target whose plugin makes libraries",
+            f"cannot link code for {found} into a shared library",
+            remedy="compile the model for a target whose plugin links libraries, such as x86",
         )
 
     def _params(self, pairs: Sequence[tuple[str, int]], const: str) -> list[str]:
@@ -234,7 +235,7 @@ class _Library:
         return f"int32_t {self.prefix}_{name}({', '.join(params)});"
 
     def header(self) -> str:
-        """The C header."""
+        """Render the C header."""
         lines = [
             f"   size {name}: {size.lower} to {self.sizes.largest[size]}{_aside(size.name)}"
             for size, name in self.size_names.items()
@@ -247,7 +248,7 @@ class _Library:
         guard = f"{upper}_H"
         bullets = "\n".join(lines)
         needs = (
-            f"\n   The processor must have {', '.join(self.requires)}; the library checks it when it is loaded."
+            f"\n   The processor must support {', '.join(self.requires)}; the library checks this when it is loaded."
             if self.requires
             else ""
         )
@@ -263,11 +264,11 @@ extern "C" {{
 #define {upper}_INVALID_SIZE ({INVALID_SIZE})
 
 /* Run the model once. Arrays are row-major and start at multiples of {ALIGNMENT} bytes, as does the workspace of
-   {upper}_WORKSPACE_BYTES bytes. May run in several threads, each with a workspace of its own.{needs}
+   {upper}_WORKSPACE_BYTES bytes. Thread-safe if each thread has its own workspace.{needs}
 {bullets}
-   Returns 0; having run nothing, {upper}_UNSUPPORTED_PROCESSOR where the processor lacks a feature, or
-   {upper}_INVALID_SIZE for a size that the model does not take; or the positive error code of an operator. Errors leave a
-   text in `message`, which has room for 256 bytes or is null. */
+   Returns 0; {upper}_UNSUPPORTED_PROCESSOR if the processor lacks a required feature, or {upper}_INVALID_SIZE for a size
+   out of range, and nothing has run; or the positive error code of an operator. Errors write a text to `message`, which has
+   room for 256 bytes or is null. */
 {self._prototype("run")}
 {self._team() if self.threads else ""}
 #ifdef __cplusplus
@@ -315,7 +316,7 @@ void {self.prefix}_worker(void *team, int64_t number);
         return Place("argument", self.arguments.index(number))
 
     def _weight(self, name: str, array: np.ndarray[Any, Any]) -> Place:
-        """Where a weight is among the weights."""
+        """Store a weight and return its place among the weights."""
         if name not in self.arrays:
             self.arrays[name] = array
             self.offsets[name] = -(-self.end // ALIGNMENT) * ALIGNMENT
@@ -328,13 +329,13 @@ def _content(array: np.ndarray[Any, Any]) -> memoryview:
 
 
 def c_name(name: str) -> str:
-    """The start of the C names of a model, and such a name itself."""
+    """Convert a model's name to a C identifier, the prefix of its C names."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return clean if clean[:1].isalpha() and clean not in _WORDS.split() else f"model_{clean}"
 
 
 def _identifier(label: str, taken: set[str]) -> str:
-    """A C name that is not taken yet: what C does not allow becomes an underscore."""
+    """A unique C identifier. Characters that C does not allow become underscores."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
     if not clean[:1].isalpha() or clean.startswith("inlaid_"):
         clean = f"x_{clean}"
@@ -342,5 +343,5 @@ def _identifier(label: str, taken: set[str]) -> str:
 
 
 def _aside(label: str) -> str:
-    """The name in the model, as a remark where it can be one."""
+    """The name in the model as a C comment, if it can be one."""
     return f" ({label})" if label.isprintable() and "*/" not in label else ""

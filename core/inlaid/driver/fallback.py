@@ -1,11 +1,12 @@
-"""The fallback: what it takes from the listed targets, and a region that its target cannot compile, cut anew for the others."""
+"""Fallback targets: the target for operators that no listed target accepts, and repartitioning of a region that fails to
+compile."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from inlaid.driver.context import candidate
+from inlaid.driver.context import candidate_of
 from inlaid.driver.prepare import FALLBACK, prepare
 from inlaid.graph import ir
 from inlaid.graph.transform import transform
@@ -18,20 +19,20 @@ from inlaid.types import FunctionType
 _MAIN = "main"
 
 
-def with_fallback(takers: Sequence[Candidate], registry: PluginRegistry) -> tuple[Candidate, ...]:
-    """The targets in order of priority, the fallback last where it is installed and not among them."""
-    if FALLBACK not in registry.kinds() or any(taker.target.kind == FALLBACK for taker in takers):
-        return tuple(takers)
-    return (*takers, candidate(registry.target(FALLBACK), registry))
+def with_fallback(candidates: Sequence[Candidate], registry: PluginRegistry) -> tuple[Candidate, ...]:
+    """Append the fallback target if it is installed and not listed."""
+    if FALLBACK not in registry.kinds() or any(candidate.target.kind == FALLBACK for candidate in candidates):
+        return tuple(candidates)
+    return (*candidates, candidate_of(registry.target(FALLBACK), registry))
 
 
 def without(
-    partitioned: Partitioned, name: str, takers: Sequence[Candidate], failed: Collection[int], registry: PluginRegistry
+    partitioned: Partitioned, name: str, candidates: Sequence[Candidate], failed: Collection[int], registry: PluginRegistry
 ) -> tuple[Partitioned, tuple[str, ...]]:
-    """The module with region `name` in regions of other targets than those `failed`, by number, and the names of these regions.
-    What was a region becomes a function that calls them. Raises `CompileError` for an operator that no other target takes."""
-    others = [number for number in range(len(takers)) if number not in failed]
-    able = [takers[number] for number in others]
+    """Repartition region `name` for targets other than those in `failed`, by number. The region becomes a function that calls the
+    new regions, whose names are returned. Raises `CompileError` for an operator that no other target accepts."""
+    others = [number for number in range(len(candidates)) if number not in failed]
+    able = [candidates[number] for number in others]
     region = partitioned.module[name]
     whole = dissolve(ir.function(region.params, region.body))
     module = prepare(ir.Module({_MAIN: whole}), able, FALLBACK, registry)

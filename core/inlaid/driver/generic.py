@@ -1,6 +1,6 @@
-"""Kernels that run by the generic schedule although reductions take most of their time, or on one thread of many.
+"""Detects kernels with a generic schedule that take much time: reductions, and kernels on one thread of many.
 
-They are many times slower than others.
+They are many times slower than kernels with a specific schedule.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor.region import KernelSchedule
 
 MOST = 0.5
-"""Share of the predicted time of a region from which on a warning is worth it."""
+"""Share of a region's predicted time above which a warning is issued."""
 LEAST = 2e-5
-"""Predicted seconds below which it is not: whatever the schedule, such kernels are fast enough."""
+"""Predicted seconds below which no warning is issued, since such kernels are fast with any schedule."""
 NAMED = 3
-"""How many kernels a warning names."""
+"""Number of kernels that a warning names."""
 
 
 def generic_kernels(schedules: Sequence[KernelSchedule]) -> tuple[tuple[KernelSchedule, float], ...]:
-    """Kernels by the generic schedule whose predicted time is that of reductions, and those of which one thread runs loops.
+    """Kernels with the generic schedule that reduce, and kernels whose loops run on one thread.
 
-    Each with its share of the predicted time of all, the greatest first. What only moves data is left out: the generic schedule
-    suits it.
+    Each has its share of the total predicted time, in descending order. Kernels that only move data are omitted, since the generic
+    schedule suits them.
     """
     total = sum(item.seconds for item in schedules)
     found = [(item, item.seconds / total) for item in schedules if _is_slow(item)]
@@ -37,13 +37,13 @@ def _is_slow(item: KernelSchedule) -> bool:
 
 
 def described(item: KernelSchedule, share: float) -> str:
-    """A kernel in words: its operators, their source nodes, its share of the predicted time, and whether one thread runs it."""
+    """Describe a kernel: operators, source nodes, share of the predicted time, and whether it runs on one thread."""
     alone = ", on one thread" if item.rule == SerialRule.name else ""
     return f"{', '.join(dict.fromkeys(item.operators))} at {', '.join(item.nodes) or '?'} ({share:.0%}{alone})"
 
 
 def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
-    """Issue a `ScheduleWarning` where such kernels take most of the predicted time of a region."""
+    """Issue a `ScheduleWarning` if such kernels take most of a region's predicted time."""
     found = generic_kernels(schedules)
     share = sum(part for _, part in found)
     if share <= MOST or sum(item.seconds for item, _ in found) < LEAST:
@@ -53,7 +53,5 @@ def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
     dims = sorted({name for item, _ in found for name in item.dims if not name.startswith("?")})
     fixed = dims_setting(dict.fromkeys(dims))
     remedy = f"fix sizes that do not vary ({fixed.python}, {fixed.command}), or " if dims else ""
-    text = (
-        f"region {region} is expected to be slow: kernels without a schedule of their own take {share:.0%} of its predicted time: "
-    )
-    warnings.warn(f"{text}{names}{more}; {remedy}list a target first that has a schedule for them", ScheduleWarning, stacklevel=2)
+    text = f"region {region} is expected to be slow: kernels with a generic schedule take {share:.0%} of its predicted time: "
+    warnings.warn(f"{text}{names}{more}; {remedy}list first a target with a schedule for them", ScheduleWarning, stacklevel=2)

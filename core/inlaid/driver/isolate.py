@@ -1,7 +1,7 @@
-"""Regions compiled in another process, so that a code generator that crashes, hangs or exhausts memory costs one region.
+"""Compiles regions in a worker process, so that a code generator that crashes, hangs or exhausts memory fails only its region.
 
-The process, `inlaid.driver.isolated`, serves all regions of a compilation. Regions and artifacts travel as files of a scratch
-folder, which are checked as any package is; pipes carry the name of a request's folder there, and a byte back.
+The worker, `inlaid.driver.isolated`, serves all regions of a compilation. Regions and artifacts are exchanged as files in a scratch
+folder, verified like packages. Pipes carry the folder of a request to the worker, and one byte back.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from inlaid.types import Layout
 T = TypeVar("T")
 
 SESSION, LOG = "session.json", "log"
-"""Files of the scratch folder: what holds for all requests, and what the process prints."""
+"""Files of the scratch folder: the session, and the worker's log."""
 TEXT, CONSTANTS, REQUEST = "region.txt", "constants.inlaid", "request.json"
 RESULT, BORDERS, ERROR = "result.inlaid", "borders.json", "error.json"
 """Files of a region's folder."""
 READY, DONE, FAILED = b"r", b"0", b"1"
-"""Replies: once, that the process has started; then, for each request, that a result was written, or an error."""
+"""Replies: READY once after the start; then DONE or FAILED for each request."""
 _QUOTED = 300
-"""Bytes of the log's tail that an error quotes."""
+"""Number of trailing bytes of the log that an error quotes."""
 _START, _END = 60.0, 10.0
-"""Seconds that the process has to start, and to end once it has closed its pipe."""
+"""Seconds for the worker to start, and to exit after its pipe is closed."""
 _TICK = 0.05
-"""Seconds between looks at whether the process still runs, which a child of its that holds the pipe open would hide."""
+"""Seconds between checks that the worker is alive, since a child process that holds the pipe open would hide its exit."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What holds for all requests: `memory` in bytes, `plugins` as names and values of entry points."""
+    """Settings of all requests: `memory` limit in bytes, `plugins` as names and values of entry points."""
 
     plugins: list[tuple[str, str]]
     fusion: bool
@@ -65,7 +65,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked about a region: its artifact with `borders`, or, if `asks_borders`, the borders that it should have."""
+    """A request for a region: its artifact with `borders`, or, with `asks_borders`, the borders that it needs."""
 
     symbol: str
     target: str
@@ -74,18 +74,17 @@ class Request:
 
 
 class _Refused(PluginError):
-    """The code generator refuses the region, and can be asked about others."""
+    """The code generator rejected the region; the worker stays usable."""
 
 
 class _TimeUp(PluginError):
-    """No reply within the limit."""
+    """No reply within the time limit."""
 
 
 class Isolated:
-    """Compiles regions of a registry's targets in a process of their own, within the limits of `settings.isolation`; a context
-    manager. The process starts on entry and serves one request after the other. After one that ends it, hangs or fails, the next
-    request gets a new process; and what failed in a process that had served others is tried again in a new one, so that no region
-    fails on account of another."""
+    """Compiles regions in a worker process, within the limits of `settings.isolation`. A context manager: the worker starts on
+    entry and serves one request at a time. After a request that crashes it, hangs or fails, the next request gets a new worker. A
+    request that fails in a worker that has served others is repeated in a new one, so that no region fails because of another."""
 
     def __init__(self, registry: PluginRegistry, settings: Settings, keep: bool = True) -> None:
         assert settings.isolation is not None
@@ -108,17 +107,17 @@ class Isolated:
         self._scratch.cleanup()
 
     def compile(self, region: Region) -> Artifact:
-        """`compile_region` over there. Raises `PluginError`, with the names of the plugin, the region and the source nodes."""
+        """Run `compile_region` in the worker. Raises `PluginError`, naming the plugin, the region and the source nodes."""
         with self._blamed(region):
             folder = self._folder_of(region)
             artifact = self._ask(folder, region, False, partial(_artifact, folder / RESULT, region.symbol))
             del self._written[region.symbol]
-            for file in folder.iterdir():  # the artifact's constants are mapped, and stay
+            for file in folder.iterdir():  # the artifact's constants are mapped and stay valid
                 file.unlink()
             return artifact
 
     def borders(self, region: Region) -> Borders | None:
-        """`borders_of` over there. Raises as `compile` does."""
+        """Run `borders_of` in the worker. Raises as `compile`."""
         with self._blamed(region):
             folder = self._folder_of(region)
             return self._ask(folder, region, True, partial(_borders, folder / BORDERS))
@@ -134,7 +133,7 @@ class Isolated:
             raise
 
     def _folder_of(self, region: Region) -> Path:
-        """The folder with the region's function, written once for its borders and its code."""
+        """The region's folder, with its function, shared by both requests."""
         function, folder = self._written.get(region.symbol, (None, self._folder))
         if function is not region.function:
             folder = Path(tempfile.mkdtemp(dir=self._folder))
@@ -145,7 +144,7 @@ class Isolated:
         return folder
 
     def _ask(self, folder: Path, region: Region, asks_borders: bool, read: Callable[[], T]) -> T:
-        """Have a request answered in a region's folder, and read the answer. Raises `PluginError`."""
+        """Have the worker answer a request in a region's folder, and read the answer. Raises `PluginError`."""
         borders = None if region.borders is None else asdict(region.borders)
         request = Request(region.symbol, str(region.target), borders, asks_borders)
         (folder / REQUEST).write_text(json.dumps(asdict(request)), encoding="utf-8")
@@ -169,15 +168,18 @@ class Isolated:
 
 
 def isolation(registry: PluginRegistry, settings: Settings, keep: bool = True) -> AbstractContextManager[Isolated | None]:
-    """Where code generators run: None for this process, where settings ask for no isolation."""
+    """Create the worker if the settings ask for isolation; otherwise None, and code generators run in this process."""
     return nullcontext() if settings.isolation is None else Isolated(registry, settings, keep)
 
 
 class _Worker:
-    """One process: `served` requests it has answered, the failed ones not counted."""
+    """A worker process. `served` counts the requests it has answered successfully."""
 
     def __init__(self, folder: Path) -> None:
-        variables = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # the memory that more threads reserve counts as used
+        variables = {
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }  # each thread reserves memory, which counts against the limit
         environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         theirs, self._requests = os.pipe()
         self._replies, back = os.pipe()
@@ -199,7 +201,7 @@ class _Worker:
             os.close(back)
 
     def serve(self, folder: Path, seconds: float) -> None:
-        """Have the request in a folder answered there, within some seconds. Raises `PluginError`."""
+        """Have the worker answer the request in a folder within `seconds`. Raises `PluginError`."""
         said = self._log.stat().st_size
         if not self._ready:
             self._ready = self._reply(time.monotonic() + _START) == READY
@@ -207,7 +209,7 @@ class _Worker:
             os.write(self._requests, f"{folder}\n".encode())
         reply = self._reply(time.monotonic() + seconds)
         if reply is None:
-            raise _TimeUp(f"the code generator took more than {seconds:g} s and was ended")
+            raise _TimeUp(f"the code generator took more than {seconds:g} s and was killed")
         if reply == FAILED:
             with contextlib.suppress(OSError, ValueError, TypeError):
                 raise _error(json.loads((folder / ERROR).read_text(encoding="utf-8")))
@@ -216,7 +218,7 @@ class _Worker:
         self.served += 1
 
     def end(self) -> None:
-        """End the process, and whatever it has started and left behind."""
+        """End the process and its children."""
         os.close(self._requests)
         os.close(self._replies)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -224,7 +226,7 @@ class _Worker:
         self._process.wait()
 
     def _reply(self, deadline: float) -> bytes | None:
-        """The next reply, empty where the process ends without one; None where time is up."""
+        """Read the next reply, empty if the process exits without one; None after the deadline."""
         while (left := deadline - time.monotonic()) > 0:
             ended = self._process.poll() is not None
             if select.select([self._replies], [], [], 0 if ended else min(left, _TICK))[0]:
@@ -234,16 +236,16 @@ class _Worker:
         return None
 
     def _how(self, reply: bytes) -> str:
-        """What the process did instead of replying soundly: as a rule it ended, the closing of its pipe being the first of that."""
+        """Describe what the process did instead of a valid reply; usually it exited, which is first seen as a closed pipe."""
         try:
             status = self._process.wait(0.0 if reply else _END)
         except subprocess.TimeoutExpired:
-            return "gave no sound reply"
-        return f"was ended by {_signal(-status)}" if status < 0 else f"left with exit status {status}"
+            return "gave no valid reply"
+        return f"was killed by {_signal(-status)}" if status < 0 else f"exited with status {status}"
 
 
 def borders_from_json(data: dict[str, Any]) -> Borders:
-    """The borders whose `asdict` was written as JSON."""
+    """Parse borders written by `asdict` as JSON."""
 
     def border(facts: dict[str, Any]) -> Border:
         blocks = tuple((int(axis), int(factor)) for axis, factor in facts["layout"]["blocks"])
@@ -253,7 +255,7 @@ def borders_from_json(data: dict[str, Any]) -> Borders:
 
 
 def _error(facts: dict[str, Any]) -> PluginError:
-    """The error that the process has written."""
+    """Recreate the error written by the process."""
     kind = _Refused if facts.pop("refused") else PluginError
     if isinstance(facts.get("remedy"), dict):
         facts["remedy"] = Remedy(**facts["remedy"])
@@ -265,28 +267,28 @@ def _signal(number: int) -> str:
 
 
 def _borders(path: Path) -> Borders | None:
-    """What the code generator asks for. Raises `PluginError`."""
+    """Read the borders that the code generator asks for. Raises `PluginError`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return None if found is None else borders_from_json(found)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PluginError(f"the code generator gave no sound borders: {describe(error)}") from error
+        raise PluginError(f"the code generator gave no valid borders: {describe(error)}") from error
 
 
 def _artifact(path: Path, symbol: str) -> Artifact:
-    """What the process made. Raises `PluginError`."""
+    """Read the artifact that the process wrote. Raises `PluginError`."""
     try:
         (artifact,) = read_package(path).artifacts
     except (PackageError, ValueError) as error:
-        raise PluginError(f"the code generator gave no sound artifact: {error}") from error
+        raise PluginError(f"the code generator gave no valid artifact: {error}") from error
     if artifact.symbol != symbol:
-        raise PluginError(f"the code generator gave an artifact {artifact.symbol!r}")
+        raise PluginError(f"expected an artifact named {symbol!r}, got {artifact.symbol!r}")
     return artifact
 
 
 def _quoted(log: Path, begin: int) -> str:
-    """The tail of what the process printed from a byte of its log on."""
+    """Quote the tail of what the process printed since position `begin` of the log."""
     with log.open("rb") as file:
         file.seek(max(log.stat().st_size - _QUOTED, begin))
         said = " ".join(file.read().decode("utf-8", "replace").split())
-    return f', having said: "{said}"' if said else ""
+    return f', with output: "{said}"' if said else ""

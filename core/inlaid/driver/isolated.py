@@ -1,8 +1,8 @@
-"""The process in which `inlaid.driver.isolate` has regions compiled.
+"""The worker process of `inlaid.driver.isolate`.
 
     python -m inlaid.driver.isolated FOLDER REQUESTS REPLIES
 
-The latter two are the numbers of pipes.
+REQUESTS and REPLIES are file descriptors of pipes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from inlaid.runtime.package import Package, read_package, write_package
 
 
 def main(folder: Path, requests: int, replies: int) -> int:
-    """Answer requests, the folders of regions by lines of one pipe, with a byte each into another, until there are no more."""
+    """Answer requests until the pipe closes. Each request is one line, the folder of a region; each reply is one byte."""
     for pipe in (requests, replies):
         os.set_inheritable(pipe, False)
     session = Session(**json.loads((folder / SESSION).read_text(encoding="utf-8")))
@@ -62,7 +62,7 @@ def main(folder: Path, requests: int, replies: int) -> int:
 
 
 class _Server:
-    """Answers requests. A region whose borders were asked is kept until it is compiled; shared kernels are made once."""
+    """Answers requests. A region is kept from the query of its borders to its compilation; shared kernels are made once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -74,7 +74,7 @@ class _Server:
         self._functions: dict[Path, Function] = {}
 
     def serve(self, folder: Path) -> bytes:
-        """Write the answer to a request into its folder, or the error; and say which."""
+        """Write the answer to a request, or the error, into its folder. Returns which."""
         try:
             self._answer(folder)
         except InlaidError as error:
@@ -82,7 +82,7 @@ class _Server:
             if isinstance(error.remedy, Remedy):
                 facts["remedy"] = asdict(error.remedy)
             if isinstance(error.__cause__, MemoryError):
-                facts["message"] = f"the code generator asked for more than {self._session.memory >> 20} MiB of memory"
+                facts["message"] = f"the code generator exceeded the memory limit of {self._session.memory >> 20} MiB"
             facts["refused"] = isinstance(error, Unsupported)
             (folder / ERROR).write_text(json.dumps(facts), encoding="utf-8")
             return FAILED

@@ -1,4 +1,4 @@
-"""Measured seconds: of operators by themselves on their targets, and of the regions of a model."""
+"""Measured times of single operators on their targets, and of the regions of a model."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from inlaid.runtime.executable import Executable
 from inlaid.settings import DEFAULT, Settings
 
 RUNS = 7
-"""Runs of an operator or a model that are timed; the median counts."""
+"""Number of timed runs of an operator or a model, of which the median is taken."""
 LONGEST = 0.2
-"""Seconds after which no further run of an operator is begun."""
+"""Seconds after which no further run of an operator is started."""
 
 
 @dataclass
 class MeasuredCosts(CostModel):
-    """Seconds measured on the targets: each distinct operator or composite is compiled by itself and run on random numbers. What
-    cannot be measured, such as on a target that has no device here, is predicted."""
+    """Cost model of times measured on the targets: each distinct operator or composite is compiled as a model and run on random
+    inputs. What cannot be measured, for example without the device, is predicted."""
 
-    takers: tuple[Candidate, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     registry: PluginRegistry = field(default_factory=default_registry)
     settings: Settings = DEFAULT
     _measured: dict[Any, float | None] = field(default_factory=dict)
 
     def seconds(self, claim: Claim) -> float:
-        """How long a target takes for what it claims."""
+        """Seconds that a target takes for an operator or composite that it accepts."""
         rule = None if claim.composite is None else claim.composite.name
         members = tuple((call.callee, call.attrs, tuple(repr(arg.type) for arg in call.args)) for call in claim.members)
         key = (claim.target, rule, members)
@@ -53,30 +53,30 @@ class MeasuredCosts(CostModel):
             params = tuple(ir.var(param.name, param.type) for param in function.params)
             function = ir.function(params, ir.Call(function.body.type, None, function, params, Attrs()))
         try:
-            package = package_alone(function, self.takers[claim.target], self.registry, self.settings)
+            package = package_alone(function, self.candidates[claim.target], self.registry, self.settings)
             executable = Executable(package, registry=self.registry)
             inputs = usual_inputs(executable)
-            if len(executable.regions) > 1:  # what converts at its borders is not its own, and neighbours may need none of it
+            if len(executable.regions) > 1:  # do not count conversions at borders: next to other regions they may not be needed
                 return region_seconds(executable, inputs)[ALONE]
             return executable_seconds(executable, inputs)
         except InlaidError:
-            return None  # there is no device, or the target wants more around it: the prediction stands
+            return None  # no device, or the target rejects it without its context: use the prediction
 
 
 def usual_inputs(executable: Executable) -> dict[str, Any]:
-    """Random inputs whose symbolic dimensions are what placement by cost takes for usual. Raises as `example_inputs` does."""
+    """Random inputs with the symbolic dimensions at the sizes that cost placement assumes. Raises as `example_inputs`."""
     variables = {each for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
     return example_inputs(executable.inputs, dims={each.name: size_hint(each) for each in variables})
 
 
 def executable_seconds(executable: Executable, inputs: Mapping[str, Any]) -> float:
-    """The median seconds of a run, after one that is not counted. Raises as `Executable.run` does."""
+    """Median seconds of a run, after a warm-up run. Raises as `Executable.run`."""
     executable.run(inputs)
     return statistics.median(_runs(lambda: executable.run(inputs)))
 
 
 def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[str, float]:
-    """The median seconds of each region in a run, by its name; loops count every time. Raises as `Executable.run` does."""
+    """Median seconds of each region in a run, by name; all executions in a loop are added up. Raises as `Executable.run`."""
     executable.run(inputs)
     seen: dict[str, list[float]] = {}
 
@@ -93,7 +93,7 @@ def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[st
 
 
 def _runs(run: Callable[[], object]) -> list[float]:
-    """The seconds of some runs, fewer where they take long."""
+    """Seconds of `RUNS` runs, or of fewer if they take long."""
     found: list[float] = []
     while not found or (len(found) < RUNS and sum(found) < LONGEST):
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Where operators go: as the settings say, or as a lock does."""
+"""Choice of the placement algorithm by the settings, or by a lock."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import MEASURED, PLACEMENTS, PRIORITY, Settings
 
 WORTH_TELLING = 1e-3
-"""Share of the predicted time by which the best placement may be faster, from which on the user is told."""
+"""Relative gap to the optimal placement above which the user is warned."""
 
 
-def placement(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
-    """What decides where operators go. Where there is a lock, `LockWarning` tells what would go elsewhere without it. Raises
-    `InputError` for a placement that there is not, or a lock that is none."""
-    fresh = _fresh(settings, takers, registry, fallback)
-    return replay(Lock.from_text(settings.lock), takers, fresh, _tell) if settings.lock else fresh
+def placement(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
+    """The placement algorithm. With a lock, `LockWarning` lists what would be placed elsewhere without it. Raises `InputError` for
+    an unknown placement or an invalid lock."""
+    fresh = _fresh(settings, candidates, registry, fallback)
+    return replay(Lock.from_text(settings.lock), candidates, fresh, _tell) if settings.lock else fresh
 
 
-def _fresh(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
+def _fresh(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
     if settings.placement not in PLACEMENTS:
-        raise InputError(f"there is no placement {settings.placement!r}", remedy=f"the placements are {', '.join(PLACEMENTS)}")
+        raise InputError(f"unknown placement {settings.placement!r}", remedy=f"choose from {', '.join(PLACEMENTS)}")
     if settings.placement == PRIORITY:
         return first_come
-    costs = cost_model(settings, takers, registry)
-    last = next((number for number, taker in enumerate(takers) if taker.target.kind == fallback), None)
+    costs = cost_model(settings, candidates, registry)
+    last = next((number for number, candidate in enumerate(candidates) if candidate.target.kind == fallback), None)
 
     def place(name: str, annotated: Annotated) -> tuple[Claim, ...]:
         found = by_cost(annotated, costs, last)
         if found.gap > WORTH_TELLING:
-            text = f"the solver ran out of time: a placement of {name} may be up to {found.gap:.1%} faster than this one"
+            text = f"the solver reached its time limit: the optimal placement of {name} may be up to {found.gap:.1%} faster"
             warnings.warn(text, PlacementWarning, stacklevel=2)
         return found.claims
 
     return place
 
 
-def cost_model(settings: Settings, takers: Sequence[Candidate], registry: PluginRegistry) -> CostModel:
-    """What says how long targets take: predicted, or measured where the settings say so."""
-    capabilities = tuple(registry.capabilities(taker.target) for taker in takers)
+def cost_model(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry) -> CostModel:
+    """The cost model: predicted, or measured if the settings say so."""
+    capabilities = tuple(registry.capabilities(candidate.target) for candidate in candidates)
     if settings.placement == MEASURED:
-        return MeasuredCosts(capabilities, takers=tuple(takers), registry=registry, settings=settings)
+        return MeasuredCosts(capabilities, candidates=tuple(candidates), registry=registry, settings=settings)
     return CostModel(capabilities)
 
 
 def _tell(differences: Sequence[str]) -> None:
     lines = "\n".join(differences)
-    warnings.warn(f"without the lock, operators would go elsewhere:\n{lines}", LockWarning, stacklevel=2)
+    warnings.warn(f"without the lock, these operators would be placed elsewhere:\n{lines}", LockWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Graph passes before a model is cut into regions."""
+"""Graph passes before partitioning."""
 
 from __future__ import annotations
 
@@ -29,28 +29,30 @@ from inlaid.settings import AS_MODEL
 GraphPass = FunctionPass | ModulePass
 
 LANE = 32
-"""Bits of a sum of integers."""
+"""Bits of an integer accumulator."""
 FALLBACK = "reference"
-"""The target that takes what no listed target does."""
+"""Target for operators that no listed target accepts."""
 
 PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_precision, ("graph_form",)),)}
-"""In what a model computes: as it says itself, or with the products of float32 in bfloat16; and the passes that bring it there."""
+"""Passes for each precision: the model's own, or float32 products in bfloat16."""
 
 
 def graph_passes(
-    takers: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
+    candidates: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
 ) -> tuple[GraphPass, ...]:
-    """The passes in order: canonical form; decomposition of what no target but the fallback takes whole, and element-wise operators
-    brought before the rearrangements that it may leave; the precision asked for; channels that nothing needs removed, as far as
-    vectors stay full; canonical form again, since these bring in what can be folded; what loops need not repeat bound outside of
-    them; the targets' own passes; and transposes, of the model or of those passes, moved out of what they would cut in regions.
-    Raises `InputError` for a precision that there is not."""
+    """The passes in order:
+
+    canonicalise; decompose operators that no target but the fallback accepts whole, and move element-wise operators before the data
+    movement that this may leave; lower the precision; remove dead channels as far as vectors stay full; canonicalise again, which
+    folds what these passes introduce; hoist loop invariants; run the targets' own passes; and move transposes to where they do not
+    split regions. Raises `InputError` for an unknown precision.
+    """
     if precision not in PRECISIONS:
-        raise InputError(f"there is no precision {precision!r}", remedy=f"the precisions are {', '.join(PRECISIONS)}")
-    listed = [taker for taker in takers if taker.target.kind != fallback] or list(takers)
-    own = [step for taker in takers for step in registry.passes(taker.target, Phase.BEFORE_PARTITION)]
-    decomposed = FunctionPass("decompose", partial(_decompose, takers=listed))
-    lanes = max([1, *(registry.capabilities(taker.target).vector_bits // LANE for taker in listed)])
+        raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
+    listed = [candidate for candidate in candidates if candidate.target.kind != fallback] or list(candidates)
+    own = [step for candidate in candidates for step in registry.passes(candidate.target, Phase.BEFORE_PARTITION)]
+    decomposed = FunctionPass("decompose", partial(_decompose, candidates=listed))
+    lanes = max([1, *(registry.capabilities(candidate.target).vector_bits // LANE for candidate in listed)])
     return (
         *CANONICAL,
         decomposed,
@@ -60,29 +62,30 @@ def graph_passes(
         *CANONICAL,
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *own,
-        FunctionPass("sink_transposes", partial(_sink, takers=takers, fallback=fallback), ("graph_form",)),
+        FunctionPass("sink_transposes", partial(_sink, candidates=candidates, fallback=fallback), ("graph_form",)),
     )
 
 
 def prepare(
     module: Module,
-    takers: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     fallback: str,
     registry: PluginRegistry,
     instruments: Sequence[Instrument[Module]] = (),
     precision: str = AS_MODEL,
 ) -> Module:
-    """The module in canonical form, decomposed as far as no listed target takes operators whole. `instruments` watch."""
-    return PassManager(graph_passes(takers, fallback, registry, precision), instruments).run(module)
+    """Run the graph passes: canonicalise a module, and decompose operators that no listed target accepts whole. `instruments`
+    observe the passes."""
+    return PassManager(graph_passes(candidates, fallback, registry, precision), instruments).run(module)
 
 
-def _sink(function: ir.Function, takers: Sequence[Candidate], fallback: str) -> ir.Function:
-    """The function with transposes moved that a listed target refuses, where it then has fewer regions. Targets that take
-    transposes make them part of layouts or kernels, better than could be told here."""
-    listed = [taker for taker in takers if taker.target.kind != fallback]
+def _sink(function: ir.Function, candidates: Sequence[Candidate], fallback: str) -> ir.Function:
+    """Move transposes that a listed target rejects, if this leaves fewer regions. Targets that accept transposes fold them into
+    layouts or kernels, which cannot be judged here."""
+    listed = [candidate for candidate in candidates if candidate.target.kind != fallback]
 
     def refused(call: ir.Call) -> bool:
-        return any(isinstance(taker.judge(call), Reject) for taker in listed)
+        return any(isinstance(candidate.judge(call), Reject) for candidate in listed)
 
     if not any(isinstance(expr, ir.Call) and expr.callee is transpose and refused(expr) for expr in ir.post_order(function)):
         return function
@@ -90,20 +93,20 @@ def _sink(function: ir.Function, takers: Sequence[Candidate], fallback: str) -> 
     composed = (claim for claim in annotate(function, listed).claims if claim.composite is not None)
     held = {id(member) for claim in composed for member in claim.members}
     sunk = sink_transposes(function, lambda call: id(call) not in held and refused(call))
-    return sunk if sunk is not function and _regions(sunk, takers) < _regions(function, takers) else function
+    return sunk if sunk is not function and _regions(sunk, candidates) < _regions(function, candidates) else function
 
 
-def _regions(function: ir.Function, takers: Sequence[Candidate]) -> int:
-    return len(partition(ir.Module({"main": function}), takers).regions)
+def _regions(function: ir.Function, candidates: Sequence[Candidate]) -> int:
+    return len(partition(ir.Module({"main": function}), candidates).regions)
 
 
-def _decompose(function: ir.Function, takers: Sequence[Candidate]) -> ir.Function:
-    """The function with operators decomposed that no target takes whole, by itself or in a composite."""
+def _decompose(function: ir.Function, candidates: Sequence[Candidate]) -> ir.Function:
+    """Decompose operators that no target accepts whole, alone or in a composite."""
 
     def keep(call: ir.Call) -> bool:
-        return any(isinstance(taker.judge(call), Accept) for taker in takers)
+        return any(isinstance(candidate.judge(call), Accept) for candidate in candidates)
 
-    if not any(taker.composites for taker in takers):
+    if not any(candidate.composites for candidate in candidates):
         return decompose(function, keep)
-    held = compose(function, tuple(claim for claim in by_priority(annotate(function, takers)) if claim.composite is not None))
+    held = compose(function, tuple(claim for claim in by_priority(annotate(function, candidates)) if claim.composite is not None))
     return dissolve(decompose(held.function, keep), held.composites)

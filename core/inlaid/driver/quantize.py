@@ -1,4 +1,4 @@
-"""Quantisation with the compiler: the models that it runs to see values are compiled for targets."""
+"""Quantisation driver: models that calibration and evaluation run are compiled for targets."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def quantize(
     registry: PluginRegistry | None = None,
     keep: bool = True,
 ) -> QuantizedModule:
-    """A module in int8, calibrated and measured on `targets`, with the requantisation of the first of `made_for` that declares one.
-    Raises as `quantize_module` and `compile_module` do."""
+    """Quantise a module to int8, calibrated and evaluated on `targets`. The requantisation is that of the first of `made_for` that
+    declares one. Raises as `quantize_module` and `compile_module`."""
     registry = registry or default_registry()
     declared = (registry.capabilities(registry.target(text)).quantisation for text in made_for)
     settings = fitted(settings, next((having for having in declared if having.roundings), Quantisation()))

@@ -1,4 +1,4 @@
-"""One region, by its target's plugin."""
+"""Compiles one region with its target's plugin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def source_nodes(region: Region) -> tuple[str, ...]:
 
 
 def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
-    """The borders that a region's code generator asks for. Raises as `compile_region` does."""
+    """The borders that a region's code generator asks for. Raises as `compile_region`."""
     target = region.target
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
     with blame(plugin, "the code generator", region.symbol, nodes):
@@ -37,7 +37,7 @@ def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
 
 
 def _own_passes(region: Region, registry: PluginRegistry, instruments: Sequence[Instrument[Module]] = ()) -> Region:
-    """A region after the passes that its target asks for. They work on the entry of a module; `instruments` see the symbol."""
+    """Run the target's passes on a region. The passes see the entry of a module; `instruments` see the region's symbol."""
     symbol = region.symbol
     with blame(registry.owner(region.target.kind), "passes after partitioning", symbol, source_nodes(region)):
         own = [on_function(step, symbol) for step in registry.passes(region.target, Phase.AFTER_PARTITION)]
@@ -45,18 +45,17 @@ def _own_passes(region: Region, registry: PluginRegistry, instruments: Sequence[
 
 
 def compile_region(region: Region, context: DriverContext) -> Artifact:
-    """A region as an artifact, with a variant for each further version of its target. A `ScheduleWarning` tells of kernels that are
-    expected to be slow. Raises what the plugin raises, `PluginError` where that is no error of Inlaid's, with the names of the
+    """Compile a region into an artifact, with a variant for each further version of its target. Issues a `ScheduleWarning` for
+    kernels that are expected to be slow. Raises what the plugin raises, or `PluginError` for a foreign exception, naming the
     plugin, the region and the source nodes."""
     targets = context.registry.versions(region.target)
     made = [_compile(replace(region, target=target), replace(context, target=target)) for target in targets]
-    warn_of_generic(region.symbol, made[-1][1])  # once, of the version for the processor that has most
+    warn_of_generic(region.symbol, made[-1][1])  # once, for the most demanding version
     return joined([artifact for artifact, _ in made])
 
 
 def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelSchedule, ...]:
-    """By which rules the kernels of a region would be scheduled; none for targets that take regions whole. Raises as
-    `compile_region` does."""
+    """The schedules chosen for the kernels of a region; empty for region-level targets. Raises as `compile_region`."""
     registry = context.registry
     if registry.spec(region.target.kind).level is not Level.LOOP:
         return ()
@@ -66,8 +65,8 @@ def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelS
 
 
 def watch_region(region: Region, context: DriverContext, kernels: bool) -> None:
-    """Let the context's instruments see the passes over a region: its target's own, those before kernels are made of it, and, with
-    `kernels`, those over them. Raises as `compile_region` does."""
+    """Run the passes over a region under the context's instruments: its target's passes, those before lowering, and, with
+    `kernels`, those over its kernels. Raises as `compile_region`."""
     inside, registry = _own_passes(region, context.registry, context.instruments), context.registry
     if registry.spec(region.target.kind).level is Level.LOOP:
         with blame(registry.owner(region.target.kind), "the passes over kernels", region.symbol, source_nodes(region)):
@@ -75,8 +74,8 @@ def watch_region(region: Region, context: DriverContext, kernels: bool) -> None:
 
 
 def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[KernelSchedule, ...]]:
-    """One version of a region: after the passes that its target asks for, as loop programs where it takes those, by its code
-    generator; and how its kernels are scheduled, where they are."""
+    """Compile one version of a region: run its target's passes, lower it for a loop-level target, and call the code generator. Also
+    returns the schedules of its kernels, if any."""
     target, registry = region.target, context.registry
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
     region = _own_passes(region, registry, context.instruments)
@@ -86,6 +85,6 @@ def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[Ke
         context.report("generate", 0, 0)
         artifact = codegen.compile(unit, context)
         if not isinstance(artifact, Artifact) or artifact.symbol != region.symbol:
-            raise PluginError(f"the code generator gave {type(artifact).__name__} where the artifact {region.symbol} is due")
+            raise PluginError(f"the code generator must return the artifact {region.symbol}, got {type(artifact).__name__}")
         program = unit.body if isinstance(unit, RegionLoop) else unit
         return artifact, program.schedules if isinstance(program, RegionProgram) else ()

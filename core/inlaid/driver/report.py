@@ -1,4 +1,4 @@
-"""The report on a model that is cut into regions: with costs, and what its code generators want at borders."""
+"""Report on a partitioned model, with costs and border conversions."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from inlaid.settings import DEFAULT, Settings
 
 def report_of(
     partitioned: Partitioned,
-    takers: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     registry: PluginRegistry,
     settings: Settings = DEFAULT,
     measured: Mapping[str, float] = MappingProxyType({}),
     schedules: bool = True,
 ) -> Report:
-    """Where every operator went and why, what it is predicted to cost, and what is converted at borders; with `schedules`, which
-    kernels run by the generic schedule, for which regions are lowered as far as the choice of schedules. An `InlaidWarning` says
-    so where a code generator cannot say what it wants: whoever compiles the model will see it fail."""
+    """Report the placement of every operator with its reason, predicted costs, and conversions at region borders. With `schedules`,
+    regions are lowered up to the choice of schedules, to list kernels with the generic schedule. Issues an `InlaidWarning` if a
+    code generator fails to choose borders; compiling the model will report that failure."""
     stored = partitioned
     try:
-        stored = at_borders(partitioned, takers, registry).partitioned
+        stored = at_borders(partitioned, candidates, registry).partitioned
     except InlaidError as error:
-        warnings.warn(f"what is converted at the borders of regions is not known: {error}", InlaidWarning, stacklevel=2)
-    report = explain(partitioned, takers, cost_model(settings, takers, registry), measured, stored)
+        warnings.warn(f"the conversions at region borders are unknown: {error}", InlaidWarning, stacklevel=2)
+    report = explain(partitioned, candidates, cost_model(settings, candidates, registry), measured, stored)
     if not schedules:
         return report
-    generic = {name: _generic(partitioned, name, takers, registry, settings) for name in partitioned.regions}
+    generic = {name: _generic(partitioned, name, candidates, registry, settings) for name in partitioned.regions}
     return replace(report, regions=tuple(replace(item, generic=generic[item.name]) for item in report.regions))
 
 
 def _generic(
-    partitioned: Partitioned, name: str, takers: Sequence[Candidate], registry: PluginRegistry, settings: Settings
+    partitioned: Partitioned, name: str, candidates: Sequence[Candidate], registry: PluginRegistry, settings: Settings
 ) -> tuple[str, ...]:
-    """The kernels of a region that run by the generic schedule, in words. None where it cannot be lowered: whoever compiles it will
-    see it fail."""
-    target = takers[partitioned.regions[name]].target
+    """Describe the kernels of a region with the generic schedule; empty if the region cannot be lowered, which compiling it
+    reports."""
+    target = candidates[partitioned.regions[name]].target
     region = Region(name, partitioned.module[name], target)
     try:
         schedules = schedules_of_region(region, DriverContext(target, registry, ops.TABLE, fusion=settings.fusion))

@@ -1,4 +1,4 @@
-"""Shadow mode: every region runs on its target and on the reference target, on the same inputs, and the two are compared."""
+"""Shadow mode: runs every region on its target and on the reference target with equal inputs, and compares the results."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ from inlaid.settings import DEFAULT, Settings
 from inlaid.types import TensorType, TupleType, Type
 
 Allowed = Callable[[str], Tolerance | None]
-"""The declared tolerance for an element type, None for none."""
+"""Returns the declared tolerance for an element type, None if there is none."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a target differs from the reference: the region, its target, and the `unit` in it that differs by
-    itself, on the values that the reference gives it: an operator, or a composite under the name of its rule, with its source
-    nodes. `unit` is "" where none differs, only all together. `error` says by how much, or what went wrong; `inputs` are those of
-    the unit, or of the region."""
+    """A difference of a target from the reference. `unit` is the first operator, or composite by its rule's name, of the region
+    that differs when run alone on the reference's values, with its source nodes; it is "" if only the whole region differs. `error`
+    describes the difference or the failure. `inputs` are those of the unit, or of the region."""
 
     region: str
     target: str
@@ -52,15 +51,14 @@ class Difference:
             np.savez(file, **arrays)
 
     def __str__(self) -> str:
-        together = "all of it together, though no part is wrong by itself"
+        together = "the region as a whole, although each operator alone is within tolerance"
         what = f"{self.unit} at {', '.join(self.nodes) or '?'}" if self.unit else together
         return f"{self.region} on {self.target} differs from the reference: {what}: {self.error}"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A region, its target, how many runs of it were compared, and the worst deviation of its results. `difference` says where that
-    is more than is allowed, None where it is not."""
+    """Comparison of a region: its target, the number of runs, and the worst deviation. `difference` is None if within tolerance."""
 
     region: str
     target: str
@@ -69,25 +67,25 @@ class Compared:
     difference: Difference | None = None
 
     def __str__(self) -> str:
-        beyond = "" if self.difference is None else ", more than is allowed"
+        beyond = "" if self.difference is None else ", beyond the tolerance"
         return f"{self.region} on {self.target}: {self.deviation}{beyond}"
 
 
 @dataclass(frozen=True)
 class Shadowed:
-    """What a shadow run gave: the reference's outputs in order, and how the regions that ran compare, the worst first."""
+    """Result of a shadow run: the reference's outputs in order, and the comparisons of the regions that ran, worst first."""
 
     outputs: tuple[Any, ...]
     regions: tuple[Compared, ...]
 
     @property
     def compared(self) -> int:
-        """How many runs of regions were compared."""
+        """Number of compared region runs."""
         return sum(region.runs for region in self.regions)
 
     @property
     def difference(self) -> Difference | None:
-        """That of the worst region, None where all regions are within what is allowed."""
+        """The difference of the worst region; None if all are within tolerance."""
         return next((region.difference for region in self.regions if region.difference is not None), None)
 
 
@@ -98,12 +96,12 @@ def shadow(
     registry: PluginRegistry | None = None,
     settings: Settings = DEFAULT,
 ) -> Shadowed:
-    """Run a module, region by region, on its targets and on the reference, to the end. Later regions get the reference's values, so
-    that each difference is found where it arises. Raises as compiling and running do."""
+    """Run a whole module region by region, on its targets and on the reference. Each region gets the reference's values, so that
+    every difference is found where it arises. Raises as compiling and running do."""
     registry = registry or default_registry()
-    partitioned, takers = cut(module, targets, registry, settings=settings)
+    partitioned, candidates = cut(module, targets, registry, settings=settings)
     watch = _Watch(registry, settings)
-    doubles = {name: watch.double(name, partitioned.module[name], takers[n]) for name, n in partitioned.regions.items()}
+    doubles = {name: watch.double(name, partitioned.module[name], candidates[n]) for name, n in partitioned.regions.items()}
 
     def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
         if isinstance(new, ir.Call) and isinstance(new.callee, ir.GlobalVar) and new.callee.name in doubles:
@@ -118,10 +116,10 @@ def shadow(
 
 @dataclass
 class _Seen:
-    """What is known of a region so far: its executable, how many runs were compared, and the worst with its inputs."""
+    """State of a region: its executable, number of compared runs, and the worst deviation with its inputs."""
 
     region: ir.Function
-    taker: Candidate
+    candidate: Candidate
     executable: Executable
     runs: int = 0
     worst: Deviation = field(default_factory=Deviation)
@@ -136,16 +134,16 @@ class _Watch:
         self.settings = settings
         self.seen: dict[str, _Seen] = {}
 
-    def double(self, name: str, region: ir.Function, taker: Candidate) -> Operator:
-        """An operator that does what a region does, by the reference, and compares."""
+    def double(self, name: str, region: ir.Function, candidate: Candidate) -> Operator:
+        """Create an operator that evaluates a region on the reference and compares it with its target."""
         interpreter = Interpreter()
 
         def run(attrs: Attrs, *values: Any) -> Any:
             wanted = interpreter.run(region, values)
             if name not in self.seen:
-                self.seen[name] = _Seen(region, taker, self._native(region, taker))
+                self.seen[name] = _Seen(region, candidate, self._native(region, candidate))
             seen = self.seen[name]
-            found = _compare(region.body.type, seen.executable, values, wanted, self._allowed(taker, ""))
+            found = _compare(region.body.type, seen.executable, values, wanted, self._allowed(candidate, ""))
             if seen.runs == 0 or _badness(found) > _badness(seen.worst):
                 seen.worst, seen.values = found, values
             seen.runs += 1
@@ -154,26 +152,26 @@ class _Watch:
         return Operator(name, lambda attrs, *types: region.body.type, reference=run, arity=(0, None))
 
     def report(self) -> tuple[Compared, ...]:
-        """How the regions compare that ran, the worst first."""
+        """Comparisons of the regions that ran, worst first."""
         found = [self._compared(name, seen) for name, seen in self.seen.items()]
         return tuple(sorted(found, key=lambda item: _badness(item.deviation), reverse=True))
 
     def _compared(self, name: str, seen: _Seen) -> Compared:
         error, difference = seen.worst.error, None
         if error is not None:
-            difference = self._locate(name, seen.region, seen.taker, seen.values, error)
-        return Compared(name, str(seen.taker.target), seen.runs, seen.worst, difference)
+            difference = self._locate(name, seen.region, seen.candidate, seen.values, error)
+        return Compared(name, str(seen.candidate.target), seen.runs, seen.worst, difference)
 
-    def _allowed(self, taker: Candidate, unit: str) -> Allowed:
-        """The tolerance that the plugin declares for an element type in the results of a unit, or of regions."""
-        return partial(self.registry.conformance(taker.target).tolerance, operator=unit)
+    def _allowed(self, candidate: Candidate, unit: str) -> Allowed:
+        """The tolerance that the plugin declares, by element type, for results of a unit or of whole regions."""
+        return partial(self.registry.conformance(candidate.target).tolerance, operator=unit)
 
-    def _native(self, function: ir.Function, taker: Candidate) -> Executable:
-        return Executable(package_alone(function, taker, self.registry, self.settings), registry=self.registry)
+    def _native(self, function: ir.Function, candidate: Candidate) -> Executable:
+        return Executable(package_alone(function, candidate, self.registry, self.settings), registry=self.registry)
 
-    def _locate(self, name: str, region: ir.Function, taker: Candidate, values: Sequence[Any], error: str) -> Difference:
-        """The first unit of a region, in the order in which they run, that differs by itself, on the reference's values."""
-        found = partial(Difference, name, str(taker.target))
+    def _locate(self, name: str, region: ir.Function, candidate: Candidate, values: Sequence[Any], error: str) -> Difference:
+        """Find the first unit of a region, in execution order, that differs when run alone on the reference's values."""
+        found = partial(Difference, name, str(candidate.target))
         units = [expr for expr in analyse(region).body(region).order if isinstance(expr, (ir.Call, ir.Loop, ir.If))]
         everything = {param.name: value for param, value in zip(region.params, values, strict=True)}
         if len(units) == 1:
@@ -185,10 +183,10 @@ class _Watch:
             if isinstance(unit, ir.Call):
                 alone, given = _alone(unit, known)
                 try:
-                    compiled = self._native(alone, taker)
+                    compiled = self._native(alone, candidate)
                 except InlaidError:
-                    continue  # the target wants more around it: nothing is known of it by itself
-                wrong = _compare(unit.type, compiled, given, known[id(unit)], self._allowed(taker, _name(unit))).error
+                    continue  # the target rejects it without its context
+                wrong = _compare(unit.type, compiled, given, known[id(unit)], self._allowed(candidate, _name(unit))).error
                 if wrong is not None:
                     inputs = {param.name: value for param, value in zip(alone.params, given, strict=True)}
                     return found(*_named(unit), wrong, inputs)
@@ -196,7 +194,7 @@ class _Watch:
 
 
 def _alone(unit: ir.Call, known: Mapping[int, Any]) -> tuple[ir.Function, list[Any]]:
-    """A call as a function of what it reads, constants excepted, and the values of that."""
+    """A call as a function of its operands except constants, and the values of those operands."""
     moving = [arg for arg in dict.fromkeys(unit.args) if not isinstance(arg, ir.Constant)]
     params = [ir.var(f"x{number}", arg.type) for number, arg in enumerate(moving)]
     inside = dict(zip(moving, params, strict=True))
@@ -211,7 +209,7 @@ def _name(unit: ir.Call) -> str:
 
 
 def _named(unit: ir.Expr) -> tuple[str, tuple[str, ...]]:
-    """What a unit of a region is called, and its source nodes."""
+    """A unit's name for messages, and its source nodes."""
     match unit:
         case ir.Call(callee=Operator() as operator):
             return operator.name, nodes_of((unit,))
@@ -234,11 +232,11 @@ def _value(expr: ir.Expr, known: Mapping[int, Any]) -> Any:
 
 
 def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: Any, allowed: Allowed) -> Deviation:
-    """The worst deviation of results from those of the reference."""
+    """The worst deviation of the results from the reference's."""
     try:
         found = compiled.run({spec.name: value for spec, value in zip(compiled.inputs, values, strict=True)}).values()
     except InlaidError as error:
-        return failed(f"it failed: {error}")
+        return failed(f"failed: {error}")
     parts = flat(type_, wanted)
     worst = Deviation()
     for (part, expected), actual in zip(parts, found, strict=True):
@@ -251,12 +249,12 @@ def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: A
 
 
 def _badness(found: Deviation) -> tuple[bool, float, float]:
-    """By what deviations are ordered: those beyond what is allowed last, each by how far, then by how much."""
+    """Sort key of deviations: those beyond tolerance last, each by excess, then by difference."""
     return found.error is not None, found.excess, found.worst
 
 
 def flat(type_: Type, value: Any) -> list[tuple[Type, Any]]:
-    """The parts of a value, tuples taken apart, with their types."""
+    """Flatten nested tuples of a value into pairs of type and value."""
     if isinstance(type_, TupleType):
         return [part for field, item in zip(type_.fields, value, strict=True) for part in flat(field, item)]
     return [(type_, value)]

@@ -1,4 +1,4 @@
-"""Models for targets that no host stands beside: what these do not take is refused, not run by the fallback."""
+"""Standalone targets, which have no host fallback: a model that they cannot run completely is refused."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from inlaid.partitioning.place import reason
 from inlaid.plugins.registry import PluginRegistry
 
 SHOWN = 3
-"""How many operators an error names."""
+"""Number of operators that an error names."""
 
 
-def standalone(takers: Sequence[Candidate], registry: PluginRegistry) -> Candidate | None:
-    """The first of some targets that no host stands beside, None where there is none."""
-    return next((taker for taker in takers if registry.capabilities(taker.target).standalone), None)
+def standalone(candidates: Sequence[Candidate], registry: PluginRegistry) -> Candidate | None:
+    """The first standalone target of `candidates`, None if there is none."""
+    return next((candidate for candidate in candidates if registry.capabilities(candidate.target).standalone), None)
 
 
-def on_fallback(takers: Sequence[Candidate], partitioned: Partitioned, regions: Collection[str]) -> bool:
-    """Whether one of some regions went to the fallback."""
-    return any(takers[partitioned.regions[name]].target.kind == FALLBACK for name in regions)
+def on_fallback(candidates: Sequence[Candidate], partitioned: Partitioned, regions: Collection[str]) -> bool:
+    """Whether the fallback runs one of the given regions."""
+    return any(candidates[partitioned.regions[name]].target.kind == FALLBACK for name in regions)
 
 
-def check_whole(partitioned: Partitioned, takers: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
-    """Raises `Unsupported` where a target stands alone and a part of the model runs on no target that the user listed, the first
-    `listed` of `takers`: operators, with their nodes and the target's reasons; or control flow, where no host is listed."""
-    alone = standalone(takers[:listed], registry)
+def check_whole(partitioned: Partitioned, candidates: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
+    """Raise `Unsupported` if a standalone target is listed and part of the model runs on none of the listed targets, the first
+    `listed` of `candidates`. The error names the operators and the reasons, or the control flow, which needs a listed host."""
+    alone = standalone(candidates[:listed], registry)
     if alone is None:
         return
-    remedy = Remedy.of("see all of it with ", EXPLAIN, f", or list a host after {alone.target.kind} to try the model there")
+    remedy = Remedy.of("see all of it with ", EXPLAIN, f", or list a host target after {alone.target.kind} for the rest")
     for placement in partitioned.placements:
         homeless = [claim for claim in placement.claims if claim.target >= listed]
         calls = [call for claim in homeless for call in reversed(claim.members)]
         if calls:
             assert isinstance(calls[0].callee, Operator)
-            reasons = dict.fromkeys(reason(placement.annotated.verdicts[id(call)][takers.index(alone)]) for call in calls)
+            reasons = dict.fromkeys(reason(placement.annotated.verdicts[id(call)][candidates.index(alone)]) for call in calls)
             more = f" and {len(calls) - SHOWN} more" if len(calls) > SHOWN else ""
             raise Unsupported(
-                f"{alone.target.kind} runs a model whole or not at all, and does not take {', '.join(map(named, calls[:SHOWN]))}"
+                f"{alone.target.kind} must run the whole model, but does not support {', '.join(map(named, calls[:SHOWN]))}"
                 f"{more}: {'; '.join(list(reasons)[:SHOWN])}",
                 operator=calls[0].callee.name,
                 node=str(calls[0].span or ""),
                 plugin=alone.plugin,
                 remedy=remedy,
             )
-    if not all(registry.capabilities(taker.target).standalone for taker in takers[:listed]):
+    if not all(registry.capabilities(candidate.target).standalone for candidate in candidates[:listed]):
         return
     for name, function in partitioned.module.functions.items():
         branch = next((expr for expr in ir.post_order(function) if isinstance(expr, (ir.If, ir.Loop))), None)
         if branch is not None and name not in partitioned.regions:
             raise Unsupported(
-                f"{alone.target.kind} runs a model whole or not at all, and has no control flow, which the model holds",
+                f"{alone.target.kind} must run the whole model, but does not support its control flow",
                 operator="If" if isinstance(branch, ir.If) else "Loop",
                 node=str(branch.span or ""),
                 plugin=alone.plugin,

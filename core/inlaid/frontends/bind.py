@@ -1,7 +1,7 @@
-"""Sizes that models compute at run time, bound as symbolic dimensions.
+"""Binding of sizes that a model computes at run time to symbolic dimensions.
 
-What a converter needs as a dimension may be an element of a tensor that data decides. `ops.bind_size` reads such an element and
-checks it, and gives a dimension its value; see ADR 30. The same element gives the same dimension wherever it is asked for again.
+A converter may need an element of a data-dependent tensor as a dimension. `ops.bind_size` reads the element, checks it, and binds
+it to a dimension; see ADR 30. The same element is always bound to the same dimension.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from inlaid import arith, ops
 from inlaid.arith import Dim
-from inlaid.frontends.settle import Settler
+from inlaid.frontends.finish import Finisher
 from inlaid.frontends.values import Values
 from inlaid.graph.ir import Expr, Span, constant
 from inlaid.ops.compose import tensor_of
@@ -23,17 +23,17 @@ from inlaid.ops.shape import simple
 
 @dataclass
 class Binder:
-    """Binds the sizes of one model. `_bound` has the dimension of an element by its expression over unknowns (see `Values`),
-    `_clamped` that of an element which counts as 0 where it is negative."""
+    """Binds the sizes of one model. `_bound` maps an element, as an expression over unknowns (see `Values`), to its dimension;
+    `_clamped` maps an element to the dimension max(element, 0)."""
 
     values: Values
-    settler: Settler
+    finisher: Finisher
     _bound: dict[arith.Expr, arith.Expr] = field(default_factory=dict)
     _clamped: dict[arith.Expr, Dim] = field(default_factory=dict)
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """What is bound while this holds is forgotten afterwards: a branch or a body binds for itself."""
+        """Scope bindings to the context: a branch or a loop body has its own bindings."""
         outer = dict(self._bound), dict(self._clamped)
         try:
             yield
@@ -41,24 +41,24 @@ class Binder:
             self._bound, self._clamped = outer
 
     def sizes(self, value: Expr, name: str, span: Span) -> tuple[Dim, ...] | None:
-        """The elements of a 0-d or 1-d integer tensor as dimensions; None for one of unknown length. Those that data decides must
-        not be negative: a run checks it, and calls them `name`."""
+        """Return the elements of a 0-d or 1-d integer tensor as dimensions, or None if its length is unknown. The run checks that
+        data-dependent ones are not negative; errors call them `name`."""
         found = self.values.elements(value)
         if found is None:
             return None
         return tuple(self.size(value, index, item, f"{name}[{index}]", span) for index, item in enumerate(found))
 
     def size(self, value: Expr, index: int, element: Dim, name: str, span: Span) -> Dim:
-        """Element number `index` of a value, which has the given expression, as a dimension."""
+        """Bind element number `index` of a value, which has the given expression, to a dimension."""
         known = self.known(element)
         if known is None:
-            known = self._clamped.get(_key(element))  # one dimension for a length and for the range up to it
+            known = self._clamped.get(_key(element))  # a length and the range up to it share a dimension
         if known is None:
             known = self._bind(element, *self._place(value, index, element), name, span)
         return known
 
     def clamped(self, value: Expr, name: str, span: Span) -> Dim:
-        """A value of one element as a dimension where it is positive, else 0."""
+        """Bind the maximum of 0 and the only element of a value to a dimension."""
         (element,) = self.values.elements(value) or (None,)
         assert element is not None, "an integer of known rank has elements"
         known = self.known(element)
@@ -70,8 +70,8 @@ class Binder:
         return self._clamped[_key(element)]
 
     def signed(self, value: Expr, name: str, span: Span) -> tuple[Dim, ...] | None:
-        """As `sizes` of elements that may be negative: each is the difference of two dimensions, its positive part and its negative
-        one."""
+        """Like `sizes`, for elements that may be negative. Each is the difference of two dimensions: its positive and its negative
+        part."""
         found = self.values.elements(value)
         if found is None:
             return None
@@ -90,13 +90,13 @@ class Binder:
         return arith.unwrap(arith.add(parts[0], arith.mul(parts[1], -1)))
 
     def computed(self, value: Expr, name: str, span: Span, element: int = 0, check: Expr | None = None) -> Dim:
-        """An element of an int64 value as a dimension of its own, once the `check` of an assertion holds."""
+        """Bind an element of an int64 value to a new dimension, after the assertion `check` has passed."""
         checks = () if check is None else (check,)
-        witness = self.settler.settle(ops.bind_size(value, *checks, message=name, element=element), span)
+        witness = self.finisher.finish(ops.bind_size(value, *checks, message=name, element=element), span)
         return tensor_of(witness).shape[0]
 
     def known(self, element: Dim) -> Dim | None:
-        """The element where no data decides it, or only such as is bound."""
+        """Return the element if it depends on no unbound data, else None."""
         item = _key(element)
         if item in self._bound:
             return arith.unwrap(self._bound[item])
@@ -116,7 +116,7 @@ class Binder:
 
 
 def element_of(value: Expr, index: int) -> Expr:
-    """An element of a tensor of known size, by its row-major number, as a 0-d int64."""
+    """Return an element of a tensor of static size, by row-major index, as 0-d int64."""
     shape = tensor_of(value).shape
     flat = value if len(shape) == 1 else ops.reshape(value, shape=(arith.product(shape),))
     part = ops.strided_slice(flat, begin=(index,), end=(index + 1,), strides=(1,))
@@ -124,7 +124,7 @@ def element_of(value: Expr, index: int) -> Expr:
 
 
 def integer(value: Expr) -> Expr:
-    """The value as int64."""
+    """Cast a value to int64."""
     return value if tensor_of(value).dtype.name == "int64" else ops.cast(value, dtype="int64")
 
 

@@ -1,4 +1,4 @@
-"""Which installed frontend imports a model."""
+"""Selection of the installed frontend that imports a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inlaid.errors import InlaidError, InputError, ModelImportError, PluginError
-from inlaid.frontends.foreign import LFS, SAVED_MODEL, foreign_format
+from inlaid.frontends.other_formats import LFS, SAVED_MODEL, identify_format
 from inlaid.plugins.blame import describe
 from inlaid.plugins.frontend import HEAD_BYTES, Frontend, ModelSource
 from inlaid.plugins.registry import PluginRegistry
@@ -25,12 +25,12 @@ def import_model(
     registry: PluginRegistry,
     opened: Callable[[str], None] = lambda location: None,
 ) -> Module:
-    """Import a model by the frontend that takes it: the path of a file, bytes, or an object of a library. `dims` and `opened` as of
-    `ModelSource`.
+    """Import a model, given as the path of a file, as bytes or as an object of a library such as `onnx.ModelProto`. `dims` and
+    `opened` are those of `ModelSource`.
 
-    A frontend takes files with its suffixes; where several frontends have a suffix, or none has, the first that recognises the
-    first bytes. Raises `ModelImportError` for a format that nobody takes or whose libraries are not installed, and for what the
-    frontend refuses; `InputError` for an object that is no model; `PluginError` for a frontend that fails.
+    The frontend is selected by the file's suffix, else by its first bytes. Raises `ModelImportError` if no installed frontend
+    accepts the format, if its libraries are not installed, or if the frontend refuses the model; `InputError` for an object that is
+    not a model; `PluginError` if the frontend fails.
     """
     if isinstance(model, (str, os.PathLike)):
         model = Path(model)
@@ -41,8 +41,8 @@ def import_model(
         named = [item for item in frontends if model.name.lower().endswith(item[1].suffixes)]
         if len(named) != 1:
             content = _head(model) if model.suffix != _PACKAGE else b""
-            # TensorFlow's .pb begins as ONNX does: both are protocol buffers whose first field is a version.
-            known = None if named else foreign_format(model, content)
+            # TensorFlow's .pb looks like ONNX: both are protocol buffers whose first field is a version.
+            known = None if named else identify_format(model, content)
             named = [] if known in (SAVED_MODEL, LFS) else [*_recognising(content, named or list(frontends)), *named]
     else:
         named = _recognising(model[:HEAD_BYTES] if isinstance(model, bytes) else model, list(frontends))
@@ -82,7 +82,7 @@ def _head(path: Path) -> bytes:
 
 
 def _recognising(model: object, frontends: list[tuple[str, Frontend]]) -> list[tuple[str, Frontend]]:
-    """The frontends that recognise first bytes or an object. One that raises does not, so that it stands in nobody's way."""
+    """Return the frontends that recognise first bytes or an object. A frontend that raises counts as not recognising it."""
 
     def recognises(frontend: Frontend) -> bool:
         try:
@@ -98,20 +98,20 @@ def _unknown(model: object, head: bytes, registry: PluginRegistry) -> InlaidErro
     if not isinstance(model, (Path, bytes)):
         known = " or ".join(item.title for item in frontends)
         remedy = f"give the path of a model file, {known}, its bytes, or an inlaid.Module or Function"
-        return InputError(f"an object of type {type(model).__name__} is no model", remedy=remedy)
+        return InputError(f"expected a model, got an object of type {type(model).__name__}", remedy=remedy)
     if isinstance(model, Path) and model.suffix == _PACKAGE:
-        return ModelImportError(f"{model} is a compiled package", remedy="load it with inlaid.runtime.load")
-    foreign = foreign_format(model, model[:HEAD_BYTES] if isinstance(model, bytes) else head)
-    if foreign is not None:
-        subject = str(model) if isinstance(model, Path) else "the model"
+        return ModelImportError(f"expected a model, but {model} is a compiled package", remedy="load it with inlaid.runtime.load")
+    other = identify_format(model, model[:HEAD_BYTES] if isinstance(model, bytes) else head)
+    if other is not None:
+        name = str(model) if isinstance(model, Path) else "the model"
         titles = ", ".join(item.title for item in frontends)
         return ModelImportError(
-            f"expected a model that Inlaid imports ({titles}), but {subject} is {foreign.what}", remedy=foreign.way
+            f"expected a model that Inlaid imports ({titles}), but {name} is {other.description}", remedy=other.remedy
         )
     facts = [f"installed formats: {', '.join(item.title for item in frontends) or 'none'}"]
     facts += [f"for {item.description}, {item.remedy}" for item in frontends if item.missing]
     facts += [f"unusable plugin {problem.plugin} ({problem.stage}: {problem.message})" for problem in registry.problems()]
     if not frontends:
-        facts.append("install Inlaid again: its own frontends are not registered")
+        facts.append("reinstall Inlaid: its built-in frontends are not registered")
     what = str(model) if isinstance(model, Path) else f"a model that begins with {model[:8]!r}"
     return ModelImportError(f"no installed frontend imports {what}", remedy="; ".join(facts))

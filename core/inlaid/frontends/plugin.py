@@ -1,4 +1,4 @@
-"""The core's own frontends, registered as any plugin's."""
+"""The core's built-in frontends, registered like a plugin's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 PLUGIN_API_VERSION = 2
 
 _IDENTIFIER = b"TFL3"
-"""What a TensorFlow Lite file has from its fifth byte on."""
+"""The file identifier of TensorFlow Lite, at byte offset 4."""
 
 
 def _is_onnx(model: object) -> bool:
-    """Whether it is a message of the onnx library, or begins with the version of the format, as all writers begin."""
+    """Test whether a model is an `onnx.ModelProto`, or starts with the field ir_version, as all writers emit it first."""
     if isinstance(model, bytes):
         return model[:1] == b"\x08" and b"\x00" < model[1:2] < b"\x80"
     onnx = sys.modules.get("onnx")
@@ -43,7 +43,7 @@ def _load_tflite(source: ModelSource) -> Module:
 
 @hookimpl
 def inlaid_frontends() -> Sequence[Frontend]:
-    """ONNX and TensorFlow Lite."""
+    """Return the frontends for ONNX and TensorFlow Lite."""
     return [
         Frontend("onnx", "ONNX", _load_onnx, (".onnx",), _is_onnx, ("onnx",), "onnx"),
         Frontend("tflite", "TensorFlow Lite", _load_tflite, (".tflite",), _is_tflite, ("tflite",), "inlaid[tflite]"),

@@ -1,4 +1,4 @@
-"""Shapes and slices as frontends write them, in the forms that the canonical operators want."""
+"""Conversion of shapes and slices from the conventions of frontends to those of the canonical operators."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from inlaid.ops.compose import tensor_of
 from inlaid.ops.shape import simple, strided_slice
 
 _FAR = 2**31 - 1
-"""Ends from here on mean "to the end of the axis": exporters write the greatest integer of some width."""
+"""Ends from this value on mean "to the end of the axis": exporters write the maximum of some integer width."""
 
 
 def quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
-    """The dimension that makes `known` hold as many elements as `shape`. Dimensions that both have cancel, even where they might
-    be 0, so that (n, 4, 5) as (n, -1) is (n, 20)."""
+    """Return the dimension with which `known` has as many elements as `shape`. Common dimensions cancel, even if they may be 0: (n,
+    4, 5) as (n, -1) is (n, 20)."""
     over = list(shape)
     under: list[Dim] = []
     for dim in known:
@@ -29,16 +29,16 @@ def quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
 
 
 def cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
-    """A slice along some axes: per axis (begin, end, stride) in the form that `strided_slice` wants."""
+    """Slice along some axes. `ranges` maps an axis to (begin, end, stride) as of `strided_slice`."""
     every = [ranges.get(axis, (0, dim, 1)) for axis, dim in enumerate(tensor_of(x).shape)]
     begin, end, strides = (tuple(item) for item in zip(*every, strict=True)) if every else ((), (), ())
     return strided_slice(x, begin=begin, end=end, strides=strides)
 
 
 def normal_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
-    """A slice of an axis as ONNX defines it, in the form that `strided_slice` wants.
+    """Convert ONNX's slice of an axis to (begin, end, stride) as of `strided_slice`.
 
-    It is Python's but for this: a start that lies before the axis is its first element, with a negative step too.
+    The only difference to Python: a start before the axis is clamped to the first element for a negative step too.
     """
     high = arith.wrap(extent) if step > 0 else arith.wrap(arith.add(extent, -1))
 

@@ -1,7 +1,7 @@
-"""What is known at import of the values of a graph: constants and what folds to them, and small integer tensors over symbolic
-dimensions (shapes and what models compute from shapes).
+"""Evaluation of graph values at import: constant folding, and symbolic evaluation of small integer tensors, such as shapes and
+values computed from shapes.
 
-Both evaluations are memoised by node and iterative, so a model costs time linear in its size however often converters ask.
+Both evaluations are iterative and memoised by node, so the total time is linear in the size of the model.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from inlaid.types import TensorType, TupleType, Type
 Array = np.ndarray[Any, Any]
 
 _FOLD_LIMIT = 1 << 22
-"""Greatest number of elements of a tensor that is evaluated at import."""
+"""Maximum number of elements of a tensor that is folded at import."""
 
 _SYMBOLIC_LIMIT = 256
-"""Greatest number of elements of a tensor whose elements are followed as expressions."""
+"""Maximum number of elements of a tensor that is evaluated symbolically."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What would have to be fixed for a value to be known at import: graph inputs and symbolic dimensions, by name."""
+    """The graph inputs and symbolic dimensions, by name, that must be fixed for a value to be known at import."""
 
     inputs: tuple[str, ...]
     dims: tuple[str, ...]
 
 
 class Values:
-    """The values of one graph under construction. `inputs` are the parameters of the model."""
+    """Evaluates the values of one graph under construction. `inputs` are the parameters of the model."""
 
     def __init__(self) -> None:
         self._inputs: dict[Expr, str] = {}
@@ -49,11 +49,11 @@ class Values:
         self._unknown: dict[arith.Expr, tuple[Expr, int]] = {}
 
     def add_input(self, variable: Var) -> None:
-        """Note a graph input, which may be bound in a later import."""
+        """Record a graph input, which may be bound in a later import."""
         self._inputs[variable] = variable.name
 
     def add_origin(self, expr: Expr) -> None:
-        """Note which existential sizes an expression defines."""
+        """Record the existential sizes that an expression defines."""
         for size in introduced_sizes(expr):
             fields = enumerate(expr.type.fields) if isinstance(expr.type, TupleType) else ()
             found = expr if isinstance(expr.type, TensorType) else None
@@ -65,18 +65,18 @@ class Values:
                 self._origin.setdefault(size, found)
 
     def add_parameter(self, variable: Var) -> None:
-        """Note a parameter of a body, which has existential sizes of its own."""
+        """Record a parameter of a body, which has existential sizes of its own."""
         shape = variable.type.shape if isinstance(variable.type, TensorType) else ()
         for size in shape:
             if isinstance(size, SizeVar) and size.existential:
                 self._origin.setdefault(size, variable)
 
     def origin(self, size: arith.Expr) -> Expr | None:
-        """The tensor that first has an existential size, where an operator or a loop defines it."""
+        """Return the tensor that defines an existential size, if an operator or a loop does; else None."""
         return self._origin.get(size)
 
     def static(self, expr: Expr) -> Array | None:
-        """The value of a tensor known at import, else None. An element of a shape is known where that dimension is."""
+        """Return the value of a tensor if it is known at import, else None. An element of a shape is known if that dimension is."""
         value = self._fold(expr)
         if isinstance(value, np.ndarray):
             return value
@@ -88,27 +88,27 @@ class Values:
         return np.array(items, expr.type.dtype.numpy).reshape(expr.type.shape)
 
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
-        """The elements of a 0-d or 1-d integer tensor as dimensions, None where data decides one."""
+        """Return the elements of a 0-d or 1-d integer tensor as dimensions; None if one is data-dependent."""
         found = self.elements(expr)
         return None if found is None or any(map(self.unknowns, found)) else found
 
     def elements(self, expr: Expr) -> tuple[Dim, ...] | None:
-        """The elements of a 0-d or 1-d tensor of integers or truth values, of known length, as expressions over dimensions and,
-        where data decides, `unknowns`; None for any other value."""
+        """Return the elements of a 0-d or 1-d integer or bool tensor of static length as expressions over dimensions and, for
+        data-dependent ones, `unknowns`; None for any other value."""
         if not _followable(expr.type) or not isinstance(expr.type, TensorType) or expr.type.rank > 1:
             return None
         return tuple(arith.unwrap(item) for item in self._follow(expr).reshape(-1))
 
     def unknowns(self, element: Dim) -> frozenset[arith.Expr]:
-        """What data decides in an expression that `elements` gave."""
+        """Return the data-dependent variables in an expression from `elements`."""
         return frozenset(size for size in arith.free_vars(element) if size in self._unknown)
 
     def place(self, unknown: arith.Expr) -> tuple[Expr, int]:
-        """The tensor that has an unknown, and the number of its element."""
+        """Return the tensor and the element index of an unknown."""
         return self._unknown[unknown]
 
     def sources(self, expr: Expr) -> Sources | None:
-        """The graph inputs and symbolic dimensions that decide a value; None where others take part."""
+        """Return the graph inputs and symbolic dimensions that determine a value; None if it depends on anything else."""
         inputs: dict[str, None] = {}
         dims: dict[str, None] = {}
         pending, seen = [expr], {expr}
@@ -138,13 +138,13 @@ class Values:
     # --- symbolic integers --------------------------------------------------------------------------------------------
 
     def _follow(self, expr: Expr) -> Array:
-        """The elements of a value whose type is `_followable`."""
+        """Evaluate a value symbolically. Its type must be `_followable`."""
         found: Array = _evaluate(expr, self._symbolic, self._symbolic_operands, self._symbolic_value)
         return found
 
     def _symbolic_operands(self, expr: Expr) -> tuple[Expr, ...]:
         if self._fold(expr) is None and isinstance(expr, Call) and isinstance(expr.callee, Operator):
-            known = _rule(expr.callee) is not None and expr.callee is not ops.sizes  # which has witnesses
+            known = _rule(expr.callee) is not None and expr.callee is not ops.sizes  # whose operands are witnesses
             if known and all(_followable(arg.type) for arg in expr.args):
                 return expr.args
         return ()
@@ -168,7 +168,7 @@ class Values:
         return self._new_unknowns(expr, expr.type)
 
     def _new_unknowns(self, expr: Expr, type_: TensorType) -> Array:
-        """Elements that only a run knows."""
+        """Return new unknowns for data-dependent elements."""
         found = np.empty(_count(type_), object)
         for index in range(found.size):
             limits = (0, 1) if type_.dtype.kind == "bool" else (-(2**63), None)
@@ -178,14 +178,14 @@ class Values:
 
 
 def _followable(type_: Type) -> bool:
-    """Whether the elements of a tensor are followed as expressions: few integers or truth values."""
+    """Test whether a tensor is evaluated symbolically: integer or bool, with few elements."""
     if not isinstance(type_, TensorType) or not type_.is_static or _count(type_) > _SYMBOLIC_LIMIT:
         return False
     return type_.dtype.is_int or type_.dtype.kind == "bool"
 
 
 def _decided(element: Dim) -> Dim:
-    """An element as a number where its form decides it: a comparison that always holds, or never does."""
+    """Simplify an element to a number if it is a comparison that is always true or always false."""
     return element if isinstance(element, int) else arith.unwrap(arith.simplify(element))
 
 
@@ -195,8 +195,8 @@ def _evaluate(
     operands: Callable[[Expr], tuple[Expr, ...] | None],
     value: Callable[[Expr, Sequence[Any]], Any],
 ) -> Any:
-    """The value of an expression by memoised iteration. `operands` gives what its value takes (None: it has none that is known),
-    `value` works it out of theirs. An operand without a value ends the search at once."""
+    """Evaluate an expression by memoised iteration. `operands(expr)` returns the operands of its value (None: the value is
+    unknown), `value(expr, args)` computes it from theirs. An operand without a value ends the search."""
     stack = [root]
     while stack:
         expr = stack[-1]
@@ -216,7 +216,7 @@ def _evaluate(
 
 
 def _count(type_: TensorType) -> int:
-    """The number of elements, existential dimensions not counted."""
+    """Return the number of elements, ignoring existential dimensions."""
     return math.prod(dim for dim in type_.shape if isinstance(dim, int))
 
 
@@ -249,7 +249,7 @@ def _constant_value(expr: Expr, args: Sequence[Any]) -> Any:
                 with np.errstate(all="ignore"):
                     result = operator.reference(attrs, *args)
             except (ArithmeticError, LookupError, ValueError, InlaidError):
-                return None  # it fails at run time, where the message belongs
+                return None  # the error belongs to run time
             return np.asarray(result) if isinstance(result, np.generic) else result
         case TupleItem(index=index):
             return args[0][index]
@@ -259,7 +259,7 @@ def _constant_value(expr: Expr, args: Sequence[Any]) -> Any:
 
 
 def _size_vars(attrs: Any) -> Iterable[SizeVar]:
-    """The symbolic dimensions among the attributes of an operator."""
+    """Yield the symbolic dimensions among the attributes of an operator."""
     for name in getattr(attrs, "__dataclass_fields__", ()):
         field = getattr(attrs, name)
         for item in field if isinstance(field, tuple) else (field,):
@@ -269,18 +269,18 @@ def _size_vars(attrs: Any) -> Iterable[SizeVar]:
                         yield leaf
 
 
-# --- rules: operator -> what it does to arrays of integers and expressions -------------------------------------------
+# --- rules: operator -> function of arrays of integers and expressions -------------------------------------------
 
 
 Rule = Callable[..., Array]
 
 
 class _Unknown(Exception):
-    """An element has no expression."""
+    """Raised if an element has no expression."""
 
 
 def is_natural(value: Dim) -> bool:
-    """Whether an expression of dimensions cannot be negative, by its form alone."""
+    """Test whether an expression of dimensions is provably non-negative by its form."""
     pending: list[Dim] = [value]
     while pending:
         item = pending.pop()
@@ -305,7 +305,7 @@ def is_natural(value: Dim) -> bool:
 
 
 def _divide(a: Dim, b: Dim) -> Dim:
-    # ONNX rounds towards zero, expressions towards minus infinity: the same where nothing is negative.
+    # ONNX rounds towards zero, expressions towards minus infinity: equal for non-negative operands.
     if not (is_natural(a) and is_natural(b)) or b == 0:
         raise _Unknown
     return arith.floordiv(a, b)
@@ -364,7 +364,7 @@ def _sizes(attrs: Any) -> Array:
 
 
 def _integers(values: Array) -> Array:
-    """An array of indices. Raises `_Unknown` where one is symbolic."""
+    """Convert to an array of indices. Raises `_Unknown` if one is symbolic."""
     if not all(isinstance(item, int) for item in values.reshape(-1)):
         raise _Unknown
     return values.astype(np.int64)
@@ -406,13 +406,13 @@ _RULES: dict[Operator, Rule] = {
 
 
 def _rule(operator: Operator) -> Rule | None:
-    """How an operator makes expressions of expressions. What moves data by place or by known indices moves expressions as well."""
+    """Return the rule of an operator. An operator that moves data by position or by known indices also moves expressions."""
     moves, reference = operator.traits.moves, operator.reference
     if operator in _RULES or moves is None or moves.by is Choice.ORDER or reference is None:
         return _RULES.get(operator)
 
     def rule(attrs: Any, *args: Array) -> Array:
-        # The reference moves the numbers of the elements.
+        # Run the reference on the indices of the elements.
         moved = (*moves.places(len(args)), moves.filling(len(args)))
         elements: list[Array] = []
         given: list[Array] = []

@@ -1,4 +1,4 @@
-"""Arguments of a call as a user writes them: scalars and arrays as operands, negative axes, operands by keyword."""
+"""Normalise the arguments of a call: scalars and arrays become constants, negative axes are resolved, keywords are ordered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inlaid.graph.operator import Operator
 
 _AXES = frozenset(("axis", "axes", "batch_axis", "time_axis", "perm"))
-"""Attributes that number dimensions of the first operand, or of the result where there is no operand."""
+"""Names of attributes that hold axes of the first operand, or of the result of an operator without operands."""
 
 
 _INTEGER, _REAL = (int, np.integer), (int, float, np.number)
@@ -27,7 +27,7 @@ _ELEMENTS: dict[str, Any] = {"tuple[int, ...]": _INTEGER, "tuple[float, ...]": _
 
 
 class _Field(NamedTuple):
-    """An attribute: its annotation, and whether it is required."""
+    """An attribute's type annotation, and whether it is required."""
 
     annotation: str
     required: bool
@@ -35,7 +35,7 @@ class _Field(NamedTuple):
 
 @lru_cache(1024)
 def _fields(operator: Operator) -> Mapping[str, _Field]:
-    """The attributes of an operator, in order."""
+    """Return the attributes of an operator, in order of declaration."""
     return {
         item.name: _Field(
             item.type if isinstance(item.type, str) else item.type.__name__,
@@ -46,12 +46,12 @@ def _fields(operator: Operator) -> Mapping[str, _Field]:
 
 
 def operand_names(operator: Operator) -> tuple[str, ...]:
-    """Names of the operands as keywords: one that an attribute has, too, ends in an underscore."""
+    """Return the keywords of the operands. An operand with the same name as an attribute gets a trailing underscore."""
     return tuple(f"{name}_" if name in _fields(operator) else name for name in operator.inputs)
 
 
 def signature_of(operator: Operator) -> Signature:
-    """The signature of a call: operands by position or keyword, attributes by keyword."""
+    """Return the signature of a call: operands by position or keyword, attributes by keyword only."""
     least, greatest = operator.arity
     parameters = []
     names = operand_names(operator)
@@ -68,8 +68,8 @@ def signature_of(operator: Operator) -> Signature:
 
 
 def operands_of(operator: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, ...]:
-    """Operands in order, where some are given by keyword: those are taken out of `given`. Raises `TypeInferenceError` for keywords
-    that are neither operands nor attributes, and for attributes that are missing."""
+    """Return the operands in order. Operands given by keyword are removed from `given`. Raises `TypeInferenceError` for a keyword
+    that is neither an operand nor an attribute, and for a missing attribute or operand."""
     fields = _fields(operator)
     operands = args
     if not given.keys() <= fields.keys():
@@ -91,7 +91,7 @@ def operands_of(operator: Operator, args: tuple[Any, ...], given: dict[str, Any]
 
 
 def _check_kinds(operator: Operator, given: Mapping[str, Any]) -> None:
-    """Raise `TypeInferenceError` for an attribute whose value is of another type than declared."""
+    """Raise `TypeInferenceError` for an attribute whose value does not have the declared type."""
     for name, value in given.items():
         declared = _fields(operator)[name].annotation
         element = _ELEMENTS.get(declared)
@@ -108,18 +108,18 @@ def _wrong(operator: Operator, problem: str) -> TypeInferenceError:
 
 
 def usage(operator: Operator) -> str:
-    """How the operator is called: its signature without annotations and without `span`."""
+    """Return the operator's call syntax: its signature without annotations and without `span`."""
     parameters = signature_of(operator).parameters
     kept = [item.replace(annotation=Parameter.empty) for name, item in parameters.items() if name != "span"]
     return f"{operator.name}{Signature(kept)}"
 
 
 def as_operands(operator: Operator, args: Sequence[Any]) -> tuple[Expr, ...]:
-    """The operands, with scalars and arrays as constants. Raises `TypeInferenceError` for other objects.
+    """Convert scalars and arrays among the operands to constants. Raises `TypeInferenceError` for other objects.
 
-    A Python number, and a list of them, takes the element type of a tensor beside it in element-wise operators: of the first that
-    is not bool, and for a float of the first that is a float. Without one, and in other operators, integers are int64 and floats
-    float32. numpy arrays keep their type.
+    In an element-wise operator, a Python number or a list of numbers takes the dtype of the first non-bool tensor operand; a float
+    takes the dtype of the first float operand. Without such an operand, and in all other operators, integers become int64 and
+    floats float32. numpy arrays keep their dtype.
     """
     from inlaid.graph.ir import Expr
 
@@ -130,24 +130,24 @@ def as_operands(operator: Operator, args: Sequence[Any]) -> tuple[Expr, ...]:
     return tuple(item if isinstance(item, Expr) else _constant(operator, place, item, kinds) for place, item in enumerate(args))
 
 
-def _constant(operator: Operator, place: int, value: Any, beside: Sequence[Any]) -> Expr:
+def _constant(operator: Operator, place: int, value: Any, known: Sequence[Any]) -> Expr:
     from inlaid.graph.ir import constant
 
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, float):
         return constant(value)
     if isinstance(value, (bool, int, float, list)):
         array = np.asarray(value)
-        floats = [dtype for dtype in beside if dtype.is_float]
+        floats = [dtype for dtype in known if dtype.is_float]
         if array.dtype == np.bool_:
             return constant(array)
         if array.dtype.kind == "f":
             return constant(array, floats[0].name if floats else "float32")
         if array.dtype.kind in "iu":
-            of = beside[0] if beside else None
+            of = known[0] if known else None
             made = constant(array, of.name if of is not None else "int64")
             if of is not None and not np.array_equal(made.data.astype(np.float64), array.astype(np.float64)):
                 raise TypeInferenceError(
-                    f"{value!r} is out of range for {of.name}", operator=operator.name, remedy="cast the tensor beside it first"
+                    f"{value!r} is out of range for {of.name}", operator=operator.name, remedy="cast the other operand first"
                 )
             return made
     name = operator.inputs[min(place, len(operator.inputs) - 1)] if operator.inputs else str(place)
@@ -159,8 +159,8 @@ def _constant(operator: Operator, place: int, value: Any, beside: Sequence[Any])
 
 
 def normalised(given: Mapping[str, Any], args: Sequence[Expr], operator: str) -> dict[str, Any]:
-    """Attributes with lists as tuples, and negative axes counted from the front. Raises `TypeInferenceError` for axes out of
-    range."""
+    """Return the attributes with lists as tuples and negative axes made non-negative. Raises `TypeInferenceError` for an axis out
+    of range."""
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     for name in _AXES & found.keys():
         value = found[name]

@@ -13,20 +13,20 @@ from inlaid.types import FunctionType, OptionalType, SequenceType, TensorType, T
 
 @dataclass(frozen=True)
 class Attrs:
-    """Base of the typed attributes of operators: subclasses are frozen dataclasses of ints, floats, strings, bools, dtypes,
-    dimensions and tuples of these, so that they compare by value, hash, print and parse."""
+    """Base class of an operator's typed attributes. Subclasses are frozen dataclasses of ints, floats, strings, bools, dtypes,
+    dimensions and tuples of these. They compare by value, hash, print and parse."""
 
 
 _A = TypeVar("_A", bound=Attrs)
 
 
 def attr_items(attrs: Attrs) -> list[tuple[str, Any]]:
-    """The names and values of attributes, in order of declaration."""
+    """Return (name, value) pairs in order of declaration."""
     return [(item.name, getattr(attrs, item.name)) for item in dataclasses.fields(attrs)]
 
 
 def sizes_in(value: Any) -> Iterator[arith.SizeVar]:
-    """The symbolic dimensions in a type, a dimension, or a value of an attribute, in order of occurrence."""
+    """Yield the symbolic dimensions in a type, a dimension or an attribute value, in order of occurrence."""
     pending = [value]
     while pending:
         match pending.pop():
@@ -46,12 +46,12 @@ def sizes_in(value: Any) -> Iterator[arith.SizeVar]:
 
 
 def attr_vars(attrs: Attrs) -> frozenset[arith.Expr]:
-    """The symbolic dimensions that occur in attributes."""
+    """Return the symbolic dimensions that occur in attributes."""
     return frozenset(size for _, value in attr_items(attrs) for size in sizes_in(value))
 
 
 def substitute_attrs(attrs: _A, mapping: Mapping[arith.Expr, arith.Expr]) -> _A:
-    """Attributes with symbolic dimensions replaced; the same object where nothing changes."""
+    """Replace symbolic dimensions in attributes. Returns the same object if nothing changes."""
     if not mapping:
         return attrs
 

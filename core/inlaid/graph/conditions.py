@@ -1,7 +1,7 @@
-"""What calls of operators ask of sizes that only the run knows.
+"""Preconditions of operator calls on sizes that are known only at run time.
 
-A type relation states a condition by `require`: one that known sizes break is an error at once, one that depends on symbolic sizes
-is noted for whoever asks for the conditions of a call. So a violation reads the same at compile time and at run time.
+A type relation states a precondition by calling `require`. If static sizes violate it, inference fails at once. If it depends on
+symbolic sizes, it is recorded for `conditions_of`, so that compile time and run time report a violation with the same message.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from inlaid.graph.operator import Operator
 from inlaid.types import TensorType, TupleType, Type, type_vars
 
 _noted: ContextVar[list[Constraint] | None] = ContextVar("noted", default=None)
-"""Where `require` notes conditions. Set only while `conditions_of` infers a type, per thread."""
+"""The list to which `require` appends. Set only while `conditions_of` infers a type, separately in each thread."""
 
 
 def require(constraint: Constraint) -> None:
-    """State a condition of the call whose type is being inferred. Raises ValueError where it cannot hold."""
+    """State a precondition of the call whose type is being inferred. Raises ValueError if it cannot hold."""
     if isinstance(constraint.condition, int):
         if not constraint.condition:
             raise ValueError(constraint.message({}))
@@ -33,8 +33,8 @@ def require(constraint: Constraint) -> None:
 
 
 def conditions_of(calls: Iterable[Call]) -> tuple[Constraint, ...]:
-    """The conditions of operator calls that no proof settles, each once, in the order of the calls: those that their type relations
-    state, and that no dimension of a result is negative."""
+    """Return the preconditions of operator calls that cannot be proved, without duplicates, in the order of the calls. These are
+    the conditions that type relations `require`, and that no dimension of a result is negative."""
     found: dict[arith.Dim, Constraint] = {}
     for call in calls:
         for constraint in _of(call):

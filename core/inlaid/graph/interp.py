@@ -1,10 +1,10 @@
-"""The reference interpreter: the meaning of the graph IR, by the numpy reference of every operator.
+"""The reference interpreter of the graph IR. It evaluates every operator by its numpy reference.
 
-It is the oracle of every pass and target. Nothing recurses in Python: neither a deep graph nor a deep recursion of the program
-meets a limit.
+It is the oracle that passes and targets are tested against. It is iterative: neither the depth of a graph nor the recursion depth
+of the program is limited by Python's stack.
 
-Values: a tensor is a numpy array, a tuple a Python tuple, a sequence a Python list, an optional None or its value, a function a
-`Closure`.
+Values: a tensor is a numpy array, a tuple is a Python tuple, a sequence is a Python list, an optional is None or its value, and a
+function is a `Closure`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 Value = Any
 Steps = Generator["tuple[Scope, _Frame, Scopes]", Value, Value]
-"""A suspended evaluation: yields a scope to evaluate in a frame, is sent its value, returns its own."""
+"""A suspended evaluation. It yields a (scope, frame, scopes) to evaluate, is sent the value, and returns its own value."""
 
 _NEVER = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
-    """The values of one run through a scope, and of the symbolic dimensions that it binds."""
+    """The values of one evaluation of a scope, and the sizes of the symbolic dimensions that it binds."""
 
     values: dict[int, Value]
     dims: dict[arith.Expr, int]
@@ -75,7 +75,7 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Closure:
-    """A function value: the function and the variables around it."""
+    """A function value: the function and the frame of the variables that it captures."""
 
     function: Function
     frame: _Frame | None
@@ -84,7 +84,7 @@ class Closure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interpreter:
-    """Runs functions of a module. What it works out about a function is kept for the next run."""
+    """Runs the functions of a module. The analysis of a function is cached for later runs."""
 
     module: Module = field(default_factory=lambda: Module({}))
     _analyses: dict[int, tuple[Expr, Scopes]] = field(default_factory=dict)
@@ -92,10 +92,10 @@ class Interpreter:
     _decomposed: dict[Any, Function] = field(default_factory=dict)
 
     def run(self, target: Function, inputs: Sequence[Value]) -> Value:
-        """The result of a function without free variables on inputs in the order of its parameters.
+        """Run a function without free variables. `inputs` are in the order of its parameters.
 
-        Raises `InputError` for inputs that do not fit, `KernelFault` where an operator meets values that it is not defined for,
-        and `VerifyError` where an operator's reference and type relation disagree.
+        Raises `InputError` for inputs that do not fit the parameters' types, `KernelFault` if an operator is undefined for its
+        operands, and `VerifyError` if an operator's reference disagrees with its type relation.
         """
         scopes = self._scopes(target)
         frame = self._bind(Closure(target, None, scopes), tuple(inputs))
@@ -108,7 +108,7 @@ class Interpreter:
         return found[1]
 
     def _drive(self, first: Steps) -> Value:
-        """Run an evaluation and those that it asks for, on a stack of our own."""
+        """Run an evaluation and all nested ones, on an explicit stack."""
         stack = [first]
         value: Value = None
         while stack:
@@ -123,7 +123,7 @@ class Interpreter:
         return value
 
     def _evaluate(self, scope: Scope, frame: _Frame, scopes: Scopes) -> Steps:
-        """The value of a scope."""
+        """Evaluate a scope."""
         values = frame.values
         for expr, dead in zip(scope.order, self._dead(scope, scopes), strict=True):
             match expr:
@@ -170,7 +170,7 @@ class Interpreter:
         return frame.get(expr)
 
     def _dead(self, scope: Scope, scopes: Scopes) -> list[list[int]]:
-        """Per expression of a scope, the values that nobody reads after it."""
+        """Return, for each expression of a scope, the ids of the values that are dead after it."""
         if scope not in self._last_uses:
             self._last_uses.update(_last_uses(scopes))
         return self._last_uses[scope]
@@ -180,7 +180,7 @@ class Interpreter:
         return (yield callee.scopes.body(callee.function), frame, callee.scopes)
 
     def _bind(self, callee: Closure, args: tuple[Value, ...]) -> _Frame:
-        """A frame for a call, its parameters and their symbolic dimensions bound. Raises `InputError`."""
+        """Make the frame of a call: bind the parameters and their symbolic dimensions. Raises `InputError`."""
         params = callee.function.params
         if len(params) != len(args):
             raise InputError(f"the function takes {len(params)} inputs, got {len(args)}")
@@ -193,7 +193,7 @@ class Interpreter:
         return frame
 
     def _apply(self, operator: Operator, attrs: Attrs, args: tuple[Value, ...], frame: _Frame, expr: Call) -> Value:
-        """The result of an operator, checked against its type."""
+        """Run an operator's reference and check the result against the inferred type."""
         assert operator.reference is not None
         node = str(expr.span) if expr.span else None
         try:
@@ -202,7 +202,7 @@ class Interpreter:
             raise
         except (ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
             raise KernelFault(str(error), operator=operator.name, node=node) from error
-        except Exception as error:  # a mistake in the reference itself, which may be a user's
+        except Exception as error:  # an error of the reference itself, which may be user code
             raise KernelFault(f"its reference raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
         result = _as_value(expr.type, result)
         problem = _misfit(expr.type, result, _Sizes(frame))
@@ -211,7 +211,7 @@ class Interpreter:
         return result
 
     def _decompose(self, operator: Operator, attrs: Attrs, expr: Call, args: tuple[Value, ...], frame: _Frame) -> Closure:
-        """The decomposition of an operator that has no reference, as a function of its arguments at their actual shapes."""
+        """Return the decomposition of an operator without a reference, as a function of its operands at their actual shapes."""
         node = str(expr.span) if expr.span else None
         if operator.decompose is None:
             raise VerifyError("the operator has neither a reference nor a decomposition", operator=operator.name, node=node)
@@ -234,7 +234,7 @@ class Interpreter:
         if scanned:
             lengths = {len(item) for item in scanned}
             if len(lengths) > 1:
-                raise KernelFault(f"scanned inputs of different lengths {sorted(lengths)}", operator="loop", node=node)
+                raise KernelFault(f"scanned inputs must have one length, got {sorted(lengths)}", operator="loop", node=node)
             limit = min(lengths.pop(), len(scanned[0]) if limit is None else limit)
         assert isinstance(expr.type, TupleType)
         stacked_types = expr.type.fields[len(state) :]
@@ -252,8 +252,8 @@ class Interpreter:
 
 
 def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
-    """For each scope and each of its expressions, the ids of the scope's values that nothing reads later. What an inner scope
-    reads lives as long as its own scope."""
+    """Return, for each scope and each of its expressions, the ids of the scope's values that nothing reads later. A value that an
+    inner scope reads stays alive until the end of its own scope."""
     kept: set[int] = set()
     last: dict[int, tuple[Scope, int]] = {}
     every = [scopes.root, *scopes.inner.values()]
@@ -262,7 +262,7 @@ def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
         for position, expr in enumerate(scope.order):
             for index, child in enumerate(children(expr)):
                 if isinstance(expr, Let) and index == 0:
-                    continue  # it is the variable that is read, not the Let that reads
+                    continue  # a Let does not read its variable
                 key = id(scopes.resolve(child))
                 if scopes.of.get(key) is scope and not opens_scope(expr, index):
                     last[key] = scope, position
@@ -277,7 +277,7 @@ def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sizes:
-    """The sizes known in a frame, for checking results: existential ones are not compared, since a run defines them."""
+    """The known sizes of a frame, for checking results. Existential sizes are not compared, as the run defines them."""
 
     frame: _Frame
 
@@ -285,20 +285,20 @@ class _Sizes:
         return None if isinstance(dim, arith.SizeVar) and dim.existential else self.frame.size(dim)
 
     def __setitem__(self, dim: arith.Expr, size: int) -> None:
-        """Nothing: a result binds no size that is not existential."""
+        """Ignore the size: a result binds only existential sizes."""
 
 
 def evaluate(target: Module | Function, inputs: Mapping[str, Value] | Sequence[Value]) -> Value:
-    """The result of a function, or of a module's `main`, by the numpy reference of every operator.
+    """Evaluate a function, or a module's `main`, by the numpy reference of every operator.
 
-    `inputs` are in the order of the parameters, or by their names. A function that returns a tuple gives a Python tuple. Raises
-    as `Interpreter.run` does, and `InputError` for names that are not the parameters'.
+    `inputs` are in the order of the parameters, or a mapping by their names. A function that returns a tuple returns a Python
+    tuple. Raises as `Interpreter.run` does, and `InputError` for names that are not those of the parameters.
     """
     module, entry = (target, target.main) if isinstance(target, Module) else (Module({}), target)
     if isinstance(inputs, Mapping):
         names = [param.name for param in entry.params]
         if set(names) != set(inputs):
-            raise InputError(f"the inputs are {', '.join(names) or 'none'}, not {', '.join(inputs) or 'none'}")
+            raise InputError(f"expected the inputs {', '.join(names) or 'none'}, got {', '.join(inputs) or 'none'}")
         inputs = [inputs[name] for name in names]
     return Interpreter(module).run(
         entry, [_as_value(param.type, value) for param, value in zip(entry.params, inputs, strict=False)]
@@ -306,7 +306,7 @@ def evaluate(target: Module | Function, inputs: Mapping[str, Value] | Sequence[V
 
 
 def _as_value(type_: Type, value: Value) -> Value:
-    """Numpy scalars and the like as arrays; results of several values as tuples."""
+    """Convert numpy scalars to arrays, and several results to a tuple."""
     match type_:
         case TensorType():
             return value if isinstance(value, np.ndarray) else np.asarray(value)
@@ -316,7 +316,7 @@ def _as_value(type_: Type, value: Value) -> Value:
 
 
 def _concrete(attrs: Attrs, frame: _Frame, operator: Operator, node: str | None) -> Attrs:
-    """Attributes with the sizes of this run put in."""
+    """Replace symbolic dimensions in attributes by the sizes of this run."""
     names = attr_vars(attrs)
     if not names:
         return attrs
@@ -330,7 +330,7 @@ def _concrete(attrs: Attrs, frame: _Frame, operator: Operator, node: str | None)
 
 
 def _misfit(type_: Type, value: Value, sizes: dict[arith.Expr, int] | _Sizes) -> str | None:
-    """Why a value is not of a type; None when it is. Symbolic dimensions that have no size yet are given one."""
+    """Say why a value does not have a type; None if it has. Binds symbolic dimensions that have no size yet."""
     match type_:
         case TensorType(shape=shape, dtype=of):
             if not isinstance(value, np.ndarray):
@@ -357,7 +357,7 @@ def _misfit(type_: Type, value: Value, sizes: dict[arith.Expr, int] | _Sizes) ->
 
 
 def _bind_sizes(type_: Type, value: Value, dims: dict[arith.Expr, int]) -> None:
-    """Give the existential dimensions of a type the sizes that a value of it has."""
+    """Bind the existential dimensions of a type to the sizes of a value of it."""
     match type_:
         case TensorType(shape=shape):
             pairs = zip(shape, value.shape, strict=True)
@@ -368,7 +368,7 @@ def _bind_sizes(type_: Type, value: Value, dims: dict[arith.Expr, int]) -> None:
 
 
 def _actual_type(type_: Type, value: Value) -> Type:
-    """The type of a value, without symbolic dimensions where it is made of tensors."""
+    """Return the type of a value. A type made of tensors has no symbolic dimensions."""
     match type_:
         case TensorType(dtype=of):
             return TensorType(value.shape, of)
@@ -380,11 +380,11 @@ def _actual_type(type_: Type, value: Value) -> Type:
 
 
 def _stack(type_: Type, values: list[Value], frame: _Frame, node: str) -> Value:
-    """The stacked output of a loop. Without iterations its shape comes from its type, where an unknown size counts as 0."""
+    """Stack the outputs of a loop. After no iterations the shape is that of the type, with 0 for unknown sizes."""
     assert isinstance(type_, TensorType)
     if values:
         if len({value.shape for value in values}) > 1:
-            raise KernelFault("the iterations give outputs of different shapes", operator="loop", node=node)
+            raise KernelFault("a stacked output must have one shape in all iterations", operator="loop", node=node)
         return np.stack(values)
     sizes = {dim: frame.size(dim) or 0 for dim in type_vars(type_)}
     return np.zeros((0, *(arith.evaluate(dim, sizes) for dim in type_.shape[1:])), type_.dtype.numpy)

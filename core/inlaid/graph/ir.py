@@ -1,8 +1,8 @@
 """Graph expressions.
 
-A functional language in the manner of Relay: expressions are immutable, compare by identity, and have a type from the moment
-they are built, so an ill-typed graph cannot exist. Build them with the functions of this module (`call`, `tuple_`, ...), not with
-the classes, whose `type` argument they work out. All operators are pure.
+A functional language in the manner of Relay. Expressions are immutable and compare by identity. A type is inferred when an
+expression is built, so an ill-typed graph cannot exist. Build expressions with the functions of this module (`call`, `tuple_`,
+...), not with the classes: the functions infer the `type` field. All operators are pure.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Expr:
-    """Base of graph expressions. `type` is the type of its value, `span` its origin in the source model."""
+    """Base class of graph expressions. `type` is the type of the value, `span` the node of the source model that it comes from."""
 
     type: Type
     span: Span | None
 
-    __array_ufunc__ = None  # an array on the left of an operator leaves the operation to the expression
+    __array_ufunc__ = None  # numpy defers `array + expression` to the expression
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.type!r}>"
@@ -100,24 +100,24 @@ class Expr:
         return _apply("less_equal", other, self)
 
     def __getitem__(self, key: Any) -> Expr:
-        """Elements of a tensor by integers, slices, `None` for a new axis, `...`, or one integer tensor, as in numpy; or a field
-        of a tuple. Raises `TypeInferenceError`."""
+        """Index a tensor as in numpy, by integers, slices, `None` (a new axis), `...` or one integer tensor; or take a field of a
+        tuple. Raises `TypeInferenceError`."""
         item: Expr = _operators().subscript(self, key)
         return item
 
     def __iter__(self) -> Iterator[Expr]:
-        """The fields of a tuple, such as the values and indices of `topk`. Raises TypeError for a tensor."""
+        """Iterate over the fields of a tuple, such as the values and indices of `topk`. Raises TypeError for a tensor."""
         if not isinstance(self.type, TupleType):
-            raise TypeError(f"expected a tuple to iterate over, got a value of type {self.type!r}: cut it with inlaid.ops.split")
+            raise TypeError(f"expected a tuple to iterate over, got a value of type {self.type!r}: split it with inlaid.ops.split")
         return iter([tuple_item(self, index) for index in range(len(self.type.fields))])
 
 
 Operand = Union["Expr", int, float, list[Any], np.ndarray[Any, Any]]
-"""An expression, or a number or an array that stands for a constant."""
+"""An expression, or a number or array that becomes a constant."""
 
 
 def _operators() -> Any:
-    # Operators are a layer above expressions. They are imported when the first expression is written with one.
+    # Operators are a layer above expressions, so they are imported on first use.
     return importlib.import_module("inlaid.ops")
 
 
@@ -128,7 +128,7 @@ def _apply(name: str, *operands: Operand) -> Call:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
-    """A parameter of a function, a let-bound value, or a value carried by a loop."""
+    """A variable: a parameter of a function, or a variable bound by a `Let`."""
 
     name: str
 
@@ -138,13 +138,13 @@ class Var(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constant(Expr):
-    """A tensor known at compile time. `data` is read-only; `digest()` is the SHA-256 of dtype, shape and bytes."""
+    """A tensor known at compile time. `data` is read-only; `digest()` is the SHA-256 of its dtype, shape and bytes."""
 
     data: np.ndarray[Any, Any]
     _digest: list[str] = field(default_factory=list)
 
     def digest(self) -> str:
-        """Content hash in hexadecimal, computed once."""
+        """Return the content hash in hexadecimal. It is computed once."""
         if not self._digest:
             assert isinstance(self.type, TensorType)
             digest = hashlib.sha256(f"{self.type!r}".encode())
@@ -160,7 +160,7 @@ class Constant(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(Expr):
-    """An operator or a function applied to arguments. `attrs` is empty (`Attrs()`) when the callee is a function."""
+    """A call of an operator or a function. `attrs` is empty (`Attrs()`) if the callee is a function."""
 
     callee: Operator | Expr
     args: tuple[Expr, ...]
@@ -173,14 +173,14 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tuple(Expr):
-    """Several values as one."""
+    """A tuple of values."""
 
     fields: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TupleItem(Expr):
-    """One field of a tuple, or one result of an operator that has several."""
+    """A field of a tuple, or one result of an operator with several results."""
 
     tuple: Expr
     index: int
@@ -188,10 +188,10 @@ class TupleItem(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Function(Expr):
-    """A function; a closure when its body reads variables of the enclosing scope.
+    """A function. It is a closure if its body reads variables of an enclosing scope.
 
-    `attrs` are facts about the whole function that passes leave for one another, such as `("primitive", "fused")` for a fused
-    kernel and `("target", "x86")` for a partitioned region.
+    `attrs` are annotations of the whole function by which passes communicate: `("primitive", "fused")` marks a fused kernel,
+    `("target", "x86")` a partitioned region.
     """
 
     params: tuple[Var, ...]
@@ -199,13 +199,13 @@ class Function(Expr):
     attrs: tuple[tuple[str, str], ...] = ()
 
     def attr(self, key: str) -> str | None:
-        """The value of a function attribute, or None."""
+        """Return the value of a function attribute, or None."""
         return dict(self.attrs).get(key)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class If(Expr):
-    """`then` when the condition, a 0-d bool tensor, holds, else `otherwise`; only the chosen branch is evaluated."""
+    """A conditional: `then` if the 0-d bool tensor `condition` is true, else `otherwise`. Only the selected branch is evaluated."""
 
     condition: Expr
     then: Expr
@@ -214,7 +214,7 @@ class If(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Let(Expr):
-    """`value` computed first and once, then `body`, in which `var` stands for it."""
+    """A binding: `value` is evaluated once, before `body`, in which `var` refers to it."""
 
     var: Var
     value: Expr
@@ -229,10 +229,10 @@ class Loop(Expr):
 
         (iteration: Tensor[(), int64], state..., scanned slices...) -> (keep going: Tensor[(), bool], state..., outputs...)
 
-    run for iteration 0, 1, ... while fewer than `trip_count` (0-d int64; None: no bound) iterations have run and the last one
-    said to keep going (`condition`, 0-d bool; None: true at first). Each of `scanned` is cut along its first axis, one slice an
-    iteration; each of the outputs is stacked along a new first axis, whose extent is the type's (existential where only a run
-    knows it).
+    that runs for iterations 0, 1, ... while fewer than `trip_count` (0-d int64; None: unbounded) iterations have run. The first one
+    runs only if `condition` (0-d bool; None: true) is true, each further one only if the previous `keep going` was. Each of
+    `scanned` is sliced along its first axis, one slice per iteration. Each of the outputs is stacked along a new first axis, whose
+    extent is part of the type (existential if only a run determines it).
     """
 
     body: Expr
@@ -244,7 +244,7 @@ class Loop(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GlobalVar(Expr):
-    """A function of the module, by name; its type is declared."""
+    """A reference to a function of the module, by name, with its declared type."""
 
     name: str
 
@@ -254,7 +254,7 @@ class GlobalVar(Expr):
 
 @dataclass(frozen=True, repr=False)
 class Module:
-    """Functions by global name. `main` is the entry of a model."""
+    """Functions by global name. `main` is the entry point of a model."""
 
     functions: Mapping[str, Function]
 
@@ -273,27 +273,27 @@ class Module:
         return self.functions[name]
 
     def with_function(self, name: str, function: Function) -> Module:
-        """The module with one function added or replaced; the same object when it is there already."""
+        """Return the module with one function added or replaced. Returns the same object if it has that function already."""
         if self.functions.get(name) is function:
             return self
         return Module({**self.functions, name: function})
 
     @property
     def main(self) -> Function:
-        """The entry. Raises KeyError when the module has none."""
+        """The entry point. Raises KeyError if the module has none."""
         return self.functions["main"]
 
 
 def var(name: str, type_: Type | Sequence[Dim | str], span: Span | None = None, dtype: str = "float32") -> Var:
-    """A fresh variable, of a type; or of a tensor type with a shape and a `dtype`, where a string is a symbolic dimension. Raises
-    `TypeInferenceError` for other objects."""
+    """Make a new variable of a type, or of the tensor type with a shape and `dtype`. A string in the shape is a symbolic dimension.
+    Raises `TypeInferenceError` for other objects."""
     if not isinstance(type_, (Type, tuple, list)):
         raise TypeInferenceError(f"expected a type or a shape for %{name}, got {type_!r}", remedy=f'inlaid.var("{name}", (2, 3))')
     return Var(type_ if isinstance(type_, Type) else TensorType(type_, dtype), span, name)
 
 
 def constant(value: Any, dtype: str | None = None, span: Span | None = None) -> Constant:
-    """A constant from an array or a scalar. The array is not copied and becomes read-only in the constant's view of it."""
+    """Make a constant from an array or a scalar. The array is not copied; the constant holds a read-only view of it."""
     data = np.asarray(value)
     if dtype is not None:
         from inlaid.types import dtype as dtype_of
@@ -308,7 +308,7 @@ def constant(value: Any, dtype: str | None = None, span: Span | None = None) -> 
 
 
 def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = None, span: Span | None = None) -> Call:
-    """An application. Raises `TypeInferenceError` where the arguments do not fit."""
+    """Build a call of an operator or a function. Raises `TypeInferenceError` if the arguments do not fit."""
     args = tuple(args)
     _check_expressions(args, "argument")
     attrs = attrs if attrs is not None else callee.attrs() if isinstance(callee, Operator) else Attrs()
@@ -316,7 +316,7 @@ def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = No
     if isinstance(callee, Operator):
         return Call(callee.infer_type(attrs, types, span), span, callee, args, attrs)
     if not isinstance(callee.type, FunctionType):
-        raise TypeInferenceError(f"only a function can be called, not a value of type {callee.type!r}", node=str(span or ""))
+        raise TypeInferenceError(f"the callee must be an operator or a function, got {callee.type!r}", node=str(span or ""))
     return Call(instantiate(callee.type, types, span, own_sizes(callee)), span, callee, args, attrs)
 
 
@@ -329,9 +329,10 @@ def _check_expressions(values: tuple[Any, ...], what: str) -> None:
 
 
 def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
-    """The existential dimensions of a function's result that the function works out itself.
+    """Return the existential dimensions of a function's result that the function itself defines.
 
-    Those of a function written out may also come from around it: they are its own only when something in its body has them first.
+    A `Function` expression may also return existential dimensions of its environment. A dimension is the function's own only if an
+    expression in its body introduces it.
     """
     assert isinstance(callee.type, FunctionType)
     sizes = frozenset(filter(existential, type_vars(callee.type.result)))
@@ -341,7 +342,7 @@ def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
 
 
 def introduced_sizes(expr: Expr) -> frozenset[arith.Expr]:
-    """The existential dimensions that an expression's value defines: in its type, but in none of its parts' or its attributes."""
+    """Return the existential dimensions that an expression defines: those in its type, but not in its children or attributes."""
     sizes = frozenset(filter(existential, type_vars(expr.type)))
     if not sizes or isinstance(expr, (Var, GlobalVar, Function)):
         return frozenset()
@@ -352,20 +353,20 @@ def introduced_sizes(expr: Expr) -> frozenset[arith.Expr]:
 
 
 def existential(size: arith.Expr) -> bool:
-    """Whether a symbolic dimension is one that only a run knows."""
+    """Test whether a symbolic dimension is existential: its size is known only at run time."""
     return isinstance(size, arith.SizeVar) and size.existential
 
 
 def tuple_(fields: Iterable[Expr], span: Span | None = None) -> Tuple:
-    """Several values as one. Raises `TypeInferenceError` for fields that are no expressions."""
+    """Build a tuple. Raises `TypeInferenceError` for a field that is not an expression."""
     fields = tuple(fields)
     _check_expressions(fields, "field")
     return Tuple(TupleType(tuple(item.type for item in fields)), span, fields)
 
 
 def tuple_item(value: Expr, index: int, span: Span | None = None) -> Expr:
-    """One field of a tuple value; of a `Tuple` expression, the field itself. Raises `TypeInferenceError` for a value that is no
-    tuple, or an index out of range."""
+    """Take a field of a tuple; for a `Tuple` expression, return the field itself. Raises `TypeInferenceError` for a value that is
+    not a tuple, and for an index out of range."""
     if not isinstance(value.type, TupleType):
         raise _wrong_field(value, span, f"expected a tuple to take field {index} of, got a value of type {value.type!r}")
     if not 0 <= index < len(value.type.fields):
@@ -389,8 +390,8 @@ def function(
     result: Type | None = None,
     span: Span | None = None,
 ) -> Function:
-    """A function of parameters, or of one. `result` declares the result type, which the body's must fit (recursive functions need
-    it). Raises `TypeInferenceError`."""
+    """Build a function of one or several parameters. `result` declares the result type, which the body's type must fit; recursive
+    functions need it. Raises `TypeInferenceError`."""
     params = (params,) if isinstance(params, Var) else tuple(params)
     _check_expressions((body,), "body")
     wrong = [param for param in params if not isinstance(param, Var)]
@@ -403,14 +404,14 @@ def function(
 
 
 def if_(condition: Expr, then: Expr, otherwise: Expr, span: Span | None = None) -> If:
-    """A choice. The branches may differ in dimensions: those become existential."""
+    """Build a conditional. Dimensions in which the branches differ become existential. Raises `TypeInferenceError`."""
     if not (isinstance(condition.type, TensorType) and condition.type.dtype.name == "bool" and condition.type.rank == 0):
-        raise TypeInferenceError(f"a condition is a 0-d bool tensor, not {condition.type!r}", node=str(span or ""))
+        raise TypeInferenceError(f"the condition must be a 0-d bool tensor, got {condition.type!r}", node=str(span or ""))
     return If(join_types(then.type, otherwise.type, span), span, condition, then, otherwise)
 
 
 def let(variable: Var, value: Expr, body: Expr, span: Span | None = None) -> Let:
-    """A binding."""
+    """Build a `Let`."""
     unify(variable.type, value.type, span)
     return Let(body.type, span, variable, value, body)
 
@@ -425,8 +426,8 @@ def loop(
     stacked_extent: Dim | None = None,
     span: Span | None = None,
 ) -> Loop:
-    """A loop (see `Loop`). `stacked_extent` is the extent of the stacked outputs' first axis; None works it out: the extent of
-    the scanned inputs, a constant trip count without an early exit, or else an existential dimension."""
+    """Build a loop (see `Loop`). `stacked_extent` is the extent of the stacked outputs' first axis. None infers it: the extent of
+    the scanned inputs, a constant trip count without early exit, or else an existential dimension."""
     from inlaid.graph.loops import infer_loop
 
     state, scanned = tuple(state), tuple(scanned)
@@ -435,12 +436,12 @@ def loop(
 
 
 def global_var(name: str, type_: FunctionType, span: Span | None = None) -> GlobalVar:
-    """A reference to a function of the module, by name and declared type."""
+    """Build a reference to a function of the module, by name and declared type."""
     return GlobalVar(type_, span, name)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """The direct subexpressions, in evaluation order. Those of a function are its body: parameters are binders."""
+    """Return the direct subexpressions in evaluation order. The only child of a function is its body; parameters are binders."""
     match expr:
         case Call(callee=callee, args=args):
             return args if isinstance(callee, Operator) else (callee, *args)
@@ -460,10 +461,9 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:
-    """The same expression over other children (in the order of `children`).
+    """Rebuild an expression with new children, in the order of `children`.
 
-    The same object when nothing changed; the type is reused when the children's types did not change, and inferred again when
-    they did.
+    Returns the same object if nothing changed. The type is reused if the types of the children are unchanged, else inferred again.
     """
     old = children(expr)
     if all(a is b for a, b in zip(old, new, strict=True)):
@@ -505,12 +505,12 @@ def _rebuild_loop(expr: Loop, new: tuple[Expr, ...], same_types: bool) -> Expr:
 
 
 def traits_of(expr: Expr) -> Traits:
-    """The facts of the operator that an expression calls; none where it is something else."""
+    """Return the traits of the operator that an expression calls; `NO_TRAITS` for any other expression."""
     return expr.callee.traits if isinstance(expr, Call) and isinstance(expr.callee, Operator) else NO_TRAITS
 
 
 def post_order(*roots: Expr) -> Iterator[Expr]:
-    """Every expression reachable from the roots, once each, children before parents; iterative, so depth is no limit."""
+    """Yield every expression reachable from the roots once, children before parents. Iterative: depth is not limited."""
     seen: set[int] = set()
     for root in roots:
         stack: list[tuple[Expr, bool]] = [(root, False)]
@@ -525,7 +525,7 @@ def post_order(*roots: Expr) -> Iterator[Expr]:
 
 
 def in_order(body: Expr) -> list[Expr]:
-    """The expressions outside of called functions, operands first."""
+    """Return the expressions outside of called functions, operands first."""
     order: dict[int, Expr] = {}
     stack: list[tuple[Expr, bool]] = [(body, False)]
     while stack:

@@ -1,4 +1,4 @@
-"""Keys that equal programs share."""
+"""Structural hashes of programs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from inlaid.types import Type, substitute_type
 
 
 def structural_key(unit: Module | Expr) -> str:
-    """A hash in hexadecimal that two modules or expressions share when they are equal up to the names of variables and of
+    """Return a hexadecimal hash, equal for two modules or expressions that are equal up to the names of variables and of
     existential sizes.
 
-    Constants count by content, operators by name, functions of a module by their global names. Sharing does not count: an
-    expression used twice is as good as two equal ones. Spans and the types that are inferred do not count either.
+    Constants are compared by content, operators by name, functions of a module by global name. Sharing is ignored: an expression
+    used twice equals two equal expressions. Spans and inferred types are ignored too.
     """
     if isinstance(unit, Module):
         parts = [f"{name}={structural_key(unit[name])}" for name in sorted(unit.functions)]
@@ -40,7 +40,7 @@ def structural_key(unit: Module | Expr) -> str:
 
 
 class _Walk:
-    """One walk: the keys of what has been visited, and the numbers of variables and existential sizes, in order of appearance."""
+    """One traversal: the keys of visited expressions, and the numbers of variables and existential sizes in order of appearance."""
 
     def __init__(self) -> None:
         self._keys: dict[int, str] = {}

@@ -27,14 +27,14 @@ def infer_loop(
     stacked_extent: Dim | None,
     span: Span | None,
 ) -> TupleType:
-    """The type of a loop: (final state..., stacked outputs...). Raises `TypeInferenceError`."""
+    """Infer the type of a loop: (final state..., stacked outputs...). Raises `TypeInferenceError`."""
     where = str(span or "")
     if not isinstance(body.type, FunctionType) or not isinstance(body.type.result, TupleType):
-        raise TypeInferenceError(f"a loop body is a function that returns a tuple, not {body.type!r}", node=where)
+        raise TypeInferenceError(f"a loop body must be a function that returns a tuple, got {body.type!r}", node=where)
     params, results = body.type.params, body.type.result.fields
     if len(params) != 1 + len(state) + len(scanned) or len(results) < 1 + len(state):
         raise TypeInferenceError(
-            f"the loop has {len(state)} state values and {len(scanned)} scanned inputs, but its body has type {body.type!r}",
+            f"expected a body for {len(state)} state values and {len(scanned)} scanned inputs, got {body.type!r}",
             node=where,
         )
     unify(params[0], ITERATION, span)
@@ -47,19 +47,19 @@ def infer_loop(
         unify(param, result, span)
     for param, value in zip(params[1 + len(state) :], scanned, strict=True):
         if not isinstance(value.type, TensorType) or value.type.rank == 0:
-            raise TypeInferenceError(f"a scanned input is a tensor of rank 1 or more, not {value.type!r}", node=where)
+            raise TypeInferenceError(f"a scanned input must be a tensor of rank >= 1, got {value.type!r}", node=where)
         unify(param, TensorType(value.type.shape[1:], value.type.dtype), span)
     extent = stacked_extent if stacked_extent is not None else _extent(body, scanned, trip_count, condition)
     outputs: list[Type] = []
     for result in results[1 + len(state) :]:
         if not isinstance(result, TensorType):
-            raise TypeInferenceError(f"a stacked output is a tensor, not {result!r}", node=where)
+            raise TypeInferenceError(f"a stacked output must be a tensor, got {result!r}", node=where)
         outputs.append(TensorType((extent, *result.shape), result.dtype))
     states = params[1 : 1 + len(state)]
     known: dict[arith.Expr, arith.Expr] = {}
     for param, initial in zip(states, state, strict=True):
         match_dims(param, initial.type, known)
-    # A size that changes from one iteration to the next, or that the body works out, is another one when the loop has ended.
+    # A size that varies between iterations, or that the body computes, gets a fresh existential dimension in the loop's type.
     changing = {size for size, initial in known.items() if ir.existential(size) and size != initial}
     renamed = {size: initial for size, initial in known.items() if size not in changing}
     freshen(changing | ir.own_sizes(body), renamed)
@@ -67,7 +67,7 @@ def infer_loop(
 
 
 def _extent(body: Expr, scanned: tuple[Expr, ...], trip_count: Expr | None, condition: Expr | None) -> Dim:
-    """The number of iterations where it is known before the run, else an existential dimension with the best known bound."""
+    """Return the number of iterations if it is known before the run, else an existential dimension with the best known bound."""
     limits: list[Dim] = []
     for value in scanned[-1:]:
         assert isinstance(value.type, TensorType)
@@ -82,7 +82,7 @@ def _extent(body: Expr, scanned: tuple[Expr, ...], trip_count: Expr | None, cond
 
 
 def _never_stops(body: Expr) -> bool:
-    """Whether the body's keep-going result is the constant true."""
+    """Test whether the body's keep-going result is the constant true."""
     return isinstance(body, ir.Function) and isinstance(body.body, ir.Tuple) and _is_true(body.body.fields[0])
 
 

@@ -1,7 +1,7 @@
-"""Graph form and A-normal form.
+"""Conversion between graph form and A-normal form.
 
-In graph form, sharing an expression says that it is evaluated once. In A-normal form a `Let` says so: every operand is a variable,
-a constant or a global name, and every scope is a chain of `Let`s. Both mean the same.
+In graph form, a shared expression is evaluated once. In A-normal form a `Let` expresses sharing: every operand is a variable, a
+constant or a global name, and every scope is a chain of `Let`s. The two forms are equivalent.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from inlaid.graph.transform import transform_function
 
 
 def to_a_normal_form(unit: Function) -> Function:
-    """The function with every expression bound by a `Let` in the scope that evaluates it; the same object when it has
-    this form already."""
+    """Bind every expression by a `Let` in the scope that evaluates it. Returns the same object if it is in A-normal form
+    already."""
     if is_a_normal_form(unit):
         return unit
     builder = _Normaliser(analyse(unit))
@@ -23,7 +23,7 @@ def to_a_normal_form(unit: Function) -> Function:
 
 
 def is_a_normal_form(unit: Function) -> bool:
-    """Whether every operand is a leaf and every scope a chain of `Let`s that ends in a leaf."""
+    """Test whether every operand is a leaf and every scope is a chain of `Let`s that ends in a leaf."""
     for expr in post_order(unit):
         for index, child in enumerate(children(expr)):
             if opens_scope(expr, index) or (isinstance(expr, Let) and index == 1):
@@ -38,7 +38,7 @@ def is_a_normal_form(unit: Function) -> bool:
 
 
 class _Normaliser:
-    """Rebuilds scope by scope. `_atoms` maps the id of each expression to the leaf that stands for it."""
+    """Rebuilds a function scope by scope. `_atoms` maps the id of each expression to the leaf that refers to its value."""
 
     def __init__(self, scopes: Scopes) -> None:
         self.scopes = scopes
@@ -47,7 +47,7 @@ class _Normaliser:
         self._variables = {id(expr): expr for expr in post_order(scopes.root.result) if isinstance(expr, Var)}
 
     def scope(self, scope: Scope) -> Expr:
-        """A scope as a chain of `Let`s."""
+        """Rebuild a scope as a chain of `Let`s."""
         bindings: list[tuple[Var, Expr]] = []
         for expr in scope.order:
             if isinstance(expr, Let):
@@ -73,10 +73,10 @@ class _Normaliser:
 
 
 def to_graph_form(unit: Function) -> Function:
-    """The function without `Let`s, each variable replaced by its value.
+    """Remove `Let`s by replacing each variable by its value.
 
-    A `Let` stays where all uses of its variable lie in one function inside its scope: there its value would be computed anew each
-    time the function runs, as by a loop.
+    A `Let` is kept if all uses of its variable are inside one function in its scope: inlining would recompute the value at each
+    call of that function, such as each iteration of a loop.
     """
     scopes = analyse(unit)
     if not scopes.bound:
@@ -97,7 +97,7 @@ def to_graph_form(unit: Function) -> Function:
 
 
 def _kept_lets(unit: Function, scopes: Scopes) -> set[int]:
-    """The ids of the variables whose uses all lie in one function inside the scope of their `Let`."""
+    """Return the ids of the variables whose uses are all inside one function in the scope of their `Let`."""
     used: dict[int, Scope] = {}
     home: dict[int, Scope] = {}
     for expr in post_order(unit):

@@ -1,8 +1,8 @@
-"""What an operator is.
+"""Definition of an operator.
 
-An operator is one definition: typed attributes, type relation, numpy reference, tensor-level meaning, fusion kind, algebraic
-facts. Nothing registers itself: `inlaid.ops` builds the operators and whoever needs the table is given it. A user's own operator
-is made with the same class and needs no table at all, since a `Call` holds the operator itself.
+An operator is defined in one place: typed attributes, type relation, numpy reference, tensor-level definition, fusion kind and
+algebraic properties. There is no registration: `inlaid.ops` builds the table of operators, which is passed explicitly. A
+user-defined operator is an instance of the same class and needs no table, since a `Call` holds the operator object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class FusionKind(Enum):
-    """The four kinds of TVM (Chen et al., OSDI 2018, section 3)."""
+    """The four fusion kinds of TVM (Chen et al., OSDI 2018, section 3)."""
 
     INJECTIVE = "injective"
     REDUCTION = "reduction"
@@ -33,67 +33,68 @@ class FusionKind(Enum):
 
 
 Interval = tuple[Any, Any]
-"""Least and greatest values, inclusive: int64 arrays that broadcast."""
+"""(minimum, maximum), inclusive: int64 arrays that broadcast."""
 
 
 class Choice(Enum):
-    """What decides which element of an operand an element of the result is."""
+    """What determines the source element of a result element."""
 
     PLACE = "place"
-    """Its index, attributes and shapes alone."""
+    """Only its index, the attributes and the shapes: a transpose, a slice."""
     INDEX = "index"
-    """Integers or truth values that other operands hold: a gather, a select."""
+    """Integers or booleans in other operands: a gather, a select."""
     ORDER = "order"
-    """A comparison of elements: a maximum, a minimum."""
+    """Comparisons between elements: a maximum, a minimum."""
 
 
 @dataclass(frozen=True)
 class Moves:
-    """Data movement: each element of the result is an element of `operands` (None: of any), unchanged. The operator takes every
-    element type. Where a call has an operand number `fill`, elements that nothing is moved to are its single one."""
+    """Data movement: each element of the result is a copy of an element of one of the operands `operands` (None: of any operand).
+    The operator accepts every dtype. If a call has operand number `fill`, that 0-d operand supplies the elements that have no
+    source."""
 
     operands: tuple[int, ...] | None = (0,)
     by: Choice = Choice.PLACE
     fill: int | None = None
 
     def places(self, count: int) -> tuple[int, ...]:
-        """The numbers of the operands that a call with `count` operands moves from."""
+        """Return the indices of the operands that a call with `count` operands copies from."""
         return tuple(range(count)) if self.operands is None else self.operands
 
     def filling(self, count: int) -> int | None:
-        """The number of the operand that fills, in a call with `count` operands; None where it has none."""
+        """Return the index of the fill operand of a call with `count` operands, or None."""
         return self.fill if self.fill is not None and self.fill < count else None
 
 
 class ErrorPropagation(Enum):
-    """How far off a result in floats is, relative to the rounding errors of its operands."""
+    """How an operator propagates the relative rounding errors of its float operands."""
 
     PRESERVES = "preserves"
-    """About as far: it is computed of few elements each."""
+    """The error of the result is about as large: each element depends on few elements."""
     DAMPS = "damps"
-    """No further: a reduction or a normalisation, whose operands may be rounded whatever reads the result."""
+    """The error of the result is no larger: a reduction or a normalisation. Its operands may always be rounded."""
     AMPLIFIES = "amplifies"
-    """Perhaps much further: an exponential, a logarithm, rounding."""
+    """The error of the result may be much larger: an exponential, a logarithm, rounding."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Facts that passes rely on, in place of names. None need be declared; what is not declared is not known.
+    """Properties that passes query instead of comparing operator names. All are optional; the defaults are conservative.
 
     moves
-        That the operator only moves data, and how.
+        How the operator moves data, if it only moves data.
     view
-        Whether the result is the first operand's elements in the same row-major order, so that it needs no kernel.
+        Whether the result has the first operand's elements in the same row-major order, so that no kernel is needed.
     errors
-        How rounding errors propagate. Element-wise operators preserve them unless they amplify.
+        How rounding errors propagate. Element-wise operators preserve them unless they declare otherwise.
     expensive
-        Whether an element takes longer to compute than to look up in a table.
+        Whether computing an element takes longer than a table lookup.
     monotone
-        Whether the result never decreases as the first operand increases, while the others, parameters, stay.
+        Whether the result is non-decreasing in the first operand, with the other operands fixed.
     `interval(*intervals) -> Interval or None`
-        For element-wise operators on integers: the bounds of the result before it wraps, given those of the operands.
+        For element-wise operators on integers: the bounds of the result before wrap-around, given the bounds of the operands.
     idempotent
-        Whether f(f(x)) is f(x), or of two operands f(x, x) is x.
+        Whether f(f(x)) is f(x); for two operands, whether f(x, x) is x.
     involution
         Whether f(f(x)) is x.
     """
@@ -113,12 +114,12 @@ NO_TRAITS = Traits()
 
 @dataclass(frozen=True)
 class Threaded:
-    """The tensor-level meaning of an operator on targets whose kernels are grids of blocks of threads, in place of its `compute`.
+    """The tensor-level definition of an operator for targets whose kernels are grids of thread blocks. It replaces `compute`.
 
     `compute(grid, attrs, *te.Tensor) -> te.Tensor or tuple of them`
-        As `Operator.compute`, for an `inlaid.ops.threads.grid.Grid`. Its loop programs may have loops bound to thread axes.
+        Like `Operator.compute`, for an `inlaid.ops.threads.grid.Grid`. Its loop programs may bind loops to thread axes.
     `takes(grid, attrs, *argument_types) -> bool`
-        The calls that it is for; the others are as on any target.
+        Whether it applies to a call. Other calls use `compute` or the decomposition.
     """
 
     compute: Callable[..., Any]
@@ -127,48 +128,48 @@ class Threaded:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Operator:
-    """One operator. Two operators are the same only when they are the same object.
+    """An operator. Operators compare by identity.
 
     name
-        As it prints; a vendor's own are `vendor.name`.
+        The name in printed modules; a vendor's operator is named `vendor.name`.
     `infer(attrs, *argument_types) -> Type`
-        The type relation. Raises `TypeInferenceError` (or ValueError, which is turned into one).
+        The type relation. Raises `TypeInferenceError`, or ValueError, which is converted to it.
     attrs
-        The class of its attributes.
+        The attributes' class.
     `reference(attrs, *arrays) -> array or tuple of arrays`
-        The numpy meaning; the oracle of every other implementation.
+        The numpy implementation, which is the oracle of every other implementation.
     `compute(attrs, *te.Tensor) -> te.Tensor or tuple of them`
-        The tensor-level meaning (typed as object here: the graph does not know the tensor level). None when `decompose` or the
-        host alone says it. Inputs are `tensor.te.Tensor` objects, the result is what loop-level targets schedule.
+        The tensor-level definition, which loop-level targets schedule; operands and results are `tensor.te.Tensor` objects (typed
+        as Any: the graph layer does not import the tensor layer). None for operators that only decompose or only run on the host.
     `update(attrs, *te.Tensor) -> te.Tensor`
-        `compute` in place, for operators that change some elements of their first argument: the result's buffer holds that argument
+        `compute` in place, for operators that change some elements of their first operand: the result's buffer holds that operand
         already, and only the changed elements are written. None for all others.
     threaded
-        The tensor-level meaning on grids of threads, of operators for which threads of a block work together; None where `compute`
-        says all. A `Threaded` without a `compute` beside it: other targets take the decomposition.
+        The tensor-level definition for grids of threads, for operators whose kernels cooperate within a block; None if `compute`
+        suffices. With `threaded` and no `compute`, other targets use the decomposition.
     `decompose(attrs, args) -> Expr`
-        The same in simpler operators, used wherever no target claims the operator whole.
+        The equivalent expression of simpler operators, used if no target supports the operator itself.
     fusion
-        How the fusion pass may treat it.
+        How the fusion pass treats the operator.
     arity
-        (least, greatest) number of arguments, None for no bound.
+        (minimum, maximum) number of operands; a maximum of None is unbounded.
     inputs
-        Names of the arguments, for errors and documentation.
+        Names of the operands, for keywords, errors and documentation.
     commutative
-        Whether swapping its two arguments changes nothing.
+        Whether the two operands can be swapped.
     elementwise
-        True where every element of the result depends on the elements at the same place of the (broadcast) inputs alone.
+        Whether each element of the result depends only on the elements at the same index of the broadcast operands.
     traits
-        Further facts: see `Traits`.
+        Further properties: see `Traits`.
     host_only
-        True for operators over strings, sequences and optionals, which no kernel can express.
+        Whether it runs only on the host: operators over strings, sequences and optionals, which no kernel can express.
     existential
-        True for operators whose result has dimensions that only their kernel works out. `compute` then takes the call's type as
-        `out_type`, so that it defines the very dimensions that `infer` made.
+        Whether the kernel computes dimensions of its result. `compute` then takes the call's type as `out_type`, so that it defines
+        the same existential dimensions that `infer` made.
     planned
-        True for operators that are instructions of the plan: no target is asked for them, and they end a region.
+        Whether the operator is an instruction of the plan: it is not offered to targets, and it ends a region.
     doc
-        What the operator computes, in a line: `help` of the operator shows it with the signature and the attributes.
+        The documentation; `help` shows it with the signature and the attributes. The first line says what the operator computes.
     """
 
     name: str
@@ -194,10 +195,10 @@ class Operator:
         return f"<operator {self.name}>"
 
     def __call__(self, *args: Any, span: Span | None = None, **attrs: Any) -> Call:
-        """A call of this operator: operands by position or keyword, attributes by keyword.
+        """Build a call of this operator: operands by position or keyword, attributes by keyword.
 
-        Numbers and arrays stand for constants (see `inlaid.graph.arguments.as_operands`); a negative axis counts from the last.
-        Raises `TypeInferenceError` where arguments do not fit.
+        Numbers and arrays become constants (see `inlaid.graph.arguments.as_operands`); a negative axis counts from the last. Raises
+        `TypeInferenceError` for operands or attributes that do not fit.
         """
         from inlaid.graph import arguments
         from inlaid.graph.ir import call
@@ -206,7 +207,7 @@ class Operator:
         return call(self, operands, self.attrs(**arguments.normalised(attrs, operands, self.name)), span=span)
 
     def __getattr__(self, name: str) -> Any:
-        # `inspect.signature` and completion ask for it; the class itself keeps the signature of its constructor.
+        # For `inspect.signature` and completion. The class itself keeps the signature of its constructor.
         if name == "__signature__":
             from inlaid.graph.arguments import signature_of
 
@@ -214,12 +215,12 @@ class Operator:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def infer_type(self, attrs: Attrs, types: tuple[Type, ...], span: Span | None = None) -> Type:
-        """The result type, with errors that name the operator, its inputs and the node of the source model."""
+        """Infer the result type. Errors name the operator, the operand types and the node of the source model."""
         least, greatest = self.arity
         where = str(span) if span else None
         if len(types) < least or (greatest is not None and len(types) > greatest):
             wanted = f"{least}" if greatest == least else f"{least} or more" if greatest is None else f"{least} to {greatest}"
-            raise TypeInferenceError(f"takes {wanted} arguments, got {len(types)}", operator=self.name, node=where)
+            raise TypeInferenceError(f"expected {wanted} operands, got {len(types)}", operator=self.name, node=where)
         try:
             return self.infer(attrs, *types)
         except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, TypeInferenceError) as error:
@@ -232,7 +233,7 @@ class Operator:
 
 
 class _Documentation:
-    """`__doc__` of the class, and of its instances, so that `help(inlaid.ops.conv)` is about convolution."""
+    """`__doc__` of the class and of its instances: `help(inlaid.ops.conv)` documents convolution, not `Operator`."""
 
     def __init__(self, of_class: str) -> None:
         self._of_class = of_class

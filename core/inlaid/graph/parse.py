@@ -1,4 +1,4 @@
-"""Reading the text form of the graph IR: see `inlaid.graph.text`."""
+"""Parser of the text form of the graph IR (see `inlaid.graph.text`)."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf"), "-inf
 
 
 def parse(text: str, operators: Mapping[str, Operator], constants: Mapping[str, Array] | None = None) -> Module:
-    """The module that a text stands for.
+    """Parse a module.
 
-    `operators` are those that it may name, `constants` the arrays of its content hashes. Raises `ParseError` where the text is
-    not a module, names an unknown operator or constant, or has its weights elided; `TypeInferenceError` where it is ill-typed.
+    `operators` are the operators that the text may name, `constants` the arrays by content hash. Raises `ParseError` if the text is
+    not a module, names an unknown operator or constant, or has elided weights; `TypeInferenceError` if it is ill-typed.
     """
     tokens = Tokens(text)
     signatures = _signatures(Tokens(text))
@@ -60,7 +60,7 @@ def parse(text: str, operators: Mapping[str, Operator], constants: Mapping[str, 
 
 
 def _signatures(tokens: Tokens) -> dict[str, FunctionType]:
-    """The declared types of all global functions, which may call one another."""
+    """Return the declared types of all global functions. They are needed first, as functions may call each other."""
     found: dict[str, FunctionType] = {}
     while tokens.next.kind != "end":
         if tokens.accept("def"):
@@ -101,7 +101,7 @@ class _Parser:
         return value
 
     def _leave(self, depth: int) -> None:
-        """Take out of scope what was defined since there were `depth` definitions."""
+        """Remove all definitions after the first `depth` ones from the scope."""
         while len(self._shadowed) > depth:
             name, old = self._shadowed.pop()
             if old is None:
@@ -110,7 +110,7 @@ class _Parser:
                 self._names[name] = old
 
     def _list(self, close: str, item: Callable[[], _T]) -> list[_T]:
-        """Items between commas up to a closing symbol."""
+        """Parse comma-separated items up to a closing symbol."""
         found = []
         while not self._tokens.accept(close):
             found.append(item())
@@ -121,7 +121,7 @@ class _Parser:
     # --- functions, blocks, statements --------------------------------------------------------------------------------
 
     def params(self) -> tuple[Var, ...]:
-        """Parameters in parentheses, put in scope."""
+        """Parse parameters in parentheses and define them."""
         self._tokens.expect("(")
         return tuple(self._list(")", self._param))
 
@@ -131,7 +131,7 @@ class _Parser:
         return self._define(name, var(unquoted(name[1:]), self.type()))
 
     def function(self) -> Function:
-        """A function from its parameters on."""
+        """Parse a function, starting at its parameters."""
         tokens, depth = self._tokens, len(self._shadowed)
         params = self.params()
         tokens.expect("->")
@@ -139,23 +139,23 @@ class _Parser:
         attrs: list[tuple[str, str]] = []
         if tokens.accept("with"):
             tokens.expect("{")
-            attrs = self._list("}", self._fact)
+            attrs = self._list("}", self._attribute)
         body, span = self._block()
         self._leave(depth)
         return function(params, body, tuple(attrs), result, span)
 
-    def _fact(self) -> tuple[str, str]:
+    def _attribute(self) -> tuple[str, str]:
         key = unquoted(self._tokens.expect_kind("string"))
         self._tokens.expect(":")
         return key, unquoted(self._tokens.expect_kind("string"))
 
     def _span(self) -> Span | None:
-        """The span in a comment at the end of the line."""
+        """Parse the span in a comment at the end of the line."""
         found = _SPAN.fullmatch(self._tokens.comment() or "")
         return Span(unquoted(found[1]), unquoted(found[2])) if found else None
 
     def _block(self) -> tuple[Expr, Span | None]:
-        """A block in braces, and the span on its first line."""
+        """Parse a block in braces, and the span on its first line."""
         tokens, depth = self._tokens, len(self._shadowed)
         tokens.expect("{")
         span = self._span()
@@ -170,7 +170,7 @@ class _Parser:
         return body, span
 
     def _statement(self, lets: list[_OpenLet]) -> None:
-        """One line. `lets` are those whose body has not ended, innermost last."""
+        """Parse one line. `lets` are the open `let`s of the block, innermost last."""
         tokens = self._tokens
         is_let = tokens.accept("let")
         line, name = tokens.next.line, tokens.expect_kind("local")
@@ -184,7 +184,7 @@ class _Parser:
         if declared is not None and not fits(declared, value.type):
             raise ParseError(f"line {line}: {name} is declared {declared!r}, but has type {value.type!r}")
         if declared is not None and not is_name:
-            # What is declared names the sizes that inference has only made up names for.
+            # The declared type has the source's names for sizes that inference gave fresh names.
             value = dataclasses.replace(value, type=declared)
         if is_let:
             variable = self._define(name, var(unquoted(name[1:]), value.type if declared is None else declared))
@@ -226,7 +226,7 @@ class _Parser:
         variable = self._atom()
         position = next((index for index, item in enumerate(lets) if item[0] is variable), None)
         if position is None:
-            self._tokens.fail("expected after a variable that a `let` of this block has opened")
+            self._tokens.fail("expected a variable of an open `let` of this block")
         self._tokens.expect(",")
         body = self._atom()
         self._tokens.expect(")")
@@ -271,7 +271,7 @@ class _Parser:
             elif key in ("trip_count", "condition"):
                 scalars[key] = self._atom()
             else:
-                tokens.fail(f"a loop has no {key!r}")
+                tokens.fail(f"expected trip_count, condition, state or scanned, got {key!r}")
 
         tokens.expect("(")
         body = self._atom()
@@ -327,16 +327,16 @@ class _Parser:
             try:
                 return constant(np.asarray(elements, of.numpy))
             except (ValueError, TypeError, OverflowError) as error:
-                raise ParseError(f"line {line}: not a constant of type {of}: {error}") from None
+                raise ParseError(f"line {line}: expected a constant of type {of}: {error}") from None
         digest = unquoted(tokens.expect_kind("string"))
         tokens.expect(")")
         if digest not in self._weights:
             if digest not in self._constants:
-                raise ParseError(f"line {line}: there is no constant with the hash {digest}")
+                raise ParseError(f"line {line}: unknown constant with hash {digest}")
             self._weights[digest] = constant(self._constants[digest])
         found = self._weights[digest]
         if found.type != TensorType(shape, of) or found.digest() != digest:
-            raise ParseError(f"line {line}: the constant with the hash {digest} has other contents")
+            raise ParseError(f"line {line}: the constant given for hash {digest} has a different type or content")
         return found
 
     def _elements(self) -> Any:
@@ -358,7 +358,7 @@ class _Parser:
     # --- attributes and types -----------------------------------------------------------------------------------------
 
     def _value(self) -> Any:
-        """The value of an attribute."""
+        """Parse the value of an attribute."""
         tokens, token = self._tokens, self._tokens.next
         if token.kind in ("string", "number") or token.text in _WORDS:
             return self._scalar()
@@ -378,7 +378,7 @@ class _Parser:
         return (first, *self._list(")", self._value))
 
     def type(self) -> Type:
-        """A type."""
+        """Parse a type."""
         tokens = self._tokens
         if tokens.accept("("):
             return TupleType(tuple(self._list(")", self.type)))
@@ -405,7 +405,7 @@ class _Parser:
         return made
 
     def _size(self, tokens: Tokens) -> arith.Expr:
-        """A symbolic dimension, with its bounds where it occurs first."""
+        """Parse a symbolic dimension, with its bounds at the first occurrence."""
         if tokens.next.kind not in ("name", "size"):
             tokens.fail("expected a dimension")
         name = tokens.take().text.strip("`")

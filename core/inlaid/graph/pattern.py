@@ -1,12 +1,12 @@
-"""The pattern language: one for rewrite rules, partitioner tables and checks.
+"""The pattern language of rewrite rules, partitioner tables and checks.
 
     x, w = wildcard(), is_const().named("w")
     conv = is_op("conv")(x, w).has_attr(groups=1)
     biased = conv.optional(lambda it: is_op("add")(it, is_const().named("bias")))
     relu = is_op("relu")(biased) | is_op("clip")(biased, ...)
 
-A pattern object that occurs twice stands for one and the same expression. The arguments of a commutative operator match in either
-order. `match(pattern, expr)` gives a `Match`, or None; `explain_mismatch` says why there is none.
+All occurrences of one pattern object must match the same expression. The operands of a commutative operator match in either order.
+`match(pattern, expr)` returns a `Match` or None; `explain_mismatch` returns the reason for None.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from inlaid.types import TensorType, Type
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """What a pattern stands for in a graph.
+    """The result of a successful match.
 
-    `root` is the matched expression, `captures` what the `named` parts matched (parts of an optional or alternative that did not
-    take part are missing), `calls` the matched operator calls, the root's side first.
+    `root` is the matched expression. `captures` maps the names of `named` parts to what they matched; parts of an optional or
+    alternative that was not matched are missing. `calls` are the matched operator calls, the root first.
     """
 
     root: Expr
@@ -42,31 +42,31 @@ class Match:
         return name in self.captures
 
     def get(self, name: str) -> Expr | None:
-        """What a named part matched; None when it took no part."""
+        """Return what a named part matched; None if it was not part of the match."""
         return self.captures.get(name)
 
     def constant(self, name: str) -> np.ndarray[Any, Any]:
-        """The value of a named part that matched a constant. Raises TypeError when it is not one."""
+        """Return the value of a named part that matched a constant. Raises TypeError for any other expression."""
         found = self.captures[name]
         if not isinstance(found, Constant):
-            raise TypeError(f"{name!r} matched {found!r}, which is no constant")
+            raise TypeError(f"{name!r} must match a constant, but matched {found!r}")
         return found.data
 
     def call(self, name: str) -> Call:
-        """The named part, which must have matched a call. Raises TypeError when it is not one."""
+        """Return a named part that matched a call. Raises TypeError for any other expression."""
         found = self.captures[name]
         if not isinstance(found, Call):
-            raise TypeError(f"{name!r} matched {found!r}, which is no call")
+            raise TypeError(f"{name!r} must match a call, but matched {found!r}")
         return found
 
     def attrs(self, name: str) -> Any:
-        """The attributes of the operator that a named part matched."""
+        """Return the attributes of the call that a named part matched."""
         return self.call(name).attrs
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What is bound so far: pattern objects by id, names, and the calls met."""
+    """The bindings so far: pattern objects by id, captures by name, and the matched calls."""
 
     bound: Mapping[int, Expr] = field(default_factory=dict)
     captures: Mapping[str, Expr] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """One attempt to match; keeps the reason of the failure that got furthest."""
+    """One attempt to match. It keeps the reason of the failure that got furthest."""
 
     reasons: list[tuple[int, str]] = field(default_factory=list)
 
@@ -85,8 +85,8 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a predicate of `where` asks of an expression, as far as it is known: attributes of its operator, and of its value the
-    type, one of some element types and ranks, and the number that all elements are."""
+    """A declarative form of a `where` predicate: required attributes of the operator, and the required type, dtypes, ranks and
+    constant element value of the expression."""
 
     attrs: Mapping[str, object] = field(default_factory=dict)
     type: Type | None = None
@@ -97,27 +97,27 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """Base of patterns. `_match` yields every way to match an expression."""
+    """Base class of patterns. `_match` yields every way to match an expression."""
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         raise NotImplementedError
 
     def parts(self) -> tuple[Pattern, ...]:
-        """The patterns that this one is made of."""
+        """Return the direct subpatterns."""
         return ()
 
     def roots(self) -> frozenset[str] | None:
-        """Names of the operators that a matched call can have; None when it need not be a call of a certain operator."""
+        """Return the names of the operators that the root can be a call of; None if it can be any expression."""
         return None
 
     def matches(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
-        """Every way to match, an earlier match of the same pattern object considered."""
+        """Yield every way to match that is consistent with an earlier match of the same pattern object."""
         before = state.bound.get(id(self))
         if before is not None:
             if before is expr:
                 yield state
             else:
-                attempt.fail(state, "two occurrences of one pattern met different expressions")
+                attempt.fail(state, "two occurrences of one pattern matched different expressions")
             return
         for found in self._match(expr, state, attempt):
             yield replace(found, bound={**found.bound, id(self): expr})
@@ -126,54 +126,54 @@ class Pattern:
         return Either(self, other)
 
     def optional(self, wrap: Callable[[Pattern], Pattern]) -> Pattern:
-        """This pattern, or what `wrap` makes around it; the larger is tried first."""
+        """Match `wrap(self)`, or else this pattern."""
         return Either(wrap(self), self)
 
     def named(self, name: str) -> Pattern:
-        """The same, with what it matches given as `name`."""
+        """Capture what the pattern matches as `name`."""
         return Named(self, name)
 
     def where(
         self, predicate: Callable[[Expr], bool], reason: str = "a predicate does not hold", wanted: Wanted | None = None
     ) -> Pattern:
-        """The same, where the predicate holds for the expression; `reason` explains a failure, `wanted` says what the predicate
-        asks for."""
+        """Restrict the pattern by a predicate on the expression. `reason` explains a failure; `wanted` is the predicate's
+        declarative form."""
         return Where(self, predicate, reason, wanted or Wanted())
 
     def has_attr(self, **attrs: object) -> Pattern:
-        """The same, for a call whose operator has attributes of these values."""
+        """Restrict the pattern to calls with these attribute values."""
 
         def holds(expr: Expr) -> bool:
             missing = object()
             return isinstance(expr, Call) and all(getattr(expr.attrs, key, missing) == value for key, value in attrs.items())
 
         words = ", ".join(f"{key}={value!r}" for key, value in attrs.items())
-        return self.where(holds, f"not with {words}", Wanted(attrs=attrs))
+        return self.where(holds, f"expected {words}", Wanted(attrs=attrs))
 
     def has_type(self, type_: Type) -> Pattern:
-        """The same, for a value that fits a type."""
-        return self.where(lambda expr: fits(type_, expr.type), f"not of type {type_!r}", Wanted(type=type_))
+        """Restrict the pattern to values of a type."""
+        return self.where(lambda expr: fits(type_, expr.type), f"expected type {type_!r}", Wanted(type=type_))
 
     def has_dtype(self, *names: str) -> Pattern:
-        """The same, for a tensor with one of these element types."""
+        """Restrict the pattern to tensors with one of these dtypes."""
         return self.where(
             lambda expr: isinstance(expr.type, TensorType) and expr.type.dtype.name in names,
-            f"the element type is not {' or '.join(names)}",
+            f"expected dtype {' or '.join(names)}",
             Wanted(dtypes=names),
         )
 
     def has_rank(self, *ranks: int) -> Pattern:
-        """The same, for a tensor of one of these ranks."""
+        """Restrict the pattern to tensors with one of these ranks."""
         return self.where(
             lambda expr: isinstance(expr.type, TensorType) and expr.type.rank in ranks,
-            f"the rank is not {' or '.join(map(str, ranks))}",
+            f"expected rank {' or '.join(map(str, ranks))}",
             Wanted(ranks=ranks),
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wildcard(Pattern):
-    """Any expression."""
+    """Matches any expression."""
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         yield state
@@ -181,7 +181,7 @@ class Wildcard(Pattern):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind(Pattern):
-    """An expression of a class."""
+    """Matches expressions of a class."""
 
     kind: type[Expr]
 
@@ -189,12 +189,12 @@ class Kind(Pattern):
         if isinstance(expr, self.kind):
             yield state
         else:
-            attempt.fail(state, f"{_describe(expr)} is no {self.kind.__name__.lower()}")
+            attempt.fail(state, f"expected a {self.kind.__name__.lower()}, found {_describe(expr)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpPattern(Pattern):
-    """A call of one of several operators, with any arguments. Calling it gives the pattern with the arguments' patterns."""
+    """Matches a call of one of several operators with any operands. Call the pattern to add patterns for the operands."""
 
     operators: tuple[str | Operator, ...]
 
@@ -214,7 +214,7 @@ class OpPattern(Pattern):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallPattern(Pattern):
-    """A call of one of several operators with arguments of these patterns."""
+    """Matches a call of one of several operators whose operands match patterns."""
 
     operators: tuple[str | Operator, ...]
     args: tuple[Pattern, ...]
@@ -231,7 +231,7 @@ class CallPattern(Pattern):
             return
         assert isinstance(expr, Call) and isinstance(expr.callee, Operator)
         if len(expr.args) != len(self.args):
-            attempt.fail(state, f"{expr.callee.name} has {len(expr.args)} arguments, not {len(self.args)}")
+            attempt.fail(state, f"{expr.callee.name} has {len(expr.args)} operands, expected {len(self.args)}")
             return
         state = replace(state, calls=(*state.calls, expr))
         yield from _all(self.args, expr.args, state, attempt)
@@ -241,7 +241,7 @@ class CallPattern(Pattern):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TuplePattern(Pattern):
-    """A tuple of so many fields."""
+    """Matches a tuple with as many fields as `fields`, whose fields match them."""
 
     fields: tuple[Pattern, ...]
 
@@ -252,12 +252,12 @@ class TuplePattern(Pattern):
         if isinstance(expr, Tuple) and len(expr.fields) == len(self.fields):
             yield from _all(self.fields, expr.fields, state, attempt)
         else:
-            attempt.fail(state, f"{_describe(expr)} is no tuple of {len(self.fields)}")
+            attempt.fail(state, f"expected a tuple of {len(self.fields)} fields, found {_describe(expr)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemPattern(Pattern):
-    """A field of a tuple; None for any."""
+    """Matches a field of a tuple; an index of None matches any field."""
 
     value: Pattern
     index: int | None
@@ -269,12 +269,12 @@ class ItemPattern(Pattern):
         if isinstance(expr, TupleItem) and self.index in (None, expr.index):
             yield from self.value.matches(expr.tuple, state, attempt)
         else:
-            attempt.fail(state, f"{_describe(expr)} is not the wanted item of a tuple")
+            attempt.fail(state, f"expected tuple item {self.index}, found {_describe(expr)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Either(Pattern):
-    """One of two patterns; the first is tried first."""
+    """Matches one of two patterns; the first is tried first."""
 
     first: Pattern
     second: Pattern
@@ -293,7 +293,7 @@ class Either(Pattern):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Named(Pattern):
-    """A pattern whose match is given as `name`."""
+    """Captures what a pattern matches as `name`."""
 
     inner: Pattern
     name: str
@@ -311,7 +311,7 @@ class Named(Pattern):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Where(Pattern):
-    """A pattern where a predicate holds as well."""
+    """Restricts a pattern by a predicate."""
 
     inner: Pattern
     predicate: Callable[[Expr], bool]
@@ -361,39 +361,39 @@ class Dominates(Pattern):
             matched = next(self.parent.matches(expr, state, attempt), None)
             if matched is not None:
                 if top is not None:
-                    attempt.fail(state, "two expressions match where one must dominate")
+                    attempt.fail(state, "expected one dominating expression, found two")
                     return
                 top, state = expr, matched
                 continue
             through = next(self.path.matches(expr, replace(state, bound={}), attempt), None)
             if through is None:
-                attempt.fail(state, f"{_describe(expr)} does not belong on the path")
+                attempt.fail(state, f"{_describe(expr)} does not match the pattern of the path")
                 return
             state = replace(through, bound=state.bound)
             pending.extend(children(expr))
         if top is None:
-            attempt.fail(state, "nothing matches where an expression must dominate")
+            attempt.fail(state, "expected a dominating expression, found none")
         else:
             yield state
 
 
 def wildcard() -> Pattern:
-    """Any expression."""
+    """Match any expression."""
     return Wildcard()
 
 
 def is_op(*operators: str | Operator) -> OpPattern:
-    """A call of an operator, or of one of several, by name or by the operator itself. Call it with patterns for the arguments."""
+    """Match a call of one of the operators, given by name or as objects. Call the result with patterns for the operands."""
     return OpPattern(operators)
 
 
 def is_const() -> Pattern:
-    """A constant."""
+    """Match a constant."""
     return Kind(Constant)
 
 
 def is_scalar(value: float) -> Pattern:
-    """A numeric constant whose elements, at least one, all have this value; 0.0 and -0.0 are two values of a float."""
+    """Match a non-empty numeric constant whose elements all equal `value`. 0.0 and -0.0 are different float values."""
 
     def holds(expr: Expr) -> bool:
         if not isinstance(expr, Constant) or expr.data.size == 0 or expr.data.dtype == object:
@@ -403,35 +403,36 @@ def is_scalar(value: float) -> Pattern:
         same_sign = not expr.type.dtype.is_float or bool(np.all(np.signbit(wide) == np.signbit(value)))
         return bool(np.all(wide == value)) and same_sign
 
-    return is_const().where(holds, f"not the constant {value}", Wanted(value=value))
+    return is_const().where(holds, f"expected the constant {value}", Wanted(value=value))
 
 
 def is_var() -> Pattern:
-    """A variable."""
+    """Match a variable."""
     return Kind(Var)
 
 
 def is_tuple(*fields: Pattern) -> Pattern:
-    """A tuple of so many fields."""
+    """Match a tuple whose fields match the given patterns."""
     return TuplePattern(fields)
 
 
 def tuple_item(value: Pattern, index: int | None = None) -> Pattern:
-    """A field of a tuple; None for any."""
+    """Match field `index` of a tuple; None matches any field."""
     return ItemPattern(value, index)
 
 
 def dominates(parent: Pattern, path: Pattern, child: Pattern) -> Pattern:
-    """An expression that matches `child` and depends, through any number of expressions that match `path`, on exactly one that
-    matches `parent` and on nothing else but constants and variables.
+    """Match an expression dominated by one `parent`.
 
-    Whether something outside reads an expression in between is for the caller to judge, by `Match.calls`.
+    The expression matches `child`. Every path from it through its operands passes only expressions that match `path` and ends at
+    one and the same expression that matches `parent`, or at a constant or a variable. Whether other expressions read the
+    intermediate values is not checked; see `Match.calls`.
     """
     return Dominates(parent, path, child)
 
 
 def operators_of(pattern: Pattern) -> tuple[str | Operator, ...]:
-    """The operators that a pattern mentions, each once, by name or by themselves as it has them."""
+    """Return the operators that a pattern mentions, without duplicates, as names or objects as given."""
     found: dict[str | Operator, None] = {}
     seen: dict[int, Pattern] = {}
     stack = [pattern]
@@ -446,13 +447,13 @@ def operators_of(pattern: Pattern) -> tuple[str | Operator, ...]:
 
 
 def match(pattern: Pattern, expr: Expr) -> Match | None:
-    """The first way to match the pattern at this expression; None when there is none."""
+    """Match a pattern at an expression. Returns the first match, or None."""
     found = next(pattern.matches(expr, _State(), _Attempt()), None)
     return None if found is None else Match(expr, found.captures, found.calls)
 
 
 def explain_mismatch(pattern: Pattern, expr: Expr) -> str | None:
-    """Why a pattern does not match at an expression: the reason of the attempt that got furthest. None when it matches."""
+    """Explain why a pattern does not match at an expression: the failure that got furthest. Returns None if it matches."""
     attempt = _Attempt()
     if next(pattern.matches(expr, _State(), attempt), None) is not None:
         return None
@@ -460,7 +461,7 @@ def explain_mismatch(pattern: Pattern, expr: Expr) -> str | None:
 
 
 def _all(patterns: tuple[Pattern, ...], exprs: tuple[Expr, ...], state: _State, attempt: _Attempt) -> Iterator[_State]:
-    """Every way to match patterns with expressions, one by one."""
+    """Yield every way to match a sequence of patterns with a sequence of expressions."""
     if not patterns:
         yield state
         return

@@ -1,4 +1,4 @@
-"""Rewriting by rules: one sweep, parts before wholes."""
+"""Rule-based rewriting in one post-order sweep."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from inlaid.graph.transform import map_functions, transform, transform_function
 from inlaid.graph.unify import fits
 
 MAX_GENERATIONS = 64
-"""How often the replacement of a replacement may be replaced before the rules are taken to go round in a circle."""
+"""Maximum number of successive replacements of one expression; more means that the rules oscillate."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Replaces what `pattern` matches by what `build(match)` gives; None leaves it as it is. The replacement's type must fit.
-    `traits`: which operators' calls are tried, by the facts that they declare; None for all that the pattern may match."""
+    """Replaces what `pattern` matches by `build(match)`, whose type must fit; None keeps the expression. `traits` restricts the
+    rule to calls of operators whose traits it accepts; None does not restrict it."""
 
     name: str
     pattern: Pattern
@@ -29,31 +29,31 @@ class Rule:
 
 
 def rewrite(unit: Module, rules: Sequence[Rule]) -> Module:
-    """The module with the rules applied wherever they match, the first that matches winning.
+    """Apply rules to a module wherever they match. The first matching rule wins.
 
-    Each expression is tried once, after its parts, and what replaces it is tried again until no rule matches; no rule sees the
-    same place a second time, so the cost is linear in the graph. New expressions without a span get that of the one replaced.
-    Where no rule matches, the result is the same object. Raises `VerifyError` naming the rules where they oscillate or change
-    a type.
+    Each expression is tried once, after its children. A replacement is tried again until no rule matches. No rule is retried
+    elsewhere, so the cost is linear in the size of the graph. A new expression without a span takes the span of the one that it
+    replaces. Returns the same object if no rule matches. Raises `VerifyError`, naming the rules, if they oscillate or change a
+    type.
     """
     return map_functions(unit, lambda target: transform_function(target, _Rewriter(rules).visit))
 
 
 def rewrite_expr(expr: Expr, rules: Sequence[Rule]) -> Expr:
-    """An expression with the rules applied, as `rewrite` does."""
+    """Apply rules to an expression, as `rewrite` does to a module."""
     return transform(expr, _Rewriter(rules).visit)
 
 
 def with_span(expr: Expr, span: Span | None) -> Expr:
-    """The expression with a span, unless it has one or there is none to give. A variable stays itself: its binder refers to it."""
+    """Add a span to an expression that has none. A variable is returned unchanged, as its binder refers to it."""
     if expr.span is not None or span is None or isinstance(expr, Var):
         return expr
     return dataclasses.replace(expr, span=span)
 
 
 def spread_span(expr: Expr, span: Span | None) -> Expr:
-    """The expression with a span on all of it that has none, as far down as to what has one: for what was made a moment ago, and
-    nobody else has seen."""
+    """Add a span to a newly built expression and to its descendants, down to those that have a span. Not for expressions that
+    others already refer to."""
     stack = [expr]
     while stack:
         part = stack.pop()
@@ -64,7 +64,7 @@ def spread_span(expr: Expr, span: Span | None) -> Expr:
 
 
 class _Rewriter:
-    """One sweep. `_done` maps the id of each finished expression to itself and what it has become."""
+    """One sweep. `_done` maps the id of each visited expression to (the expression, its replacement)."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = [(rule, rule.pattern.roots()) for rule in rules]
@@ -72,7 +72,7 @@ class _Rewriter:
         self._done: dict[int, tuple[Expr, Expr]] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
-        """What an expression over finished parts becomes."""
+        """Rewrite an expression whose children are already rewritten."""
         waiting: dict[int, Expr] = {}
         generation = {id(new): 0}
         fired: list[str] = []
@@ -104,14 +104,14 @@ class _Rewriter:
         return self._done[id(new)][1]
 
     def _apply(self, expr: Expr) -> tuple[str, Expr | None]:
-        """The first rule that fires on an expression, and what it gives."""
+        """Return the name of the first rule that matches an expression, and its replacement."""
         for rule in self._candidates(expr):
             found = match(rule.pattern, expr)
             replacement = None if found is None else rule.build(found)
             if replacement is not None:
                 if not fits(expr.type, replacement.type):
                     raise VerifyError(
-                        f"rule {rule.name} turns a value of type {expr.type!r} into one of type {replacement.type!r}",
+                        f"rule {rule.name} must keep the type {expr.type!r}, but its replacement has type {replacement.type!r}",
                         node=str(expr.span or "") or None,
                     )
                 return rule.name, replacement
@@ -129,4 +129,4 @@ class _Rewriter:
 
 def _oscillation(fired: list[str], span: Span | None) -> VerifyError:
     names = ", ".join(dict.fromkeys(fired[-MAX_GENERATIONS:]))
-    return VerifyError(f"rewrite rules go round in a circle: {names}", node=str(span or "") or None)
+    return VerifyError(f"rewrite rules oscillate: {names}", node=str(span or "") or None)

@@ -1,9 +1,9 @@
-"""Where shared expressions are evaluated.
+"""Evaluation scopes of shared expressions.
 
 A graph has *scopes*: the body of each function and the two branches of each `If`. A shared expression is evaluated once, in the
-innermost scope that dominates all its uses, that is in the deepest scope that encloses them all. `analyse` works that out, in
-time linear in the graph; every pass, the printer and the interpreter go by it. A `Let` opens no scope: its value belongs to the
-scope of the `Let`, and its variable is another name for it.
+innermost scope that dominates all its uses, which is the deepest scope that encloses them all. `analyse` computes the scopes in
+time linear in the graph; passes, the printer and the interpreter all use it. A `Let` opens no scope: its value belongs to the scope
+of the `Let`, and its variable is an alias of the value.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from inlaid.graph.ir import Constant, Expr, Function, GlobalVar, If, Let, Loop, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """One scope: child number `index` of `owner` (a function's body, an `If`'s branch), inside `parent`, `depth` scopes deep.
+    """A scope: child number `index` of `owner` (the body of a function or a branch of an `If`), inside `parent`, at nesting depth
+    `depth`.
 
-    `order` lists the expressions that belong to it, each after what it needs; leaves (variables, constants, global names) belong
+    `order` lists the scope's expressions, each after its operands; leaves (variables, constants, global names) belong
     to no scope. `result` is the expression whose value the scope yields; it may belong to an enclosing scope.
     """
 
@@ -34,9 +35,9 @@ class Scope:
 class Scopes:
     """The scopes under a root expression.
 
-    `root` is the scope that the root itself stands in. `of` maps the `id` of each expression that is not a leaf to its scope,
-    `uses` the `id` of every expression to how often it occurs as a child, `bound` the `id` of each let-bound variable to its
-    value. `loop_bodies` has the ids of the functions that some loop runs.
+    `root` is the scope of the root expression. `of` maps the `id` of each non-leaf expression to its scope, `uses` the `id` of
+    every expression to the number of its uses as a child, `bound` the `id` of each let-bound variable to its value. `loop_bodies`
+    has the ids of the functions that are bodies of loops.
     """
 
     root: Scope
@@ -47,32 +48,32 @@ class Scopes:
     loop_bodies: frozenset[int]
 
     def body(self, function: Function) -> Scope:
-        """The scope of a function's body."""
+        """Return the scope of a function's body."""
         return self.inner[id(function), 0]
 
     def branches(self, choice: If) -> tuple[Scope, Scope]:
-        """The scopes of the two branches."""
+        """Return the scopes of the two branches."""
         return self.inner[id(choice), 1], self.inner[id(choice), 2]
 
     def resolve(self, expr: Expr) -> Expr:
-        """The expression that a let-bound variable stands for; any other expression itself."""
+        """Return the value of a let-bound variable, and any other expression unchanged."""
         while isinstance(expr, Var) and id(expr) in self.bound:
             expr = self.bound[id(expr)]
         return expr
 
 
 def is_leaf(expr: Expr) -> bool:
-    """Whether evaluating the expression is only looking it up."""
+    """Test whether an expression needs no evaluation: a variable, a constant or a global name."""
     return isinstance(expr, (Var, Constant, GlobalVar))
 
 
 def opens_scope(expr: Expr, index: int) -> bool:
-    """Whether child number `index` of an expression is a scope of its own."""
+    """Test whether child number `index` of an expression opens a scope."""
     return isinstance(expr, Function) or (isinstance(expr, If) and index > 0)
 
 
 def common_scope(a: Scope, b: Scope) -> Scope:
-    """The deepest scope that encloses both."""
+    """Return the deepest scope that encloses both."""
     while a is not b:
         if a.depth < b.depth:
             a, b = b, a
@@ -82,7 +83,7 @@ def common_scope(a: Scope, b: Scope) -> Scope:
 
 
 def analyse(root: Expr, opens: Callable[[Expr, int], bool] = opens_scope) -> Scopes:
-    """The scopes of everything under `root`. `opens` says which children are scopes of their own."""
+    """Compute the scopes of all expressions under `root`. `opens` tells which children open a scope."""
     order = list(post_order(root))
     top = Scope(None, 0, root, None, 0)
     of: dict[int, Scope] = {id(root): top}
@@ -90,7 +91,7 @@ def analyse(root: Expr, opens: Callable[[Expr, int], bool] = opens_scope) -> Sco
     uses: dict[int, int] = {}
     bound: dict[int, Expr] = {}
     loop_bodies: set[int] = set()
-    # In reverse post-order every use of an expression is seen before the expression, so its scope is final when its turn comes.
+    # In reverse post-order every use of an expression precedes the expression, so its scope is final when it is visited.
     for expr in reversed(order):
         if isinstance(expr, Let):
             bound[id(expr.var)] = expr.value

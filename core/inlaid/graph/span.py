@@ -1,4 +1,4 @@
-"""Where expressions come from."""
+"""Source locations of expressions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where an expression came from: a model file and the name of a node in it."""
+    """Source location of an expression: a model file and the name of a node in it."""
 
     file: str
     node: str

@@ -12,10 +12,10 @@
       %y
     }
 
-Each line applies one operator to names and constants; names stand for shared expressions, and a line stands in the scope that
-evaluates it. `let %y = ...` begins a `Let` whose body is the rest of the block, or ends at `end(%y, body)`. Attributes that have
-their default are left out. A constant of a few elements prints whole, any other as its shape and content hash: the arrays go
-beside the text. A type is printed where it cannot be inferred, or introduces an existential size, such as `?n_0{0..12}`; bounds
+Each line applies one operator to names and constants. A name refers to a shared expression; a line is printed in the scope that
+evaluates it. `let %y = ...` begins a `Let` whose body is the rest of the block, or ends at `end(%y, body)`. Attributes with default
+values are omitted. A constant of at most 8 elements is printed in full, any other as its shape and content hash; the arrays are
+returned separately. A type is printed if it cannot be inferred or introduces an existential size, such as `?n_0{0..12}`. The bounds
 of a size follow its first occurrence in a function.
 `parse` reads the text back.
 """
@@ -59,7 +59,7 @@ from inlaid.types import DType, FunctionType, OptionalType, SequenceType, Tensor
 Array = np.ndarray[Any, Any]
 
 INLINE_ELEMENTS = 8
-"""Constants of at most so many elements are printed whole."""
+"""Maximum number of elements of a constant that is printed in full."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _GLOBAL = re.compile(r"[A-Za-z_][\w.$]*")
@@ -71,13 +71,13 @@ RESERVED = frozenset(
 
 
 def print_module(module: Module) -> tuple[str, dict[str, Array]]:
-    """The text of a module, which `parse` reads back, and the arrays that its content hashes stand for."""
+    """Print a module. Returns the text, which `parse` reads back, and the arrays by content hash."""
     constants: dict[str, Array] = {}
     return _module_text(module, "hash", True, constants), constants
 
 
 def show(unit: Module | Expr, weights: Literal["elided", "hash"] = "elided", spans: bool = False) -> str:
-    """A module, a function or any expression, for reading: weights as `...` or as hashes."""
+    """Print a module, a function or any expression for reading, with weights as `...` or as hashes."""
     if isinstance(unit, Module):
         return _module_text(unit, weights, spans, {})
     printer = _Printer(analyse(unit), weights, spans, {})
@@ -89,7 +89,7 @@ def show(unit: Module | Expr, weights: Literal["elided", "hash"] = "elided", spa
 
 
 def summary(module: Module) -> str:
-    """A module in one line: the types of its entry, how many operators it calls, and where its regions run."""
+    """Summarise a module in one line: the type of its entry point, the number of operators, and the targets of its regions."""
 
     def described(name: str, function: Function) -> str:
         count = sum(isinstance(expr, Call) and isinstance(expr.callee, Operator) for expr in post_order(function))
@@ -119,12 +119,12 @@ def _module_text(module: Module, weights: Literal["elided", "hash"], spans: bool
 
 
 def global_name(name: str) -> str:
-    """A global name as it prints."""
+    """Print a global name."""
     return f"@{name if _GLOBAL.fullmatch(name) else quoted(name)}"
 
 
 def inline_text(value: Constant) -> str | None:
-    """The elements of a small constant, exactly; None for one that is large, empty, or has a NaN with a payload."""
+    """Print the elements of a small constant exactly. Returns None for one that is large, empty, or has a NaN with a payload."""
     data = value.data
     if not 0 < data.size <= INLINE_ELEMENTS:
         return None
@@ -137,7 +137,8 @@ def inline_text(value: Constant) -> str | None:
 
 
 def _plain(data: Array) -> Iterator[Any]:
-    """The elements as nested lists of Python numbers: as few digits as may do, then all; every NaN is the usual one."""
+    """Yield the elements as nested lists of Python numbers, first with the fewest digits, then with all. NaN payloads are
+    dropped."""
     if data.dtype.kind in "biu":
         yield data.tolist()
     elif "int" in data.dtype.name:  # a type of ml_dtypes, whose elements are not Python numbers
@@ -159,13 +160,13 @@ def _scalar_text(value: Any) -> str:
 
 
 class _Printer:
-    """Prints one function or expression; names are unique in it."""
+    """Prints one function or expression with unique names."""
 
     def __init__(self, scopes: Scopes, weights: str, spans: bool, constants: dict[str, Array]) -> None:
         self.scopes = scopes
         self.lines: list[str] = []
         self._events = _events(scopes)
-        # The value of a `let` that nothing else uses prints on its line.
+        # The value of a `let` without other uses is printed on the line of the `let`.
         self._inlined = {
             id(expr.value)
             for expr, binds in itertools.chain.from_iterable(self._events.values())
@@ -183,7 +184,7 @@ class _Printer:
     # --- lines --------------------------------------------------------------------------------------------------------
 
     def function(self, target: Function, head: str) -> None:
-        """A function: `head`, its signature, and its body in braces."""
+        """Print a function: `head`, its signature, and its body in braces."""
         assert isinstance(target.type, FunctionType)
         params = ", ".join(f"{self._bind(param)}: {self._type(param.type)}" for param in target.params)
         pairs = ", ".join(f"{quoted(key)}: {quoted(value)}" for key, value in target.attrs)
@@ -193,7 +194,7 @@ class _Printer:
         self._line("}")
 
     def block(self, scope: Scope) -> None:
-        """The lines of a scope, its result last. A `Let` that the result ends in is not ended by a line of its own."""
+        """Print the lines of a scope, its result last. A `Let` that extends to the end of the scope needs no `end`."""
         result, open_lets = scope.result, set()
         while isinstance(result, Let) and self.scopes.of.get(id(result)) is scope and self.scopes.uses.get(id(result), 1) == 1:
             open_lets.add(id(result))
@@ -226,7 +227,7 @@ class _Printer:
             self._line(f"let {name}{declared} = {self._atom(value)}", expr.span)
 
     def _statement(self, head: str, expr: Expr) -> None:
-        """One expression over names and constants, with the blocks that it holds."""
+        """Print one expression over names and constants, with its nested blocks."""
         match expr:
             case Call(callee=Operator(name=name), args=args, attrs=attrs):
                 self._line(f"{head}{name}({', '.join([*map(self._atom, args), *self._attrs(attrs)])})", expr.span)
@@ -269,7 +270,7 @@ class _Printer:
         return name
 
     def _bind(self, variable: Var) -> str:
-        """A name for a variable, unlike all others."""
+        """Give a variable a unique name."""
         stem = re.sub(r"_\d+$", "", variable.name)
         name, count = variable.name, 0
         while name in self._taken:
@@ -323,7 +324,8 @@ class _Printer:
         raise AssertionError(f"an attribute of type {type(value).__name__} has no text")
 
     def _annotation(self, expr: Expr) -> str:
-        """The type, where the text must say it: that of a loop, whose extent may be given, and one with a size that is new."""
+        """Print the type where it cannot be inferred: of a loop, whose extent may be given, and of a value that introduces a
+        size."""
         return f": {self._type(expr.type)}" if isinstance(expr, Loop) or introduced_sizes(expr) else ""
 
     def _type(self, type_: Type) -> str:
@@ -350,8 +352,8 @@ class _Printer:
         return repr(arith.substitute(dim, shown))
 
     def _new_size(self, size: arith.SizeVar) -> arith.SizeVar:
-        """A size as it prints for the first time, with its bounds. Existential ones are numbered in order of appearance, so that
-        the text does not depend on what else the process has done."""
+        """Print the first occurrence of a size, with its bounds. Existential sizes are numbered in order of appearance, so that the
+        text does not depend on the process-wide counter."""
         name = size.name
         if size.existential:
             name = f"?{size_hint(name)}_{sum(other.name[0] == '?' for other in self._sizes.values())}"
@@ -373,12 +375,12 @@ def _tuple_text(items: Sequence[str]) -> str:
 
 
 def _same(value: object, default: object) -> bool:
-    """Whether an attribute need not be printed: equal is not enough, for 0.0 == -0.0 and 1 == True."""
+    """Test whether an attribute has its default value. Equality is not sufficient, as 0.0 == -0.0 and 1 == True."""
     return type(value) is type(default) and repr(value) == repr(default)
 
 
 def _events(scopes: Scopes) -> dict[Scope, list[tuple[Expr, bool]]]:
-    """What to print in each scope, in order: expressions, and, with True, the `Let`s whose value has just been printed."""
+    """Return what to print in each scope, in order: (expression, False), or (`Let`, True) for a `Let` whose value is printed."""
     found: dict[Scope, list[tuple[Expr, bool]]] = {}
     seen: set[int] = set()
     pending: list[tuple[Expr, str]] = [(scopes.root.result, "visit")]

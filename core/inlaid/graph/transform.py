@@ -1,4 +1,4 @@
-"""The one sweep that all passes over the graph are made of."""
+"""The post-order sweep that graph passes are built on."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from inlaid.types import substitute_type, type_vars
 
 
 def transform(root: Expr, visit: Callable[[Expr, Expr], Expr]) -> Expr:
-    """The graph with every expression replaced by what `visit(old, new)` gives for it.
+    """Replace every expression of a graph by `visit(old, new)`.
 
-    `new` is the expression over its already transformed parts, and the same object as `old` where none of them changed. Each
-    expression is visited once, parts first, and stays shared. Where nothing changes, the result is `root` itself.
+    `new` is the expression rebuilt with its transformed children; it is `old` itself if none of them changed. Each expression is
+    visited once, after its children, and stays shared. Returns `root` itself if nothing changes.
 
-    An expression that defined existential sizes may give way to one whose sizes are known or have other names: attributes and
-    variables further on that speak of them are brought into line.
+    If an expression that defined existential sizes is replaced by one whose sizes are known or have other names, those sizes are
+    substituted in the attributes and variables that refer to them.
     """
     sweep = _Sweep()
     for expr in post_order(root):
@@ -43,7 +43,7 @@ def transform(root: Expr, visit: Callable[[Expr, Expr], Expr]) -> Expr:
 
 
 class _Sweep:
-    """What each expression has become, by id, and what has become of existential sizes."""
+    """The replacements of expressions, by id, and the substitution of existential sizes."""
 
     def __init__(self) -> None:
         self.done: dict[int, Expr] = {}
@@ -57,7 +57,7 @@ class _Sweep:
             self._sizes.update((size, found[size]) for size in introduced_sizes(old) if found.get(size, size) != size)
 
     def over_new_parts(self, expr: Expr) -> Expr:
-        """The expression over the new versions of its parts."""
+        """Rebuild an expression with the replacements of its children."""
         if not self._sizes:
             return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
         match expr:
@@ -73,25 +73,25 @@ class _Sweep:
         return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
 
     def _variable(self, variable: Var) -> Var:
-        """What a variable that is bound here has become where it is used."""
+        """Return the replacement of a variable that is bound here."""
         new = self.done.get(id(variable), variable)
         return new if isinstance(new, Var) else variable
 
 
 def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:
-    """The module with each function replaced; the same object where none changes."""
+    """Replace each function of a module. Returns the same object if none changes."""
     new = {name: change(target) for name, target in module.functions.items()}
     return module if all(new[name] is target for name, target in module.functions.items()) else Module(new)
 
 
 def transform_function(target: Function, visit: Callable[[Expr, Expr], Expr]) -> Function:
-    """`transform` of a function, which must stay one."""
+    """Apply `transform` to a function. The result must be a function."""
     found = transform(target, visit)
     assert isinstance(found, Function), "a pass has replaced a function of the module by something else"
     return found
 
 
 def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """The expression with free variables replaced by expressions of fitting types."""
+    """Replace free variables by expressions of fitting types."""
     by_id = {id(variable): value for variable, value in values.items()}
     return transform(root, lambda old, new: by_id.get(id(old), new)) if by_id else root

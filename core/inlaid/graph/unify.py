@@ -1,4 +1,4 @@
-"""Type unification: equal types, types that differ only in dimensions, and the instantiation of dimension-polymorphic functions."""
+"""Type unification up to dimensions, and instantiation of dimension-polymorphic functions."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from inlaid.graph.span import Span
 
 _fresh = itertools.count()
-"""The one thing that changes in this module: the numbers that make names unlike all others of the process."""
+"""Process-wide counter that makes names of existential dimensions unique. The only mutable state of this module."""
 
 
 def fresh_size(hint: str = "n", upper: Dim | None = None) -> SizeVar:
-    """A new existential dimension, with an inclusive upper bound where one is known. No other of the process has its name."""
+    """Make an existential dimension with a name unique in this process, and an inclusive upper bound if one is known."""
     return SizeVar(f"?{size_hint(hint)}__{next(_fresh)}", 0, upper)
 
 
 def numbered_size(size: SizeVar, number: int, upper: Dim | None) -> SizeVar:
-    """An existential dimension under a name that depends on a number alone, and that no fresh one has."""
+    """Make an existential dimension whose name depends only on `number`. `fresh_size` never returns such a name."""
     return SizeVar(f"?{size_hint(size.name)}_{number}", size.lower, upper)
 
 
 def size_hint(name: str) -> str:
-    """What of the name of an existential dimension is for reading."""
+    """Return the readable part of an existential dimension's name, without the number."""
     return re.sub(r"^\?|_+\d*$", "", name) or "n"
 
 
 def fits(declared: Type, actual: Type) -> bool:
-    """Whether a value of the actual type may stand where the declared type is asked for.
+    """Test whether a value of the actual type can be used where the declared type is expected.
 
     Dimensions fit when they are equal or when either is symbolic and could be equal at run time; all else must be equal.
     """
@@ -65,11 +65,11 @@ def _dims_fit(declared: Dim, actual: Dim) -> bool:
 def unify(declared: Type, actual: Type, span: Span | None = None) -> None:
     """Check that `actual` fits `declared`. Raises `TypeInferenceError`."""
     if declared is not actual and not fits(declared, actual):
-        raise TypeInferenceError(f"a value of type {actual!r} does not fit the declared {declared!r}", node=str(span or ""))
+        raise TypeInferenceError(f"expected a value of type {declared!r}, got {actual!r}", node=str(span or ""))
 
 
 def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
-    """Collect in `found` what the symbolic dimensions of the declared type stand for in the actual one."""
+    """Map the symbolic dimensions of the declared type to those of the actual type, in `found`."""
     match declared, actual:
         case TensorType(), TensorType():
             for a, b in zip(declared.shape, actual.shape, strict=False):
@@ -83,13 +83,13 @@ def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
 
 
 def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None = None, own: frozenset[Expr] = frozenset()) -> Type:
-    """The result type of a call: the function's, with its dimensions replaced by those of the arguments. The existential
-    dimensions in `own`, which the function itself works out, are new ones at each call.
+    """Return the result type of a call: the function's result type with its dimensions replaced by those of the arguments.
 
-    Raises `TypeInferenceError` where the arguments do not fit, or one dimension would have two values.
+    The existential dimensions in `own`, which the function itself defines, are fresh at each call. Raises `TypeInferenceError` if
+    the arguments do not fit, or if a dimension would have two values.
     """
     if len(callee.params) != len(args):
-        raise TypeInferenceError(f"the function takes {len(callee.params)} arguments, got {len(args)}", node=str(span or ""))
+        raise TypeInferenceError(f"expected {len(callee.params)} arguments, got {len(args)}", node=str(span or ""))
     found: dict[Expr, Expr] = {}
     for param, arg in zip(callee.params, args, strict=True):
         match_dims(param, arg, found)
@@ -100,7 +100,7 @@ def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None 
 
 
 def freshen(sizes: Iterable[Expr], found: dict[Expr, Expr]) -> None:
-    """Add to `found` a new existential dimension for each of the sizes that it does not have."""
+    """Add to `found` a fresh existential dimension for each size that is not in it."""
     for size in sorted(sizes, key=repr):
         if size not in found:
             assert isinstance(size, SizeVar)
@@ -109,7 +109,7 @@ def freshen(sizes: Iterable[Expr], found: dict[Expr, Expr]) -> None:
 
 
 def join_types(a: Type, b: Type, span: Span | None = None) -> Type:
-    """The least type that both fit: dimensions that differ become existential. Raises `TypeInferenceError` if there is none."""
+    """Return the least common type: dimensions that differ become existential. Raises `TypeInferenceError` if there is none."""
     if a == b:
         return a
     match a, b:
@@ -128,7 +128,7 @@ def join_types(a: Type, b: Type, span: Span | None = None) -> Type:
 
 
 def upper_bound(dim: Dim) -> Dim | None:
-    """An inclusive upper bound of a dimension over non-existential ones, None where there is none."""
+    """Return an inclusive upper bound of a dimension in terms of non-existential ones, or None."""
     if isinstance(dim, SizeVar) and dim.existential:
         return None if dim.upper is None else upper_bound(dim.upper)
     return dim

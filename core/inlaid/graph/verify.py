@@ -1,4 +1,4 @@
-"""Well-formedness of the graph IR."""
+"""The verifier of the graph IR."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ from inlaid.types import FunctionType, TensorType, TupleType, Type, from_numpy
 def verify(unit: Module | Function) -> None:
     """Raise `VerifyError` unless the module or function is well formed.
 
-    Every variable is bound once and used in its scope, every shared expression where its operands are known; every type is the
-    one that the operands give, up to dimensions that only a run can compare; functions return what they declare; global names
-    exist and fit; symbolic dimensions in attributes are bound by a parameter, or defined by a value that the reader depends on.
+    Every variable is bound once and used in its scope; every shared expression is evaluated in a scope in which its operands are
+    known; every type is the one inferred from the operands, up to dimensions that only a run can compare; functions return their
+    declared type; global names exist and fit; symbolic dimensions in attributes are bound by a parameter, or defined by a value
+    that the reader depends on.
     """
     if isinstance(unit, Function):
         _Verifier(unit, None, "").run()
@@ -48,15 +49,15 @@ def verify(unit: Module | Function) -> None:
 
 
 def verify_model(module: Module) -> None:
-    """Raise `VerifyError` unless a module can be compiled: it is well formed, and its entry `main` is a function of parameters
-    with different names whose results are values that a run can give."""
+    """Raise `VerifyError` unless a module can be compiled: it is well formed, and its entry point `main` is a function whose
+    parameters have different names and whose result has no functions in it."""
     functions = module.functions
     main = functions.get("main") if isinstance(functions, Mapping) else None
     if not isinstance(main, Function):
         found = "none of that name" if main is None else f"a {type(main).__name__}"
         names = ", ".join(map(str, functions)) if isinstance(functions, Mapping) else type(functions).__name__
         raise VerifyError(
-            f"a module must have a function main, its entry; found {found} among {names or 'no functions'}",
+            f"a module must have a function main, its entry point; found {found} among {names or 'no functions'}",
             remedy='make it with inlaid.Module({"main": function})',
         )
     for name, target in functions.items():
@@ -80,7 +81,7 @@ def _holds_function(type_: Type) -> bool:
 
 
 class _Verifier:
-    """Checks one function. Here the body of a `Let` counts as a scope, so that its variable is seen to be used in it alone."""
+    """Checks one function. Here the body of a `Let` counts as a scope, to check that its variable is used only in the body."""
 
     def __init__(self, target: Function, module: Module | None, name: str) -> None:
         self._target = target
@@ -110,7 +111,7 @@ class _Verifier:
                 for size in attr_vars(expr.attrs):
                     homes = self._sizes.get(size, ())
                     if not any(since < position and self._inside(home, here) for home, since in homes):
-                        self._fail(expr, f"the dimension {size!r} has no value here")
+                        self._fail(expr, f"the dimension {size!r} is not bound in this scope", "make it a dimension of a parameter")
 
     def _scope_of(self, parent: Expr, index: int) -> Scope:
         return self._scopes.inner[id(parent), index] if _binds(parent, index) else self._scopes.of[id(parent)]
@@ -122,7 +123,7 @@ class _Verifier:
         return start <= position <= end
 
     def _binders(self, expr: Expr, position: int) -> None:
-        """Note in which scope variables and symbolic dimensions get their values, and from which expression on."""
+        """Record the scope in which variables and symbolic dimensions are bound, and the position of the binding expression."""
         bound: tuple[Var, ...] = ()
         if isinstance(expr, Function):
             bound, scope = expr.params, self._scopes.inner[id(expr), 0]
@@ -136,7 +137,7 @@ class _Verifier:
                 self._sizes.setdefault(size, []).append((scope, -1))
         for introduced in introduced_sizes(expr):
             home = self._scopes.of.get(id(expr), self._scopes.root)
-            while isinstance(home.owner, Let):  # what the body of a `Let` works out shows in the type of the `Let`
+            while isinstance(home.owner, Let):  # a size defined in the body of a `Let` occurs in the type of the `Let`
                 assert home.parent is not None
                 home = home.parent
             self._sizes.setdefault(introduced, []).append((home, position))
@@ -154,13 +155,13 @@ class _Verifier:
                 self._agree(expr, TupleType(tuple(item.type for item in fields)))
             case TupleItem(tuple=value, index=index):
                 if not isinstance(value.type, TupleType) or not 0 <= index < len(value.type.fields):
-                    self._fail(expr, f"a value of type {value.type!r} has no field {index}")
+                    self._fail(expr, f"expected a tuple with a field {index}, got {value.type!r}")
                 self._agree(expr, value.type.fields[index])
             case Function(params=params, body=body):
                 self._agree(expr, FunctionType(tuple(param.type for param in params), body.type))
             case If(condition=condition, then=then, otherwise=otherwise):
                 if not fits(TensorType((), "bool"), condition.type):
-                    self._fail(expr, f"a condition is a 0-d bool tensor, not {condition.type!r}")
+                    self._fail(expr, f"the condition must be a 0-d bool tensor, got {condition.type!r}")
                 self._agree(expr, join_types(then.type, otherwise.type))
             case Let(var=variable, value=value, body=body):
                 if not fits(variable.type, value.type):
@@ -179,7 +180,7 @@ class _Verifier:
     def _agree(self, expr: Expr, inferred: Type, remedy: str | None = None) -> None:
         if expr.type is not inferred and not fits(expr.type, inferred):
             what = f"the type of @{expr.name}" if isinstance(expr, GlobalVar) else "the type"
-            self._fail(expr, f"{what} is given as {expr.type!r}, but is {inferred!r}", remedy)
+            self._fail(expr, f"{what} is declared as {expr.type!r}, but inferred as {inferred!r}", remedy)
 
     def _fail(self, expr: Expr, problem: str, remedy: str | None = None) -> NoReturn:
         where = f"in @{self._name}: " if self._name else ""
@@ -192,7 +193,8 @@ def _binds(expr: Expr, index: int) -> bool:
 
 
 def _intervals(scopes: Scopes) -> dict[Scope, tuple[int, int]]:
-    """Numbers such that one scope encloses another just when the first number of the inner one lies in the outer's interval."""
+    """Number the scopes: one encloses another if and only if the first number of the inner one is in the interval of the outer
+    one."""
     inside: dict[Scope, list[Scope]] = {}
     for scope in scopes.inner.values():
         assert scope.parent is not None

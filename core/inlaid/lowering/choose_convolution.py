@@ -142,8 +142,8 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
         # Traffic beyond L2: write and read in L3; in memory also write-allocate.
         core = capabilities.core
-        moved = 3 * windows if windows > core.last_bytes else 0
-        spilt = 2 * windows / core.last_rate if core.far_bytes < windows <= core.last_bytes else 0
+        moved = 3 * windows if windows > core.llc_bytes else 0
+        spilt = 2 * windows / core.llc_rate if core.l2_bytes < windows <= core.llc_bytes else 0
         yield _seconds(_product_cycles(problem, context) + spilt, size + moved, capabilities), lambda: _unfolded(problem)
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():

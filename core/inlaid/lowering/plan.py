@@ -95,7 +95,7 @@ def _callees_first(module: ir.Module, entry: str, regions: Collection[str], earl
 
 def _passing(type_: Type) -> list[bool]:
     """For each part of a value: whether its shape is known before the run, so that a loop may carry or stack it on a device."""
-    return [_settled(_value(_storage(part), part)) for part in _flat(type_)]
+    return [_finished(_value(_storage(part), part)) for part in _flat(type_)]
 
 
 def _passes(call: ir.Call) -> bool:
@@ -467,13 +467,13 @@ class _ScopePlan:
         made, read, count = body.makers(), body.readers(), len(state)
         whole = _passing(expr.type)
         carried = [
-            _sole(made[1 + place], read[1 + place]) if whole[place] and _settled(self.values[number]) else ""
+            _sole(made[1 + place], read[1 + place]) if whole[place] and _finished(self.values[number]) else ""
             for place, number in enumerate(state)
         ]
         stacked = [_sole(found) if fits else "" for found, fits in zip(made[1 + count :], whole[count:], strict=True)]
         given = ["", *carried, *stacked]
         inner = [_sole(found) for found in body.readers(given)[1 + count :]]
-        sliced = [device if _settled(self.values[of]) else "" for device, of in zip(inner, scanned, strict=False)]
+        sliced = [device if _finished(self.values[of]) else "" for device, of in zip(inner, scanned, strict=False)]
         taken = ["", *carried, *sliced, *inner[len(scanned) :]]
         states = frozenset(map(id, expr.body.params[1 : 1 + len(expr.state)]))
         self.builder.work.plans[body.name] = body.finish((taken, given), owned=states)
@@ -528,7 +528,7 @@ class _ScopePlan:
         return sizes
 
 
-def _settled(value: Value) -> bool:
+def _finished(value: Value) -> bool:
     """Whether a value's shape is known before the run, so that a loop may carry, scan or stack it on a device."""
     return value.dtype is not None and not any(ir.existential(size) for dim in value.shape for size in arith.free_vars(dim))
 

@@ -1,6 +1,7 @@
 """The canonical operators.
 
-`TABLE` maps every operator by its name; each is also an attribute of this package (`ops.add`). Beside them are functions that make
+`TABLE` maps names to operators; each operator is also an attribute of this package (`ops.add`). The package also has functions that
+build
 several calls, such as `split`. Nothing registers itself: the families are listed here.
 """
 
@@ -78,7 +79,7 @@ TABLE: Mapping[str, Operator] = MappingProxyType({operator.name: operator for op
 assert len(TABLE) == len(OPERATORS), "two operators have one name"
 
 for _operator in OPERATORS:
-    # Families read as definitions; the documentation is kept together, where one line can be compared with the next.
+    # The documentation of all operators is in one file, to keep its wording consistent.
     object.__setattr__(_operator, "doc", DOCUMENTATION[_operator.name])
 
 
@@ -86,7 +87,7 @@ def __getattr__(name: str) -> Operator:
     try:
         return TABLE[name]
     except KeyError:
-        raise AttributeError(f"there is no operator {name!r}{suggestion(name, [*TABLE, *_FUNCTIONS])}") from None
+        raise AttributeError(f"unknown operator {name!r}{suggestion(name, [*TABLE, *_FUNCTIONS])}") from None
 
 
 def __dir__() -> list[str]:

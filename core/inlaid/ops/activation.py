@@ -1,4 +1,4 @@
-"""Activation functions that hardware knows whole; frontends build the others of elementary operators."""
+"""Activation functions that hardware implements natively. Frontends decompose other activations into elementary operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from inlaid.tensor import ir, te
 relu = elementwise(
     "relu", lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), kinds=NUMERIC, traits=Traits(monotone=True, idempotent=True)
 )
-"""max(x, 0); NaN stays NaN."""
 
 
 def _sigmoid(x: Array) -> Any:
@@ -29,7 +28,7 @@ sigmoid = elementwise("sigmoid", lambda x: te.math("sigmoid", x), _sigmoid, kind
 
 @dataclass(frozen=True)
 class GeluAttrs(Attrs):
-    """`approximate`: by tanh instead of erf (Hendrycks and Gimpel, 2016)."""
+    """`approximate`: use the tanh approximation instead of erf (Hendrycks and Gimpel, 2016)."""
 
     approximate: bool = False
 
@@ -47,12 +46,11 @@ def _gelu(attrs: GeluAttrs, x: Array) -> Any:
 
 def _gelu_value(attrs: GeluAttrs, x: ir.Expr) -> ir.Expr:
     if attrs.approximate:
-        # 1 + tanh(u) = 2 sigmoid(2 u), without the cancellation for negative u.
+        # 1 + tanh(u) = 2 sigmoid(2 u), which avoids cancellation for negative u.
         return x * te.math("sigmoid", 2 * _SQRT_2_OVER_PI * (x + _CUBIC * x * x * x))
     return 0.5 * x * (1.0 + te.math("erf", x * math.sqrt(0.5)))
 
 
 gelu = elementwise_with("gelu", GeluAttrs, _gelu_value, _gelu, kinds=FLOAT)
-"""x * P(X <= x) of a standard normal X."""
 
 OPERATORS: tuple[Operator, ...] = (relu, sigmoid, gelu)

@@ -37,20 +37,21 @@ from inlaid.types import TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class AttentionAttrs(Attrs):
-    """How to attend.
+    """Attributes of attention.
 
     scale
-        Of the products of queries and keys.
+        Factor of the dot products of queries and keys.
     softcap
-        Scores are bent into (-softcap, softcap) by tanh; 0 for not.
+        Scores become softcap * tanh(score / softcap); 0 disables it.
     left, right
-        How many keys before and after its own position a query sees; -1 for all. `right=0` is causal attention.
+        Sliding window: numbers of visible keys before and after the query's position; -1 is unbounded. `right=0` is causal
+        attention.
     offset
-        The position of the first query among the keys. With lengths, the last query stands at the end of each sequence instead.
+        Position of the first query among the keys. With lengths, the last query is at the end of each sequence instead.
     masked
-        Whether there is a mask, behind the values: bool (True: seen) or float (added to scores), broadcast to (B, H, L, S).
+        Whether the operand after the values is a mask: bool (True: visible) or float (added to scores), broadcast to (B, H, L, S).
     padded
-        Whether the last argument is the number of keys that count (B,) in each sequence of the batch.
+        Whether the last operand is the number of valid keys of each batch element (B,).
     """
 
     scale: float
@@ -64,11 +65,11 @@ class AttentionAttrs(Attrs):
 
 def _infer(attrs: AttentionAttrs, *args: Type) -> Type:
     if len(args) != 3 + attrs.masked + attrs.padded:
-        raise ValueError(f"three arguments, and a mask and lengths as the attributes say, not {len(args)}")
+        raise ValueError(f"expected {3 + attrs.masked + attrs.padded} operands for masked and padded, got {len(args)}")
     q, k, v = (tensor_type(type_, FLOAT, what) for type_, what in zip(args, ("queries", "keys", "values"), strict=False))
     common_dtype(q, k, v)
     if not q.rank == k.rank == v.rank == 4:
-        raise ValueError("queries, keys and values are (batch, heads, positions, size)")
+        raise ValueError(f"q, k and v must have rank 4 (batch, heads, positions, size), got ranks {q.rank}, {k.rank} and {v.rank}")
     batch, heads, length, size = q.shape
     for a, b, what in (
         (batch, k.shape[0], "batches of queries and keys"),
@@ -78,20 +79,20 @@ def _infer(attrs: AttentionAttrs, *args: Type) -> Type:
         (k.shape[2], v.shape[2], "positions of keys and values"),
     ):
         if not dims_may_equal(a, b):
-            raise ValueError(f"the {what} differ: {a} and {b}")
+            raise ValueError(f"{what} must be equal, got {a} and {b}")
     if not isinstance(k.shape[1], int) or not isinstance(heads, int) or not k.shape[1] or heads % k.shape[1]:
-        raise ValueError(f"{heads} heads of queries are no multiple of {k.shape[1]} heads of keys")
+        raise ValueError(f"the number of query heads must be a multiple of the {k.shape[1]} key heads, got {heads}")
     if min(attrs.left, attrs.right) < -1 or attrs.softcap < 0:
-        raise ValueError("windows are -1 or more, and softcap is not negative")
+        raise ValueError(f"left and right must be >= -1 and softcap >= 0, got {attrs.left}, {attrs.right} and {attrs.softcap}")
     if attrs.masked:
         mask = tensor_type(args[3], ("bool", "float"), "the mask")
         scores = (batch, heads, length, k.shape[2])
         if mask.rank > 4 or not all(map(dims_may_equal, broadcast_shapes(mask.shape, scores), scores)):
-            raise ValueError(f"the mask does not broadcast to {scores}")
+            raise ValueError(f"the mask must broadcast to {scores}, got shape {mask.shape}")
     if attrs.padded:
         lengths = tensor_type(args[-1], INTEGER, "the lengths")
         if lengths.rank != 1 or not dims_may_equal(lengths.shape[0], batch):
-            raise ValueError("there is one length for each sequence of the batch")
+            raise ValueError(f"the lengths must have shape {(batch,)}, got {lengths.shape}")
     return TensorType((batch, heads, length, v.shape[3]), q.dtype)
 
 
@@ -118,17 +119,17 @@ def _reference(attrs: AttentionAttrs, q: Array, k: Array, v: Array, *rest: Array
         bias = np.where(key < lengths, bias, -np.inf)
     scores = scores + bias
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
-    seen = bias.max(axis=-1, keepdims=True, initial=-np.inf) != -np.inf  # NaN counts as seen: it shows in the result
+    seen = bias.max(axis=-1, keepdims=True, initial=-np.inf) != -np.inf  # NaN counts as visible, so that it propagates
     probabilities = np.where(seen, powers / powers.sum(axis=-1, keepdims=True), 0)
     return as_array(probabilities.astype(wide_v.dtype) @ wide_v, from_numpy(q.dtype))
 
 
 @dataclass(frozen=True)
 class Attended:
-    """What attention computes on the way, (B, H, L, S) in working precision, and its result, of the queries' element type.
+    """Intermediate values of attention, (B, H, L, S) in the working dtype, and the result, of the queries' dtype.
 
-    scores: products of queries and keys, scaled. capped: after `softcap`. biased: after masks. probabilities: after softmax, 0 for
-    a query that sees no key.
+    scores: scaled products of queries and keys. capped: after `softcap`. biased: after masks. probabilities: after softmax, 0 for a
+    query without visible keys.
     """
 
     scores: Expr
@@ -139,7 +140,7 @@ class Attended:
 
 
 def attend(attrs: AttentionAttrs, q: Expr, k: Expr, v: Expr, *rest: Expr) -> Attended:
-    """Attention in simpler operators."""
+    """Decompose attention into simpler operators."""
     of = tensor_of(widened(q)).dtype
     scores = products(mul(widened(q), scalar(attrs.scale, of)), widened(k))
     capped = scores
@@ -157,8 +158,8 @@ def attend(attrs: AttentionAttrs, q: Expr, k: Expr, v: Expr, *rest: Expr) -> Att
 
 
 def products(q: Expr, k: Expr) -> Expr:
-    """q (B, H, L, E) times k (B, K, S, E): (B, H, L, S). Each head of keys serves H / K heads of queries, which lie together, so
-    that they are further rows of one matrix."""
+    """Multiply q (B, H, L, E) by k (B, K, S, E): (B, H, L, S). Each key head serves H / K adjacent query heads, which become rows
+    of one matrix."""
     batch, heads, length, size = tensor_of(q).shape
     groups, keys = tensor_of(k).shape[1:3]
     rows = reshape(q, shape=(batch, groups, heads // groups * length, size))
@@ -166,7 +167,7 @@ def products(q: Expr, k: Expr) -> Expr:
 
 
 def weighted(probabilities: Expr, v: Expr) -> Expr:
-    """probabilities (B, H, L, S) times v (B, K, S, V): (B, H, L, V)."""
+    """Multiply probabilities (B, H, L, S) by v (B, K, S, V): (B, H, L, V)."""
     batch, heads, length, keys = tensor_of(probabilities).shape
     groups, size = tensor_of(v).shape[1], tensor_of(v).shape[3]
     rows = reshape(probabilities, shape=(batch, groups, heads // groups * length, keys))
@@ -174,7 +175,8 @@ def weighted(probabilities: Expr, v: Expr) -> Expr:
 
 
 def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Expr | None:
-    """What is added to scores: 0 or the mask where a query sees a key, else minus infinity."""
+    """Return the additive bias of the scores: 0 or the mask for a visible key, else minus infinity. None if all keys are
+    visible."""
     of = tensor_of(widened(q)).dtype
     length, keys = tensor_of(q).shape[2], tensor_of(k).shape[2]
     seen: list[Expr] = []
@@ -230,8 +232,5 @@ attention = Operator(
     arity=(3, 5),
     inputs=("q", "k", "v", "mask", "lengths"),
 )
-"""softmax(q k^T scale + mask) v (Vaswani et al., 2017) for queries (B, H, L, E), keys (B, K, S, E) and values (B, K, S, V).
-
-Each of K heads of keys and values serves H / K heads of queries. A query that sees no key has the result 0."""
 
 OPERATORS: tuple[Operator, ...] = (attention,)

@@ -1,4 +1,4 @@
-"""Short forms for graphs of operators: what decompositions and frontends build again and again."""
+"""Helpers that build common operator graphs, for decompositions and frontends."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from inlaid.types import DType, TensorType, dtype
 
 
 def tensor_of(x: Expr) -> TensorType:
-    """The type of an expression that must be a tensor. Raises ValueError."""
+    """Return the type of a tensor expression. Raises ValueError for other types."""
     return tensor_type(x.type)
 
 
 def scalar(value: float, of: str | DType) -> Expr:
-    """A 0-d constant."""
+    """Make a 0-d constant."""
     return constant(np.asarray(value).astype(dtype(of).numpy))
 
 
 def cast_to(x: Expr, of: str | DType) -> Expr:
-    """A conversion; the expression itself when it has the element type already."""
+    """Cast to a dtype. Returns the expression itself if it has that dtype."""
     return x if tensor_of(x).dtype is dtype(of) else cast(x, dtype=str(of))
 
 
 def widened(x: Expr) -> Expr:
-    """The tensor in its working type: float32 for narrower floats."""
+    """Cast to the working dtype: float32 for narrower floats."""
     return cast_to(x, working_dtype(tensor_of(x).dtype))
 
 
 def count(dims: Sequence[Dim], of: str | DType) -> Expr:
-    """The product of dimensions as a 0-d tensor."""
+    """Return the product of dimensions as a 0-d tensor."""
     number = arith.product(tuple(dims))
     if isinstance(number, int):
         return scalar(number, of)
@@ -46,7 +46,7 @@ def count(dims: Sequence[Dim], of: str | DType) -> Expr:
 
 
 def mean(x: Expr, axes: Sequence[int], keepdims: bool = False) -> Expr:
-    """The mean over axes, in the working type of the tensor and rounded to its element type."""
+    """Compute the mean over axes in the working dtype, rounded once to the dtype of x."""
     type_ = tensor_of(x)
     wide = widened(x)
     total = reduce_sum(wide, axes=tuple(axes), keepdims=keepdims)
@@ -54,18 +54,18 @@ def mean(x: Expr, axes: Sequence[int], keepdims: bool = False) -> Expr:
 
 
 def softplus(x: Expr) -> Expr:
-    """log(1 + exp(x)), without overflow and accurate where exp(x) is small."""
+    """Compute log(1 + exp(x)) without overflow, accurately for small exp(x)."""
     return add(maximum(x, scalar(0, tensor_of(x).dtype)), log1p(exp(neg(abs(x)))))
 
 
 def elu(x: Expr, alpha: float) -> Expr:
-    """x where it is not negative, else alpha * (exp(x) - 1)."""
+    """Compute x for x >= 0, else alpha * (exp(x) - 1)."""
     of = tensor_of(x).dtype
     return where(less(x, scalar(0, of)), mul(scalar(alpha, of), expm1(x)), x)
 
 
 def slice_axis(x: Expr, axis: int, begin: Dim, end: Dim) -> Expr:
-    """x[..., begin:end, ...]; the expression itself where that is all of it."""
+    """Slice x[..., begin:end, ...] along an axis. Returns x itself if that is the whole axis."""
     shape = tensor_of(x).shape
     if begin == 0 and end == shape[axis]:
         return x
@@ -75,7 +75,7 @@ def slice_axis(x: Expr, axis: int, begin: Dim, end: Dim) -> Expr:
 
 
 def reversed_axis(x: Expr, axis: int) -> Expr:
-    """The tensor back to front along an axis."""
+    """Reverse the tensor along an axis."""
     shape = tensor_of(x).shape
     rank = len(shape)
     begins = tuple(shape[axis] - 1 if dim == axis else 0 for dim in range(rank))
@@ -84,17 +84,17 @@ def reversed_axis(x: Expr, axis: int) -> Expr:
 
 
 def expand_dims(x: Expr, *axes: int) -> Expr:
-    """The tensor with dimensions of extent 1 put in at the places that they have in the result."""
+    """Insert dimensions of extent 1. `axes` are their axes in the result."""
     rest = iter(tensor_of(x).shape)
     rank = tensor_of(x).rank + len(axes)
     return reshape(x, shape=tuple(1 if axis in axes else next(rest) for axis in range(rank)))
 
 
 def squeeze(x: Expr, *axes: int) -> Expr:
-    """The tensor without dimensions of extent 1."""
+    """Remove dimensions of extent 1."""
     return reshape(x, shape=tuple(dim for axis, dim in enumerate(tensor_of(x).shape) if axis not in axes))
 
 
 def join(parts: Sequence[Expr], axis: int) -> Expr:
-    """The concatenation; the part itself where there is one."""
+    """Concatenate tensors along an axis. Returns a single part unchanged."""
     return parts[0] if len(parts) == 1 else concat(*parts, axis=axis)

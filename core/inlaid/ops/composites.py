@@ -1,10 +1,9 @@
-"""The canonical quantised form as patterns: what integer hardware runs whole, for the rules of targets.
+"""Patterns of the canonical quantised form, for targets with integer hardware.
 
-A network in eight bits arrives at targets as integer products that give int32, a bias, a requantisation, and bounds on the stored
-result; and as arithmetic on operands that are brought to one scale. Where it comes from ONNX, `requantize`, `dequantize` and
-`quantize` scale in float32; `inlaid.quantize` and TensorFlow Lite scale in integers alone, by `multiply_fixed` or shifts. Each
-pattern here matches all of these forms, with names for its parts; `decode_layer` and `decode_binary` give the numbers, whatever the
-form.
+An 8-bit network reaches targets as integer products with int32 accumulators, a bias, a requantisation and a clamp, and as
+element-wise arithmetic on operands rescaled to a common scale. Models from ONNX scale in float32, by `requantize`, `dequantize` and
+`quantize`; `inlaid.quantize` and TensorFlow Lite scale in integers, by `multiply_fixed` or shifts. Each pattern matches all of
+these forms and names its parts. `decode_layer` and `decode_binary` return the parameters in one representation.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from inlaid.plugins.contract import HALF_EVEN, ONCE
 from inlaid.types import DType, TensorType
 
 STORED = ("int8", "uint8", "int16")
-"""Element types of stored values that sums are requantised to in integers alone."""
+"""Dtypes of results of integer-only requantisation."""
 LARGEST_SHIFT = 30
 LARGEST_ADDED = 1 << 30
 CLAMPED = Wanted(attrs={"minimum": 0.0, "maximum": 127.0})
@@ -36,9 +35,8 @@ CLAMPED = Wanted(attrs={"minimum": 0.0, "maximum": 127.0})
 
 @dataclass(frozen=True)
 class Quantised:
-    """How integers stand for real numbers: real = (integer - zero point) * scale. Of a `requantize`, how an accumulator becomes
-    such integers: integer = round(accumulator * scale) + zero point. `scale` is of floats and `zero_point` of the stored type, 0-d
-    or one for each index along `axis`."""
+    """Quantisation parameters: real = (integer - zero_point) * scale. For a `requantize`: integer = round(accumulator * scale) +
+    zero_point. `scale` is float, `zero_point` has the stored dtype; both are 0-d or have one element per index of `axis`."""
 
     scale: np.ndarray[Any, Any]
     zero_point: np.ndarray[Any, Any]
@@ -47,7 +45,7 @@ class Quantised:
 
 
 def quantisation(call: Call) -> Quantised | None:
-    """The parameters of a `quantize`, `dequantize` or `requantize`; None for any other call, and where they are no constants."""
+    """Return the parameters of a `quantize`, `dequantize` or `requantize`; None for other calls and for non-constant parameters."""
     if call.callee not in (quantize, dequantize, requantize):
         return None
     stored = (call.args[0] if call.callee is dequantize else call).type
@@ -61,7 +59,7 @@ def quantisation(call: Call) -> Quantised | None:
 
 @dataclass(frozen=True)
 class Output:
-    """How scaled numbers are stored: clip(scaled + zero_point, least, greatest), as integers of a type."""
+    """How scaled integers are stored: clip(scaled + zero_point, least, greatest), cast to a dtype."""
 
     zero_point: int
     least: int
@@ -71,12 +69,12 @@ class Output:
 
 @dataclass(frozen=True)
 class Layer:
-    """The numbers of a `quantised_conv`, `quantised_matmul` or `quantised_mean`, whatever model it came from. What is stored is
-    clip(rounded((sum + bias) * factor) + zero_point, least, greatest), with sums over stored data and `weights` as they are: the
-    zero point of the data is in the bias, and padding has its value (`Window.fill`); that of weights is 0.
+    """Parameters of a `quantised_conv`, `quantised_matmul` or `quantised_mean`, independent of the source format. The stored result
+    is clip(rounded((sum + bias) * factor) + zero_point, least, greatest), where the sum is over the stored data times `weights`:
+    the data's zero point is folded into the bias, padding has its value (`Window.fill`), and the zero point of the weights is 0.
 
-    `weights` are as in the graph, O I H W of a convolution, inputs by outputs of a product, None for a mean. `bias` is 1-d, and it
-    and `factor` have one element for each output channel or one for all; it has the type of the sums."""
+    `weights` have the layout of the graph: O I H W for a convolution, (inputs, outputs) for a matrix product, None for a mean.
+    `bias` has the dtype of the sums. `bias` and `factor` are 1-d, with one element per output channel or one for all."""
 
     weights: np.ndarray[Any, Any] | None
     bias: np.ndarray[Any, Any]
@@ -86,8 +84,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Operand:
-    """One side of a `quantised_binary`: rounded(((stored - zero_point) * 2^left) * factor), in int32. A factor of 1, with rounding
-    "once", changes nothing."""
+    """An operand of a `quantised_binary`: rounded(((stored - zero_point) * 2^left) * factor), in int32. A factor of 1 with rounding
+    "once" is the identity."""
 
     zero_point: int
     left: int
@@ -97,12 +95,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Binary:
-    """The numbers of a `quantised_binary`, whatever model it came from. What is stored is clip(rounded(((a operator b) + bias) *
-    factor) + zero_point, least, greatest) with the operands `a` and `b` in int32.
+    """Parameters of a `quantised_binary`, independent of the source format. The stored result is clip(rounded(((a operator b) +
+    bias) * factor) + zero_point, least, greatest), with the operands `a` and `b` in int32.
 
-    Where the model computes in float32, as ONNX's QDQ form does, `step` is the scale of the result, and else None: operands are
-    (stored - zero_point) * factor in float32, not rounded, and rounded((a operator b) / step) is stored; `factor` is then 1 / step
-    as nearly as a multiplier has it, which may give the next integer at a tie."""
+    If the model computes in float32, as ONNX's QDQ form does, `step` is the scale of the result, else None. With a step, the
+    operands are (stored - zero_point) * factor in float32, unrounded, and rounded((a operator b) / step) is stored. `factor` is
+    then 1 / step to the precision of a multiplier, which may round a tie differently."""
 
     operator: str
     a: Operand
@@ -114,7 +112,7 @@ class Binary:
 
 
 def decode_layer(parts: Parts) -> Layer:
-    """The weights, bias, multipliers, shifts, zero point and bounds of a layer, from the parts of its pattern."""
+    """Extract the parameters of a layer from the parts of its pattern."""
     scaled, data = parts["scaled"], parts["x"]
     found = factor(scaled)
     assert found is not None and isinstance(data.type, TensorType) and isinstance(scaled, Call)
@@ -134,8 +132,7 @@ def decode_layer(parts: Parts) -> Layer:
 
 
 def decode_binary(parts: Parts) -> Binary:
-    """The operator, both operands, multipliers, shifts, zero points and bounds of a sum, difference or product of two tensors, from
-    the parts of its pattern."""
+    """Extract the operator and the parameters of an element-wise sum, difference or product from the parts of its pattern."""
     operator = parts["operator"]
     assert isinstance(operator, Call) and isinstance(operator.callee, Operator)
     name, a, b = operator.callee.name, _operand(parts, "a"), _operand(parts, "b")
@@ -150,7 +147,7 @@ def decode_binary(parts: Parts) -> Binary:
 
 
 def _one() -> Factor:
-    """The factor that changes nothing."""
+    """Return the identity factor."""
     return Factor(np.full(1, 1 << 30, np.int32), np.ones(1, np.int32), ONCE)
 
 
@@ -168,8 +165,8 @@ def _operand(parts: Parts, name: str) -> Operand:
 
 
 def _bias(parts: Parts, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """What is added to sums before they are scaled, 1-d. Before a shift to the right it has the half that rounds to nearest, which
-    is the rounding's and no bias."""
+    """Return what is added to sums before scaling, 1-d. The half that a rounding right shift adds belongs to the rounding and is
+    excluded."""
     added = [_constant(parts, name, 0).astype(dtype).reshape(-1) for name in ("bias", "halves")]
     shifted = parts.get("scaled")
     if isinstance(shifted, Call) and shifted.callee is shift_right:
@@ -180,7 +177,7 @@ def _bias(parts: Parts, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def _output(parts: Parts) -> Output:
-    """The zero point, and all bounds on what is stored, the type's among them."""
+    """Return the zero point and the tightest bounds on the stored result, including those of its dtype."""
     root = parts["y"]
     assert isinstance(root, Call) and isinstance(root.type, TensorType)
     stored = quantisation(root)
@@ -193,7 +190,7 @@ def _output(parts: Parts) -> Output:
         if isinstance(clip_, Call):
             bounds.append((np.asarray(clip_.attrs.minimum), np.asarray(clip_.attrs.maximum)))
     for low, high in bounds:
-        # Bounds of floats may lie between integers.
+        # Float bounds may be fractional.
         greatest = min(greatest, math.floor(high)) if np.isfinite(high) else greatest
         least = max(least, math.ceil(low)) if np.isfinite(low) else least
     return Output(int(zero_point), min(least, greatest), greatest, root.type.dtype)
@@ -206,8 +203,8 @@ def _constant(parts: Parts, name: str, default: float) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Window:
-    """How a convolution or a pool slides over its data: a number for each spatial axis. `before` and `after` count elements of
-    value `fill` around the data."""
+    """The window of a convolution or pool, with one number per spatial axis. `before` and `after` are the padding, of value
+    `fill`."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -218,8 +215,8 @@ class Window:
 
 
 def window(parts: Parts) -> Window:
-    """The window of a "conv" of static shape, with a "pad" of its data counted in, or of a max_pool named "pool", whose padding
-    never wins."""
+    """Return the window of the capture "conv", of static shape, including a preceding "pad", or of the max_pool captured as "pool",
+    whose padding is ignored."""
     call = parts["conv"] if "conv" in parts else parts["pool"]
     assert isinstance(call, Call) and isinstance(call.type, TensorType)
     attrs, pad = call.attrs, parts.get("pad")
@@ -240,60 +237,62 @@ def window(parts: Parts) -> Window:
 
 
 def quantised_conv() -> Pattern:
-    """An integer convolution of "x", whose space a constant "pad" may surround in place of padding of its own, by constant weights
-    "w": "conv", plus a constant "bias", one for each output channel, requantised, all alike or by output channel: "y", which
-    "least" and "greatest" may bound."""
+    """Match a quantised convolution: "conv" of "x" by constant weights "w", plus an optional constant "bias" per output channel,
+    requantised per tensor or per channel to "y", with optional clamps "least" and "greatest". A constant "pad" of the spatial axes
+    may precede a convolution without padding."""
     return requantised(padded_conv() | conv(), 1)
 
 
 def conv() -> Pattern:
-    """A convolution "conv" of "x" by constant weights "w"."""
+    """Match a convolution "conv" of "x" by constant weights "w"."""
     return is_op("conv")(wildcard().named("x"), is_const().named("w")).named("conv")
 
 
 def padded_conv() -> Pattern:
-    """A convolution "conv" without padding of a constant "pad" of the space of "x", by constant weights "w"."""
-    padded = is_op("pad")(wildcard().named("x"), _scalar()).where(_of_space, "it pads more than space, or less").named("pad")
-    return is_op("conv")(padded, is_const().named("w")).where(_pads_nothing, "it pads what is padded").named("conv")
+    """Match a convolution "conv", without padding of its own, of a constant spatial "pad" of "x", by constant weights "w"."""
+    padded = is_op("pad")(wildcard().named("x"), _scalar()).where(_of_space, "expected pads of spatial axes only").named("pad")
+    return is_op("conv")(padded, is_const().named("w")).where(_pads_nothing, "expected no padding after a pad").named("conv")
 
 
 def biased(product: Pattern, axis: int) -> Pattern:
-    """A product in int32, plus a constant "bias" where there is one: one number for each index along an axis, or one for all."""
+    """Match an int32 product, plus an optional constant "bias" with one element per index of an axis, or one for all."""
 
     def added(total: Pattern) -> Pattern:
         whole = is_op("add")(total, is_const().named("bias"))
-        return whole.where(lambda expr: _by_channel(expr, axis), "the bias is not one number for each output channel")
+        return whole.where(lambda expr: _by_channel(expr, axis), "expected a bias with one element per output channel")
 
     return product.optional(added)
 
 
 def requantised(product: Pattern, axis: int) -> Pattern:
-    """A product, `biased`, requantised, all alike or by the index along an axis: "y", which "least" and "greatest" may bound."""
+    """Match a product, `biased`, requantised per tensor or per index of an axis to "y", with optional clamps "least" and
+    "greatest"."""
     return _requantised(biased(product, axis), lambda expr: _by_channel(expr, axis))
 
 
 def quantised_matmul() -> Pattern:
-    """An integer product of "x" and a constant matrix "w": "matmul", plus a constant "bias", one for each column, requantised, all
-    alike or by column: "y", which "least" and "greatest" may bound."""
+    """Match a quantised matrix product: "matmul" of "x" by a constant matrix "w", plus an optional constant "bias" per column,
+    requantised per tensor or per column to "y", with optional clamps "least" and "greatest"."""
     return requantised(matmul(), -1)
 
 
 def matmul() -> Pattern:
-    """A product "matmul" of "x" and a constant matrix "w"."""
+    """Match a product "matmul" of "x" by a constant matrix "w"."""
     return is_op("matmul")(wildcard().named("x"), is_const().has_rank(2).named("w")).named("matmul")
 
 
 def quantised_mean() -> Pattern:
-    """The sum of integers "x" over axes, less constant "centre" each: "sum", requantised, all alike: "y", which "least" and
-    "greatest" may bound."""
+    """Match a quantised mean: the "sum" over axes of integers "x" minus an optional constant "centre", requantised per tensor to
+    "y", with optional clamps "least" and "greatest"."""
     wide = is_op("cast")(wildcard().named("x"))
     centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named("centre")))
     return _requantised(is_op("reduce_sum")(centred).named("sum"), _one_in_all)
 
 
 def quantised_binary(*operators: str) -> Pattern:
-    """One of several operators between "a" and "b", brought to one scale: "operator", and a quantisation: "y", which "least" and
-    "greatest" may bound. Either in float32 between dequantisations ("real_a" and "real_b"), with "relu" perhaps, or in integers."""
+    """Match a quantised element-wise "operator", one of `operators`, of "a" and "b" rescaled to a common scale, and its
+    requantisation to "y", with optional clamps "least" and "greatest". It is computed either in float32 between dequantisations
+    ("real_a" and "real_b"), with an optional "relu", or in integers."""
     sides = (_scaled("dequantize", wildcard().named(name)).named(f"real_{name}") for name in ("a", "b"))
     real = is_op(*operators)(*sides).named("operator")
     stored = _bounded(_scaled("quantize", real.optional(lambda it: is_op("relu")(it).named("relu"))).named("y"))
@@ -302,14 +301,14 @@ def quantised_binary(*operators: str) -> Pattern:
 
 
 def exact_binary(*operators: str) -> Pattern:
-    """One of several operators between "a" and "b" in integers, "operator", whose result has their scale: it is limited and stored
-    as "y" without a requantisation."""
+    """Match an integer element-wise "operator", one of `operators`, of "a" and "b", whose result has their scale: it is clamped and
+    stored as "y" without a requantisation."""
     total = is_op(*operators)(_raised("a"), _raised("b")).has_dtype("int32").named("operator")
     return _bounded(_narrowed(total))
 
 
 def _raised(name: str) -> Pattern:
-    """A stored operand in int32, less its zero point, shifted to the left and scaled."""
+    """Match a stored operand cast to int32, minus an optional zero point, optionally shifted left and scaled."""
     wide = is_op("cast")(wildcard().has_dtype(*STORED).named(name)).has_dtype("int32")
     centred = wide.optional(lambda it: is_op("sub")(it, _scalar().named(f"zero_{name}")))
     raised = centred.optional(lambda it: is_op("shift_left")(it, _places().has_rank(0).named(f"left_{name}")))
@@ -317,22 +316,23 @@ def _raised(name: str) -> Pattern:
 
 
 def _requantised(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
-    """Sums as stored integers "y": by a `requantize`, or in integers alone, by a `multiply_fixed` or shifts, a zero point "point"
-    and a "clamp". The call that scales is "scaled". `spread` says of a call whether its constants go with the channels."""
-    reason = "its constants are not one for all, or one for each output channel"
+    """Match the conversion of sums to stored integers "y": by a `requantize`, or in integers, by a `multiply_fixed` or shifts, an
+    optional zero point "point" and a "clamp". The call that scales is captured as "scaled". `spread` tests whether a call's
+    constants are per channel."""
+    reason = "expected constants with one element, or one per output channel"
     real = is_op("requantize")(total, is_const(), _scalar()).where(spread, reason).where(_is_known, "the scale is not finite")
     fixed = is_op("multiply_fixed")(total, is_const(), is_const()).where(spread, reason)
     halved = total.optional(lambda it: is_op("add")(it, is_const().named("halves")).where(spread, reason))
     shifted = is_op("shift_right")(halved, _places()).where(spread, reason)
-    shifted = shifted.where(_leaves_room, "what is added to sums leaves int32 no room to round them")
+    shifted = shifted.where(_leaves_room, "expected constants <= 2^30 before a rounding shift, which could overflow")
     integer = (fixed | shifted).named("scaled").optional(lambda it: is_op("add")(it, _scalar().named("point")))
     return _bounded(real.named("scaled").named("y") | _narrowed(integer))
 
 
 def _narrowed(integer: Pattern) -> Pattern:
-    """Integers of 32 bits, clipped and stored as "y"."""
-    clamp = is_op("clip")(integer).where(_is_bounded, "its bounds are not integers of 8 bits", CLAMPED).named("clamp")
-    return is_op("cast")(clamp).has_dtype(*STORED).where(_keeps, "the bounds are beyond its type").named("y")
+    """Match int32 values, clipped and cast to "y"."""
+    clamp = is_op("clip")(integer).where(_is_bounded, "expected bounds that are 8-bit integers", CLAMPED).named("clamp")
+    return is_op("cast")(clamp).has_dtype(*STORED).where(_keeps, "expected bounds within the range of its dtype").named("y")
 
 
 def _bounded(stored: Pattern) -> Pattern:
@@ -341,7 +341,7 @@ def _bounded(stored: Pattern) -> Pattern:
 
 
 def _scaled(operator: str, data: Pattern) -> Pattern:
-    """A quantisation or dequantisation by one constant scale, and zero point."""
+    """Match a quantisation or dequantisation with a constant scalar scale and zero point."""
     scaled = is_op(operator)(data, _scalar()) | is_op(operator)(data, _scalar(), _scalar())
     return scaled.has_attr(block_size=0)
 
@@ -351,8 +351,8 @@ def _scalar() -> Pattern:
 
 
 def _leaves_room(shifted: Expr) -> bool:
-    """Whether constants that are added before a shift are at most 2^30: the half that rounds is added in int32, which would wrap
-    where no half is added to a product of 64 bits."""
+    """Test whether constants added before a shift are at most 2^30. The rounding half is added in int32 and could overflow; a
+    64-bit product could not."""
     assert isinstance(shifted, Call)
     total, most = shifted.args[0], 0
     while isinstance(total, Call) and isinstance(total.callee, Operator) and total.callee.name == "add":
@@ -366,8 +366,8 @@ def _leaves_room(shifted: Expr) -> bool:
 
 
 def _places() -> Pattern:
-    """By how many places integers are shifted."""
-    return is_const().where(_are_places, "it does not shift by 0 to 30 places", Wanted(value=3))
+    """Match constant shift counts."""
+    return is_const().where(_are_places, "expected shift counts from 0 to 30", Wanted(value=3))
 
 
 def _are_places(expr: Expr) -> bool:
@@ -384,21 +384,21 @@ def _is_bounded(clip_: Expr) -> bool:
 
 
 def _keeps(narrow: Expr) -> bool:
-    """Whether a cast keeps what a clip lets through."""
+    """Test whether a cast preserves all values within the bounds of the preceding clip."""
     assert isinstance(narrow, Call) and isinstance(narrow.args[0], Call) and isinstance(narrow.type, TensorType)
     bounds, (low, high) = narrow.args[0].attrs, narrow.type.dtype.limits
     return bool(low <= bounds.minimum and bounds.maximum <= high)
 
 
 def _one_in_all(call: Expr) -> bool:
-    """Whether the constants that a call reads have one element each."""
+    """Test whether the constant operands of a call have one element each."""
     assert isinstance(call, Call)
     return all(arg.data.size == 1 for arg in call.args if isinstance(arg, Constant))
 
 
 def _by_channel(call: Expr, axis: int) -> bool:
-    """Whether the constants that a call reads have one element, or one for each index along an axis of its result: as its attribute
-    `axis` says, or by broadcasting."""
+    """Test whether the constant operands of a call have one element, or one per index of an axis of the result, selected by its
+    attribute `axis` or by broadcasting."""
     assert isinstance(call, Call) and isinstance(call.type, TensorType)
     rank, count = call.type.rank, call.type.shape[axis]
     wanted: list[Dim] = [1] * rank
@@ -416,7 +416,7 @@ def _by_channel(call: Expr, axis: int) -> bool:
 
 
 def _of_space(pad: Expr) -> bool:
-    """Whether elements are added around the spatial axes alone."""
+    """Test whether a pad adds elements to the spatial axes only, and removes none."""
     assert isinstance(pad, Call)
     pads = pad.attrs.pads
     rank = len(pads) // 2

@@ -1,7 +1,7 @@
-"""Operators over sequences, optionals and strings. They run on the host alone: no kernel can express them.
+"""Operators over sequences, optionals and strings. They run only on the host, as no kernel can express them.
 
-Values, as everywhere on the host: a sequence is a Python list of arrays, an optional is None or the value, a tensor of strings is
-an object array of str.
+Representation on the host: a sequence is a Python list of arrays, an optional is None or the value, a tensor of strings is an
+object array of str.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from inlaid.ops.define import Array, broadcast_shapes, check_axis, tensor_type
 from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type, dtype, from_numpy
 
 NOTHING = TupleType(())
-"""The element type of a sequence or an optional that is known to be empty: it fits any other."""
+"""The element type of an empty sequence or optional. It fits any other element type."""
 
 
 @dataclass(frozen=True)
 class HostTypeAttrs(Attrs):
-    """A type of the host: `kinds` from the outside in ("optional", "sequence"), then a tensor type, -1 standing for a size that
-    only the value tells; an empty `dtype` stands for `NOTHING`."""
+    """A type of a host value: `kinds` ("optional", "sequence") from the outside in, then a tensor type of `shape` and `dtype`. A
+    dimension of -1 is known only from the value; an empty `dtype` means `NOTHING`."""
 
     kinds: tuple[str, ...]
     dtype: str = ""
@@ -34,7 +34,7 @@ class HostTypeAttrs(Attrs):
 
 
 def host_attrs(type_: Type) -> HostTypeAttrs:
-    """The attributes that say a type; raises ValueError for one that they cannot say."""
+    """Encode a type as attributes. Raises ValueError for a type that cannot be encoded."""
     kinds = []
     while isinstance(type_, (OptionalType, SequenceType)):
         kinds.append("optional" if isinstance(type_, OptionalType) else "sequence")
@@ -46,12 +46,12 @@ def host_attrs(type_: Type) -> HostTypeAttrs:
 
 
 def _told_by_value(dim: Dim, inside: bool) -> bool:
-    """Whether only the value tells a dimension: any that is symbolic `inside` a sequence, else one that a run works out."""
+    """Test whether a dimension is known only from the value: any symbolic one `inside` a sequence, else an existential one."""
     return not isinstance(dim, int) and (inside or any(isinstance(size, SizeVar) and size.existential for size in free_vars(dim)))
 
 
 def host_type(attrs: HostTypeAttrs) -> Type:
-    """The type that attributes say."""
+    """Decode a type from attributes."""
     made: Type = NOTHING
     if attrs.dtype:
         made = TensorType(tuple(fresh_size("item") if dim == -1 else dim for dim in attrs.shape), attrs.dtype)
@@ -68,7 +68,7 @@ def _host(
     inputs: tuple[str, ...] = ("x",),
     arity: tuple[int, int | None] | None = None,
 ) -> Operator:
-    """A host-only operator."""
+    """Make a host-only operator."""
     count = len(inputs)
     return Operator(name, infer, attrs, reference=reference, arity=arity or (count, count), inputs=inputs, host_only=True)
 
@@ -77,30 +77,30 @@ def _host(
 
 
 def _element(type_: Type) -> TensorType:
-    """The element type of a sequence of tensors. Raises ValueError."""
+    """Return the element type of a sequence of tensors. Raises ValueError for other types."""
     if not isinstance(type_, SequenceType) or not isinstance(type_.element, TensorType):
-        raise ValueError(f"a sequence of tensors is needed, not {type_!r}")
+        raise ValueError(f"expected a sequence of tensors, got {type_!r}")
     return type_.element
 
 
 def _some_item(type_: Type) -> TensorType:
-    """The type of one element of a sequence. Its symbolic dimensions are new ones: two elements need not agree in them."""
+    """Return the type of an element of a sequence, with fresh symbolic dimensions: the elements may differ in them."""
     element = _element(type_)
     return TensorType(tuple(dim if isinstance(dim, int) else fresh_size("item") for dim in element.shape), element.dtype)
 
 
 def _position(sequence: Sequence[Any], position: Array, last: int) -> int:
-    """A position counted from the front. Raises IndexError where it is not in [-n, last]."""
+    """Resolve a position that may be negative. Raises IndexError unless it is in [-n, last]."""
     index = int(position.reshape(()))
     if not -len(sequence) <= index <= last:
-        raise IndexError(f"position {index} is out of range for a sequence of {len(sequence)} elements")
+        raise IndexError(f"position must be >= {-len(sequence)} and <= {last}, got {index}")
     return index if index >= 0 else index + len(sequence)
 
 
 def _check_position(position: tuple[Type, ...]) -> None:
     for type_ in position:
         if tensor_type(type_, ("int",), "the position").size not in (1, ()):
-            raise ValueError(f"the position must be one integer, not {type_!r}")
+            raise ValueError(f"the position must be one integer, got {type_!r}")
 
 
 def _infer_construct(attrs: Attrs, *items: Type) -> Type:
@@ -140,13 +140,13 @@ def _infer_at(attrs: Attrs, sequence: Type, position: Type) -> Type:
 
 def _infer_length(attrs: Attrs, sequence: Type) -> Type:
     if not isinstance(sequence, SequenceType):
-        raise ValueError(f"a sequence is needed, not {sequence!r}")
+        raise ValueError(f"expected a sequence, got {sequence!r}")
     return TensorType((), "int64")
 
 
 @dataclass(frozen=True)
 class JoinAttrs(Attrs):
-    """`axis` of the result; with `new_axis` the elements are stacked along it, else joined."""
+    """`axis`: the axis of the result. `new_axis`: stack the tensors along a new axis instead of concatenating them."""
 
     axis: int
     new_axis: bool = False
@@ -166,13 +166,13 @@ def _infer_join(attrs: JoinAttrs, sequence: Type) -> Type:
 
 def _join(attrs: JoinAttrs, sequence: list[Array]) -> Array:
     if not sequence:
-        raise ValueError("an empty sequence cannot be joined into a tensor")
+        raise ValueError("expected at least one tensor to join, got an empty sequence")
     return np.stack(sequence, attrs.axis) if attrs.new_axis else np.concatenate(sequence, attrs.axis)
 
 
 @dataclass(frozen=True)
 class SplitAttrs(Attrs):
-    """Cuts along `axis`; `keepdims` False drops the axis, of which each part then has one element."""
+    """`axis`: the axis to split. `keepdims`: False drops the axis, if no sizes are given and each part has extent 1."""
 
     axis: int
     keepdims: bool = True
@@ -182,7 +182,7 @@ def _infer_split(attrs: SplitAttrs, x: Type, *sizes: Type) -> Type:
     x = tensor_type(x)
     check_axis(attrs.axis, x.rank)
     if sizes and tensor_type(sizes[0], ("int",), "the sizes").rank > 1:
-        raise ValueError(f"the sizes must be one integer or a list of them, not {sizes[0]!r}")
+        raise ValueError(f"the sizes must be 0-d or 1-d, got {sizes[0]!r}")
     part: tuple[Dim, ...] = (1 if not sizes else fresh_size("part", x.shape[attrs.axis]),) if attrs.keepdims or sizes else ()
     return SequenceType(TensorType((*x.shape[: attrs.axis], *part, *x.shape[attrs.axis + 1 :]), x.dtype))
 
@@ -195,12 +195,12 @@ def _split(attrs: SplitAttrs, x: Array, *sizes: Array) -> list[Array]:
     if sizes[0].ndim == 0:
         step = int(sizes[0])
         if step <= 0:
-            raise ValueError(f"parts of {step} elements")
+            raise ValueError(f"the size of a part must be >= 1, got {step}")
         cuts = list(range(step, extent, step))
     else:
         lengths = [int(size) for size in sizes[0]]
         if min(lengths, default=0) < 0 or sum(lengths) != extent:
-            raise ValueError(f"parts of {lengths} elements do not make up an axis of {extent}")
+            raise ValueError(f"the sizes of the parts must add up to the extent {extent}, got {lengths}")
         cuts = [int(cut) for cut in np.cumsum(lengths)[:-1]]
     return np.split(x, cuts, attrs.axis)
 
@@ -210,26 +210,26 @@ def _split(attrs: SplitAttrs, x: Array, *sizes: Array) -> list[Array]:
 
 def _infer_get(attrs: Attrs, x: Type) -> Type:
     if not isinstance(x, OptionalType) or x.element == NOTHING:
-        raise ValueError(f"there is nothing to take out of a value of type {x!r}")
+        raise ValueError(f"expected an optional with a known value type, got {x!r}")
     return x.element
 
 
 def _get(attrs: Attrs, x: Any) -> Any:
     if x is None:
-        raise ValueError("the optional is empty")
+        raise ValueError("expected an optional with a value, got an empty one")
     return x
 
 
 def _infer_has(attrs: Attrs, x: Type) -> Type:
     if not isinstance(x, OptionalType):
-        raise ValueError(f"an optional is needed, not {x!r}")
+        raise ValueError(f"expected an optional, got {x!r}")
     return TensorType((), "bool")
 
 
 def _infer_widen(attrs: HostTypeAttrs, x: Type) -> Type:
     wanted = host_type(attrs)
     if type(x) is not type(wanted) or not isinstance(x, (SequenceType, OptionalType)):
-        raise ValueError(f"a value of type {x!r} cannot be taken for {wanted!r}")
+        raise ValueError(f"expected a type that {wanted!r} includes, got {x!r}")
     return wanted
 
 
@@ -241,7 +241,7 @@ def _strings(type_: Type, what: str = "the input") -> TensorType:
 
 
 def map_strings(function: Callable[..., Any], result: Any, *arrays: Array) -> Array:
-    """A function applied to the elements of broadcast string arrays; `result` is the numpy dtype of the outcome."""
+    """Apply a function to the elements of broadcast string arrays. `result` is the numpy dtype of the result."""
     arrays = tuple(np.broadcast_arrays(*arrays))
     out = np.empty(arrays[0].size, result)
     for index, items in enumerate(zip(*(array.reshape(-1) for array in arrays), strict=True)):
@@ -258,7 +258,7 @@ def _infer_string_pair(of: str) -> Callable[..., Type]:
 
 @dataclass(frozen=True)
 class StringSplitAttrs(Attrs):
-    """`delimiter` "" splits at white space; `maxsplit` is the greatest number of cuts, negative for no limit."""
+    """`delimiter`: the separator; "" splits at white space. `maxsplit`: the maximum number of splits; negative is unlimited."""
 
     delimiter: str = ""
     maxsplit: int = -1
@@ -280,7 +280,7 @@ def _string_split(attrs: StringSplitAttrs, x: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class StringNormaliseAttrs(Attrs):
-    """`case` is "LOWER", "UPPER" or "NONE"; `stopwords` are left out, compared with or without regard to case."""
+    """`case`: "LOWER", "UPPER" or "NONE". `stopwords`: the words to remove, compared case-sensitively or not."""
 
     case: str = "NONE"
     case_sensitive: bool = False
@@ -290,9 +290,9 @@ class StringNormaliseAttrs(Attrs):
 def _infer_string_normalise(attrs: StringNormaliseAttrs, x: Type) -> Type:
     x = _strings(x)
     if attrs.case not in ("NONE", "LOWER", "UPPER"):
-        raise ValueError(f"case {attrs.case!r} is none of NONE, LOWER, UPPER")
+        raise ValueError(f"case must be NONE, LOWER or UPPER, got {attrs.case!r}")
     if x.rank not in (1, 2) or (x.rank == 2 and isinstance(x.shape[0], int) and x.shape[0] != 1):
-        raise ValueError(f"the shape must be (n,) or (1, n), not {x.shape}")
+        raise ValueError(f"the shape must be (n,) or (1, n), got {x.shape}")
     return TensorType((*x.shape[:-1], fresh_size("words") if attrs.stopwords else x.shape[-1]), "string")
 
 
@@ -308,7 +308,7 @@ def _string_normalise(attrs: StringNormaliseAttrs, x: Array) -> Array:
 
 @dataclass(frozen=True)
 class PatternAttrs(Attrs):
-    """A regular expression, in the syntax that RE2 and Python share."""
+    """`pattern`: a regular expression, in the common syntax of RE2 and Python."""
 
     pattern: str
 
@@ -317,13 +317,13 @@ def _regex_full_match(attrs: PatternAttrs, x: Array) -> Array:
     try:
         compiled = re.compile(attrs.pattern)
     except re.error as error:
-        raise ValueError(f"{attrs.pattern!r} is not a regular expression: {error}") from error
+        raise ValueError(f"invalid regular expression {attrs.pattern!r}: {error}") from error
     return map_strings(lambda item: compiled.fullmatch(item) is not None, np.bool_, x)
 
 
 @dataclass(frozen=True)
 class StringCastAttrs(Attrs):
-    """The element type of the result: "string" for text from numbers, another for numbers from text."""
+    """`dtype`: the dtype of the result: "string" to format numbers, another to parse strings."""
 
     dtype: str
 
@@ -331,7 +331,7 @@ class StringCastAttrs(Attrs):
 def _infer_string_cast(attrs: StringCastAttrs, x: Type) -> Type:
     x = tensor_type(x)
     if (x.dtype.kind == "string") == (dtype(attrs.dtype).kind == "string"):
-        raise ValueError(f"a cast from {x.dtype} to {attrs.dtype} is not between text and numbers")
+        raise ValueError(f"expected a cast between strings and numbers, got {x.dtype} to {attrs.dtype}")
     return TensorType(x.shape, attrs.dtype)
 
 
@@ -342,7 +342,7 @@ def _string_cast(attrs: StringCastAttrs, x: Array) -> Array:
     if of.kind != "string":
         return map_strings(_integer, object, x).astype(of.numpy)
     if from_numpy(x.dtype).is_float:
-        # Narrow types have exact float32 values, whose text is the shortest that reads back.
+        # Narrow floats are exact in float32, which prints with the fewest digits that read back.
         return map_strings(_float_text, object, x if x.dtype in (np.float32, np.float64) else x.astype(np.float32))
     return map_strings(lambda item: str(int(item)), object, x)
 
@@ -364,7 +364,8 @@ def _integer(text: str) -> int:
 
 @dataclass(frozen=True)
 class MappingAttrs(Attrs):
-    """`values[i]` for `keys[i]`, `default` for what is no key; `dtype` is the element type of the values."""
+    """`keys`, `values`: `keys[i]` is mapped to `values[i]`. `default`: the value for any other element. `dtype`: the dtype of the
+    values."""
 
     keys: tuple[str | int | float, ...]
     values: tuple[str | int | float, ...]

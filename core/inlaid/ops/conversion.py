@@ -1,7 +1,7 @@
-"""Conversions between element types.
+"""Conversions between dtypes.
 
-Integer to integer keeps the low bits; float to integer truncates and saturates (below 8 bits it goes through int32), NaN becomes 0;
-to bool is x != 0; to a float rounds to nearest even, and what is out of range becomes infinite, or NaN where the type has no
+Integer to integer keeps the low bits. Float to integer truncates and saturates, below 8 bits by way of int32; NaN becomes 0. To
+bool is x != 0. To a float rounds to nearest even; a value out of range becomes infinity, or NaN if the dtype has no
 infinity.
 """
 
@@ -17,15 +17,15 @@ from inlaid.ops.define import ANY, Array, quiet, tensor_type, widen, widen_array
 from inlaid.tensor import ir, te
 from inlaid.types import DType, TensorType, Type, dtype, from_numpy
 
-_EXPONENT_NAN = 0xFF  # the one float8e8m0 code that is no power of two
+_EXPONENT_NAN = 0xFF  # the only float8e8m0 code that is not a power of two
 
 
 @dataclass(frozen=True)
 class CastAttrs(Attrs):
-    """`dtype` is the element type to convert to.
+    """`dtype`: the dtype to convert to.
 
-    `saturate`: of the 8-bit floats, what is out of range becomes the greatest finite value instead of infinite or NaN.
-    `round_mode`: "up", "down" or "nearest", for float8e8m0 alone.
+    `saturate`: for 8-bit floats, a value out of range becomes the largest finite value instead of infinity or NaN.
+    `round_mode`: "up", "down" or "nearest"; only for float8e8m0.
     """
 
     dtype: str
@@ -38,7 +38,7 @@ def _has_8_bits(of: DType) -> bool:
 
 
 def greatest(of: DType) -> float:
-    """The greatest finite value of a narrow float type."""
+    """Return the largest finite value of a narrow float dtype."""
     import ml_dtypes
 
     finfo: Any = ml_dtypes.finfo
@@ -51,14 +51,14 @@ def greatest(of: DType) -> float:
 def _float_to_integer(x: Array, to: DType) -> Array:
     lowest, highest = to.limits
     wide = np.trunc(x.astype(np.float64))
-    # highest + 1 is a power of two, so exact in float64 where highest itself may not be.
+    # highest + 1 is a power of two and so exact in float64, while highest may not be.
     low, high = wide < lowest, wide >= highest + 1
     inside = np.where(low | high | np.isnan(wide), 0, wide).astype(np.uint64 if to.kind == "uint" else np.int64)
     return np.where(low, lowest, np.where(high, highest, inside)).astype(inside.dtype).astype(to.numpy)
 
 
 def _to_exponent(x: Array, saturate: bool, round_mode: str) -> Array:
-    """float32 to float8e8m0: the exponent field, rounded."""
+    """Convert float32 to float8e8m0: round to the exponent field."""
     bits = np.ascontiguousarray(x.astype(np.float32)).view(np.uint32).reshape(x.shape)
     exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
     if round_mode == "up":
@@ -73,14 +73,14 @@ def _to_exponent(x: Array, saturate: bool, round_mode: str) -> Array:
 
 @quiet
 def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") -> Array:
-    """An array in another element type."""
+    """Convert an array to another dtype."""
     of = from_numpy(x.dtype)
     if of is to:
         return x
     if to.kind == "bool":
         return np.asarray(widen_array(x) != 0)
     if of.is_float and to.is_int:
-        # Below a byte the low bits of a wider integer are kept, as ONNX expects.
+        # Sub-byte dtypes keep the low bits of a wider integer, as in ONNX.
         return _float_to_integer(x, to) if to.bits >= 8 else _float_to_integer(x, dtype("int32")).astype(to.numpy)
     wide = widen_array(x)
     if to.name == "float8e8m0":
@@ -96,7 +96,7 @@ def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") 
 
 
 def _exponent_value(x: ir.Expr, saturate: bool, round_mode: str) -> ir.Expr:
-    """The float8e8m0 whose bits are the exponent field of a float32, rounded."""
+    """Convert a float32 value to float8e8m0: round to the exponent field."""
     x = te.cast(x, "float32")
     bits = te.bitcast(x, "uint32")
     exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
@@ -111,7 +111,7 @@ def _exponent_value(x: ir.Expr, saturate: bool, round_mode: str) -> ir.Expr:
 
 
 def convert_value(x: ir.Expr, to: DType, saturate: bool = True, round_mode: str = "up") -> ir.Expr:
-    """A value in another element type, by conversions to and from working types alone."""
+    """Convert a value to another dtype, using only conversions to and from working dtypes."""
     of = x.dtype
     if of is to:
         return x
@@ -136,9 +136,9 @@ def convert_value(x: ir.Expr, to: DType, saturate: bool = True, round_mode: str 
 
 def _cast_infer(attrs: CastAttrs, x: Type) -> Type:
     if dtype(attrs.dtype).kind == "string":
-        raise ValueError("a cast to strings is `string_cast`")
+        raise ValueError("expected a numeric dtype or bool, got string: use string_cast")
     if attrs.round_mode not in ("up", "down", "nearest"):
-        raise ValueError(f"round_mode is up, down or nearest, not {attrs.round_mode!r}")
+        raise ValueError(f"round_mode must be up, down or nearest, got {attrs.round_mode!r}")
     return TensorType(tensor_type(x, ANY).shape, attrs.dtype)
 
 
@@ -168,20 +168,20 @@ cast = Operator(
 
 @dataclass(frozen=True)
 class BitcastAttrs(Attrs):
-    """`dtype` is the element type to read the bits as; as wide as the input's."""
+    """`dtype`: the dtype to reinterpret the bits as, of the same width."""
 
     dtype: str
 
 
 def _width(of: DType) -> int:
-    """Bits that a bit cast sees: a bool is a byte that is 0 or 1."""
+    """Return the width in bits for a bit cast: a bool is a byte that is 0 or 1."""
     return 8 if of.kind == "bool" else of.bits
 
 
 def _bitcast_infer(attrs: BitcastAttrs, x: Type) -> Type:
     tensor, to = tensor_type(x, ANY), dtype(attrs.dtype)
     if _width(to) != _width(tensor.dtype):
-        raise ValueError(f"{tensor.dtype} has {_width(tensor.dtype)} bits and {to} has {_width(to)}")
+        raise ValueError(f"the dtype must have {_width(tensor.dtype)} bits, as {tensor.dtype}, got {to} of {_width(to)}")
     return TensorType(tensor.shape, to)
 
 
@@ -191,7 +191,7 @@ def _bitcast_reference(attrs: BitcastAttrs, x: Array) -> Array:
         return np.asarray(_bitcast_reference(BitcastAttrs("uint8"), x) != 0)
     if _width(to) == 8 * to.bytes:
         return np.ascontiguousarray(x).view(to.numpy).reshape(x.shape)
-    # Below a byte the storage holds more bits than the value.
+    # The storage of a sub-byte dtype has more bits than the value.
     low = np.ascontiguousarray(x).view(np.uint8).reshape(x.shape) & ((1 << to.bits) - 1)
     return low.astype(np.int8).astype(to.numpy) if to.is_int else np.asarray(low, np.uint8).view(to.numpy)
 

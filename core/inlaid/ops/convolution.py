@@ -1,4 +1,4 @@
-"""Convolution and its relatives."""
+"""Convolution."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ from inlaid.types import DType, TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class ConvAttrs(WindowAttrs):
-    """Steps and padding as of every window, where empty tuples stand for ones and zeros; `groups` divides the channels; `out_dtype`
-    is the element type of the result ("": see `product_dtype`)."""
+    """`strides`, `dilations`: one per spatial axis; empty is all ones. `pads`: zeros added before each spatial axis, then after
+    each; empty is no padding. `groups`: the number of groups that the channels are divided into. `out_dtype`: the dtype of the
+    result; "" is that of the operands, for integers at least int32."""
 
     groups: int = 1
     out_dtype: str = ""
 
 
 def check_data(x: Type, w: Type) -> tuple[TensorType, TensorType]:
-    """Data N C spatial and weights of the same rank, with one to three spatial dimensions."""
+    """Check that data (N, C, spatial...) and weights have the same rank, with 1 to 3 spatial dimensions. Raises ValueError."""
     data, weights = tensor_type(x, NUMERIC, "the data"), tensor_type(w, NUMERIC, "the weights")
     if not 3 <= data.rank <= 5 or weights.rank != data.rank:
-        raise ValueError("data and weights have the same rank, with one to three spatial dimensions")
+        raise ValueError(f"x and w must have one rank from 3 to 5, got {data.rank} and {weights.rank}")
     return data, weights
 
 
 def grouped(channels: Dim, groups: int, what: str) -> Dim:
     if groups < 1 or (isinstance(channels, int) and channels % groups):
-        raise ValueError(f"{channels} {what} channels do not divide into {groups} groups")
+        raise ValueError(f"the number of {what} channels must be a multiple of groups={groups}, got {channels}")
     whole = arith.unwrap(arith.compare("==", channels % groups, 0))
     require(Constraint(whole, f"the number of {what} channels", f"a multiple of {groups}", channels))
     return channels // groups
@@ -54,16 +55,14 @@ def grouped(channels: Dim, groups: int, what: str) -> Dim:
 def _infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> Type:
     data, weights = check_data(x, w)
     if not dims_may_equal(grouped(data.shape[1], attrs.groups, "input"), weights.shape[1]):
-        raise ValueError(
-            f"weights for {weights.shape[1]} input channels a group do not fit {data.shape[1]} in {attrs.groups} groups"
-        )
+        raise ValueError(f"w must have {data.shape[1]} / {attrs.groups} input channels per group, got {weights.shape[1]}")
     grouped(weights.shape[0], attrs.groups, "output")
     spatial = window_shape(data.shape[2:], window_axes(attrs, weights.shape[2:]))
     return TensorType((data.shape[0], weights.shape[0], *spatial), product_dtype(data.dtype, weights.dtype, attrs.out_dtype))
 
 
 def _convolve_arrays(x: Array, w: Array, axes: tuple[Axis, ...], groups: int, result: DType) -> Array:
-    """The sum of products of windows and weights, group by group."""
+    """Multiply windows by weights and sum, group by group."""
     acc = accumulator_dtype(result).numpy
     view, w = windows(x.astype(acc, copy=False), axes, 0), w.astype(acc, copy=False)
     spatial = len(axes)
@@ -86,7 +85,7 @@ def _reference_conv(attrs: ConvAttrs, x: Array, w: Array) -> Array:
 def _convolve(
     padded: te.Tensor, w: te.Tensor, shape: tuple[Dim, ...], axes: tuple[Axis, ...], groups: int, result: DType
 ) -> te.Tensor:
-    """A stage "conv" over padded data, and a rounding stage where the sum is wider than the result."""
+    """Build the stage "conv" over padded data, and a rounding stage if the accumulator is wider than the result."""
     acc = accumulator_dtype(result)
     per_group_in, per_group_out = w.shape[1], w.shape[0] // groups
     channel = te.reduce_axis(per_group_in, "c")
@@ -120,6 +119,5 @@ conv = Operator(
     arity=(2, 2),
     inputs=("x", "w"),
 )
-"""Convolution of x (N, C, spatial...) with w (O, C / groups, kernel...), without bias."""
 
 OPERATORS: tuple[Operator, ...] = (conv,)

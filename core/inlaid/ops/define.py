@@ -1,8 +1,8 @@
-"""What the operator families share: checks of argument types, broadcasting, working precision, factories of operators.
+"""Shared by the operator families: checks of operand types, broadcasting, working precision, operator factories.
 
 Arithmetic on floats narrower than 32 bits is done in float32, on integers narrower than 8 bits in 8 bits, and rounded or wrapped
-once per operator, in numpy references and tensor expressions alike. So no code generator does arithmetic in such types: it only
-converts from and to them.
+once per operator, in numpy references and tensor expressions alike. So code generators never compute in these dtypes; they only
+convert from and to them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ BOOL = ("bool",)
 
 @dataclass(frozen=True)
 class AxisAttrs(Attrs):
-    """One axis, not negative."""
+    """`axis`: an axis of the first operand."""
 
     axis: int
 
 
 @dataclass(frozen=True)
 class AxesAttrs(Attrs):
-    """Axes, not negative, in rising order; `keepdims` leaves them as extent 1."""
+    """`axes`: axes to reduce, in ascending order. `keepdims`: keep the reduced axes with extent 1."""
 
     axes: tuple[int, ...]
     keepdims: bool = False
@@ -51,40 +51,40 @@ class AxesAttrs(Attrs):
 
 
 def tensor_type(type_: Type, kinds: tuple[str, ...] | None = None, what: str = "the input") -> TensorType:
-    """The type, which must be a tensor's, with an element type of one of the kinds. Raises ValueError."""
+    """Check that a type is a tensor type with a dtype of one of the kinds, and return it. Raises ValueError."""
     if not isinstance(type_, TensorType):
-        raise ValueError(f"{what} must be a tensor, not {type_!r}")
+        raise ValueError(f"{what} must be a tensor, got {type_!r}")
     if kinds is not None and type_.dtype.kind not in kinds:
-        raise ValueError(f"{what} must have an element type of kind {' or '.join(kinds)}, not {type_.dtype}")
+        raise ValueError(f"{what} must have a dtype of kind {' or '.join(kinds)}, got {type_.dtype}")
     return type_
 
 
 def common_dtype(*types: TensorType) -> DType:
-    """The element type that all arguments share. Raises ValueError when they differ."""
+    """Return the common dtype of all operands. Raises ValueError if they differ."""
     first = types[0].dtype
     if any(type_.dtype is not first for type_ in types):
-        raise ValueError(f"the element types differ: {', '.join(str(type_.dtype) for type_ in types)}")
+        raise ValueError(f"the operands must have one dtype, got {', '.join(str(type_.dtype) for type_ in types)}")
     return first
 
 
 def check_axis(axis: int, rank: int) -> int:
-    """The axis, which must lie in [0, rank). Raises ValueError."""
+    """Check that an axis is in [0, rank), and return it. Raises ValueError."""
     if not 0 <= axis < rank:
         raise ValueError(f"axis {axis} is out of range for rank {rank}")
     return axis
 
 
 def check_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The axes, each in [0, rank) and none twice. Raises ValueError."""
+    """Check that axes are in [0, rank) and unique, and return them. Raises ValueError."""
     for axis in axes:
         check_axis(axis, rank)
     if len(set(axes)) != len(axes):
-        raise ValueError(f"an axis occurs twice in {tuple(axes)}")
+        raise ValueError(f"axes must be unique, got {tuple(axes)}")
     return tuple(axes)
 
 
 def dims_may_equal(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions are equal or could be at run time; where only the run can tell, the call requires it."""
+    """Test whether two dimensions are or may be equal. If that depends on symbolic sizes, it becomes a precondition of the call."""
     if a == b or (isinstance(a, int) and isinstance(b, int)):
         return a == b
     require(arith.equals(a, b, f"dimension {a!r}"))
@@ -92,7 +92,7 @@ def dims_may_equal(a: Dim, b: Dim) -> bool:
 
 
 def reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
-    """The shape after a reduction over axes."""
+    """Return the shape after a reduction over axes."""
     return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape) if keepdims or axis not in axes)
 
 
@@ -106,30 +106,30 @@ def _broadcast_dims(a: Dim, b: Dim) -> Dim:
         if a == 1:
             return b
         if isinstance(b, int):
-            raise ValueError(f"dimensions {a} and {b} do not broadcast")
+            raise ValueError(f"dimensions must be equal or 1 to broadcast, got {a} and {b}")
         require_broadcast(b, a)
         return a
     require_broadcast(a, b)
     if isinstance(b, int):
         return b
-    # Where the dimensions do broadcast, both ways to write the result are right: one that leaves no choice is better.
+    # Either expression of the result is correct if the dimensions broadcast; prefer one without a condition.
     ways = [arith.simplify(arith.select(arith.compare("==", x, 1), y, x)) for x, y in ((a, b), (b, a))]
     decided = [dim for dim in ways if dim in (arith.simplify(a), arith.simplify(b))]
     return arith.unwrap(min(decided or ways[:1], key=lambda dim: sum(1 for _ in arith.walk(dim))))
 
 
 def require_broadcast(dim: Dim, wanted: Dim) -> None:
-    """Have the call require that a dimension is another, or that one is 1. Raises ValueError where it cannot be."""
+    """Make it a precondition of the call that two dimensions are equal or one is 1. Raises ValueError if that cannot hold."""
     ones = arith.logical_or(arith.compare("==", dim, 1), arith.compare("==", wanted, 1))
     condition = arith.unwrap(arith.logical_or(arith.compare("==", dim, wanted), ones))
     require(Constraint(condition, f"dimension {dim!r}", f"1 or {wanted!r} to broadcast", dim))
 
 
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The shape that all broadcast to, in numpy's manner. Raises ValueError where there is none.
+    """Return the shape that all shapes broadcast to, as in numpy. Raises ValueError if there is none.
 
-    A dimension that is never 1, such as a constant or an even one, is the result: the other is it or 1, which the run checks. So is
-    n beside min(n, 512).
+    A dimension that is never 1, such as a constant or an even number, is the result; the run checks that the other is equal to it
+    or 1. Of n and min(n, 512), the result is n.
     """
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = [1] * rank
@@ -140,9 +140,9 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def broadcast_read(tensor: te.Tensor, shape: Sequence[Dim], indices: Sequence[arith.Dim]) -> ir.Expr:
-    """The element of a tensor that stands at `indices` of the `shape` it is broadcast to.
+    """Read the element of a tensor at `indices` of the `shape` that it is broadcast to.
 
-    Where the dimensions are not known to agree, the index is one that generated code checks.
+    If the dimensions are not known to agree, generated code checks the index.
     """
     skip = len(shape) - tensor.rank
     own = tuple(
@@ -156,7 +156,7 @@ def _broadcast_index(dim: Dim, wanted: Dim, index: Dim) -> Dim:
         return index
     if isinstance(dim, int) and dim == 1:
         return 0
-    # -1 lies outside of every axis, so that dimensions which do not broadcast when it runs are an error.
+    # -1 is out of range for every axis, so that the run fails for dimensions that do not broadcast.
     agreed = arith.select(arith.compare("==", dim, wanted), index, -1)
     chosen = arith.select(arith.compare("==", dim, 1), 0, agreed)
     return te.checked(ir.Index(dtype("int64"), chosen), 0, dim - 1)
@@ -166,7 +166,7 @@ def _broadcast_index(dim: Dim, wanted: Dim, index: Dim) -> Dim:
 
 
 def working_dtype(of: DType) -> DType:
-    """The type in which arithmetic on a type is done: float32 for narrower floats, 8 bits for narrower integers."""
+    """Return the dtype in which arithmetic on a dtype is done: float32 for narrower floats, 8 bits for narrower integers."""
     if of.is_float and of.bits < 32:
         return dtype("float32")
     if of.is_int and of.bits < 8:
@@ -175,22 +175,22 @@ def working_dtype(of: DType) -> DType:
 
 
 def widen(value: ir.Expr) -> ir.Expr:
-    """A value in its working type."""
+    """Cast a value to its working dtype."""
     return te.cast(value, working_dtype(value.dtype))
 
 
 def widen_array(array: Array) -> Array:
-    """An array in its working type."""
+    """Cast an array to its working dtype."""
     return array.astype(working_dtype(from_numpy(array.dtype)).numpy, copy=False)
 
 
 def as_array(value: Any, of: DType) -> Array:
-    """The result of numpy arithmetic, 0-d scalars included, as an array of an element type."""
+    """Convert a result of numpy arithmetic, possibly a scalar, to an array of a dtype."""
     return np.asarray(value).astype(of.numpy, copy=False)
 
 
 def quiet(reference: Callable[..., Any]) -> Callable[..., Any]:
-    """A reference that does not warn of overflow, division by zero or invalid values."""
+    """Wrap a reference so that numpy does not warn of overflow, division by zero or invalid values."""
 
     @functools.wraps(reference)
     def run(*args: Any) -> Any:
@@ -202,7 +202,7 @@ def quiet(reference: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def loop_nest(b: Builder, extents: Sequence[Dim], kind: ir.ForKind = ir.ForKind.SERIAL) -> Iterator[tuple[arith.Var, ...]]:
-    """Nested loops over extents, for loop programs: the index of each. `kind` is that of the outermost."""
+    """Open nested loops over extents in a loop program; yields their indices. `kind` is the kind of the outermost loop."""
     with ExitStack() as stack:
         kinds = (kind, *(ir.ForKind.SERIAL,) * len(extents))
         yield tuple(stack.enter_context(b.loop(extent, f"i{n}", kinds[n])) for n, extent in enumerate(extents))
@@ -212,9 +212,9 @@ def loop_nest(b: Builder, extents: Sequence[Dim], kind: ir.ForKind = ir.ForKind.
 
 
 def map_elements(value: Callable[..., ir.Expr], *tensors: te.Tensor, result: DType | None = None, name: str = "map") -> te.Tensor:
-    """A tensor whose elements are `value` of the elements of the broadcast inputs.
+    """Map `value` over the elements of broadcast tensors.
 
-    `value` gets them in their working type; what it returns is cast to `result` (None: the element type of the first input).
+    `value` takes the elements in their working dtype; its result is cast to `result` (None: the dtype of the first tensor).
     """
     shape = broadcast_shapes(*(tensor.shape for tensor in tensors))
     to = tensors[0].dtype if result is None else result
@@ -237,7 +237,7 @@ def elementwise(
     commutative: bool = False,
     traits: Traits = NO_TRAITS,
 ) -> Operator:
-    """An operator without attributes that maps the elements of its broadcast inputs: see `elementwise_with`."""
+    """Make an element-wise operator without attributes: see `elementwise_with`."""
     return elementwise_with(
         name,
         Attrs,
@@ -263,16 +263,16 @@ def elementwise_with(
     commutative: bool = False,
     traits: Traits = NO_TRAITS,
 ) -> Operator:
-    """An operator that maps the elements of its broadcast inputs, all of one element type.
+    """Make an operator that maps the elements of its broadcast operands, which have one dtype.
 
     value(attrs, *elements)
-        The result as a value expression of the elements, in their working type.
+        The result as a value expression of the elements in their working dtype.
     numpy(attrs, *arrays)
-        The same of arrays, in their working type, broadcasting.
+        The numpy implementation, on broadcasting arrays in their working dtype.
     kinds
-        The kinds of element type that it takes.
+        The accepted kinds of dtypes.
     result
-        The element type of the result; None for that of the inputs.
+        The dtype of the result; None for that of the operands.
     """
 
     def result_dtype(of: DType) -> DType:

@@ -1,4 +1,4 @@
-"""Deformable convolution, and the sum of windows into an image."""
+"""Deformable convolution and col2im."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from inlaid.types import DType, TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class DeformConvAttrs(WindowAttrs):
-    """`groups` divides the channels as in a convolution; channels of one of `offset_groups` share their offsets."""
+    """`strides`, `dilations`, `pads`, `groups`: as of `conv`. `offset_groups`: the number of groups of input channels that share
+    offsets."""
 
     groups: int = 1
     offset_groups: int = 1
@@ -48,7 +49,7 @@ def _infer_deform_conv(attrs: DeformConvAttrs, x: Type, w: Type, offset: Type, m
     data, weights, moves = (tensor_type(type_, FLOAT, what) for type_, what in ((x, "x"), (w, "w"), (offset, "the offset")))
     common_dtype(data, weights, moves)
     if data.rank < 3 or weights.rank != data.rank or moves.rank != data.rank:
-        raise ValueError("data, weights and offset have one rank, with a batch, a channel and spatial dimensions")
+        raise ValueError(f"x, w and offset must have one rank >= 3, got {data.rank}, {weights.rank} and {moves.rank}")
     kernel = weights.shape[2:]
     for number, extent in enumerate(data.shape[2:], 2):
         require(arith.at_least(extent, 1, f"dimension {number} of the data"))
@@ -61,16 +62,16 @@ def _infer_deform_conv(attrs: DeformConvAttrs, x: Type, w: Type, offset: Type, m
         ("input", inputs, attrs.offset_groups),
     ):
         if parts < 1 or (isinstance(size, int) and size % parts):
-            raise ValueError(f"{size} {what} channels do not divide into {parts} groups")
+            raise ValueError(f"the number of {what} channels must be a multiple of the {parts} groups, got {size}")
     if not dims_may_equal(inputs // attrs.groups, weights.shape[1]):
-        raise ValueError(f"weights for {weights.shape[1]} channels a group do not fit {inputs} in {attrs.groups} groups")
+        raise ValueError(f"w must have {inputs} / {attrs.groups} input channels per group, got {weights.shape[1]}")
     given = [(moves, attrs.offset_groups * taps * len(kernel), "offset")]
     if mask is not None:
         given.append((tensor_type(mask, FLOAT, "the mask"), attrs.offset_groups * taps, "mask"))
         common_dtype(data, given[-1][0])
     for found, channels, what in given:
         if not all(map(dims_may_equal, found.shape, (data.shape[0], channels, *spatial))):
-            raise ValueError(f"the {what} has shape {found.shape}, not {(data.shape[0], channels, *spatial)}")
+            raise ValueError(f"the {what} must have shape {(data.shape[0], channels, *spatial)}, got {found.shape}")
     return TensorType((data.shape[0], outputs, *spatial), data.dtype)
 
 
@@ -115,7 +116,7 @@ def _reference_deform_conv(attrs: DeformConvAttrs, x: Array, w: Array, offset: A
 
 
 def _decompose_deform_conv(attrs: DeformConvAttrs, args: tuple[Expr, ...]) -> Expr:
-    """The data sampled at all taps of an output position, side by side along the last dimension, and a convolution of these."""
+    """Sample the data at all taps of each output position, adjacent along the last dimension, and convolve the samples."""
     x, w, offset, *masks = map(widened, args)
     data, weights, spatial = tensor_of(x), tensor_of(w), tensor_of(offset).shape[2:]
     kernel, rank, of = weights.shape[2:], len(spatial), tensor_of(offset).dtype
@@ -123,7 +124,7 @@ def _decompose_deform_conv(attrs: DeformConvAttrs, args: tuple[Expr, ...]) -> Ex
     batch, columns = (simple(arith.wrap(dim) * times) for dim, times in ((data.shape[0], parts), (spatial[-1], taps)))
 
     def taps_last(given: Expr, *more: Dim) -> Expr:
-        """(N, offset groups x taps x `more`, positions...) as (N, offset groups, positions..., taps, `more`)."""
+        """Reshape (N, offset groups * taps * `more`, positions...) to (N, offset groups, positions..., taps, `more`)."""
         apart = reshape(given, shape=(data.shape[0], parts, taps, *more, *spatial))
         first = 3 + len(more)
         return transpose(apart, perm=(0, 1, *range(first, first + rank), *range(2, first)))
@@ -136,7 +137,7 @@ def _decompose_deform_conv(attrs: DeformConvAttrs, args: tuple[Expr, ...]) -> Ex
     )
     for mask in masks:
         samples = mul(samples, reshape(taps_last(mask), shape=(batch, 1, *spatial[:-1], columns)))
-    # Windows side by side; where only the run knows how wide they are, so that they are no step, one in each row.
+    # Windows are adjacent; if their width is symbolic and so cannot be a stride, each is in a row of its own.
     ones, fixed = (1,) * (rank - 1), isinstance(taps, int)
     image, window = ((*spatial[:-1], columns), (*ones, taps)) if fixed else ((arith.product(spatial), taps), (1, taps))
     result = conv(
@@ -149,7 +150,7 @@ def _decompose_deform_conv(attrs: DeformConvAttrs, args: tuple[Expr, ...]) -> Ex
 
 
 def _places(axes: tuple[Axis, ...], kernel: tuple[Dim, ...], spatial: tuple[Dim, ...], of: DType) -> Expr:
-    """Where the taps of a window read that is not deformed, in elements of the data: (positions..., taps, dimensions)."""
+    """Return the coordinates of the taps without offsets, in elements of the data: (positions..., taps, dimensions)."""
     rank, coordinates = len(axes), []
     for number, axis in enumerate(axes):
 
@@ -164,7 +165,8 @@ def _places(axes: tuple[Axis, ...], kernel: tuple[Dim, ...], spatial: tuple[Dim,
 
 @dataclass(frozen=True)
 class Col2ImAttrs(WindowAttrs):
-    """`shape` is the spatial shape of the image, `kernel` that of the windows."""
+    """`strides`, `dilations`, `pads`: as of `conv`. `shape`: the spatial shape of the images. `kernel`: the spatial shape of the
+    windows."""
 
     shape: tuple[Dim, ...] = ()
     kernel: tuple[int, ...] = ()
@@ -178,14 +180,16 @@ def _columns(attrs: Col2ImAttrs) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
 def _infer_col2im(attrs: Col2ImAttrs, x: Type) -> Type:
     data = tensor_type(x, NUMERIC)
     if data.rank != 3 or len(attrs.shape) != len(attrs.kernel) or not attrs.kernel:
-        raise ValueError("the data is (N, channels and taps, windows), and image and windows have the same rank")
+        raise ValueError(
+            f"expected x (N, C * taps, windows), shape and kernel of one length, got {data!r}, {attrs.shape}, {attrs.kernel}"
+        )
     _, counts = _columns(attrs)
     taps = arith.product(attrs.kernel)
     channels = data.shape[1]
     if isinstance(channels, int) and isinstance(taps, int) and channels % taps:
-        raise ValueError(f"{channels} channels and taps are no multiple of the {taps} taps of a window")
+        raise ValueError(f"dimension 1 must be a multiple of the {taps} taps of a window, got {channels}")
     if not dims_may_equal(data.shape[2], arith.product(counts)):
-        raise ValueError(f"{data.shape[2]} windows do not fill an image with {counts} of them")
+        raise ValueError(f"dimension 2 must be the product of the {counts} windows of the image, got {data.shape[2]}")
     return TensorType((data.shape[0], channels // taps, *attrs.shape), data.dtype)
 
 
@@ -212,7 +216,7 @@ def _reference_col2im(attrs: Col2ImAttrs, x: Array) -> Array:
 
 
 def _compute_col2im(attrs: Col2ImAttrs, x: te.Tensor) -> te.Tensor:
-    """Tap by tap, the elements of its windows that are inside the image are added to where they were cut from."""
+    """Add the elements of all windows to their places in the image, tap by tap; taps outside of the image are skipped."""
     axes, counts = _columns(attrs)
     acc = accumulator_dtype(x.dtype)
     taps = arith.product(attrs.kernel)
@@ -259,10 +263,6 @@ deform_conv = Operator(
     arity=(3, 4),
     inputs=("x", "w", "offset", "mask"),
 )
-"""Deformable convolution (Zhu et al., 2019) of x (N, C, spatial...) with w (O, C / groups, kernel...).
-
-Each tap reads, bilinearly and 0 outside, where offset (N, offset groups x taps x dimensions, output positions...) moves it, and is
-multiplied by mask (N, offset groups x taps, output positions...)."""
 
 col2im = Operator(
     "col2im",
@@ -272,6 +272,5 @@ col2im = Operator(
     compute=_compute_col2im,
     inputs=("x",),
 )
-"""Windows (N, C x taps, number of windows) summed into the images (N, C, spatial...) that they were cut from."""
 
 OPERATORS: tuple[Operator, ...] = (deform_conv, col2im)

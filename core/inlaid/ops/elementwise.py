@@ -1,4 +1,4 @@
-"""Operators that map elements: arithmetic, comparison, logic, bits, selection."""
+"""Element-wise operators: arithmetic, comparison, logic, bits, selection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Numpy = Callable[..., Any]
 
 
 def _math(name: str, numpy: Callable[[Array], Any], traits: Traits = _EXPENSIVE) -> Operator:
-    """A mathematical function of floats."""
+    """Make a mathematical function of floats."""
     return elementwise(name, lambda x: te.math(name, x), numpy, kinds=FLOAT, traits=traits)
 
 
@@ -61,13 +61,10 @@ sqrt = elementwise("sqrt", lambda x: te.unary("sqrt", x), np.sqrt, kinds=FLOAT, 
 floor = elementwise("floor", lambda x: te.unary("floor", x), np.floor, kinds=FLOAT, traits=_ROUNDING)
 ceil = elementwise("ceil", lambda x: te.unary("ceil", x), np.ceil, kinds=FLOAT, traits=_ROUNDING)
 round = elementwise("round", lambda x: te.unary("round", x), np.rint, kinds=FLOAT, traits=_ROUNDING)
-"""To nearest, halves to even."""
 exp = _math("exp", np.exp, _STEEP)
 expm1 = _math("expm1", np.expm1, _STEEP)
-"""exp(x) - 1, accurate near 0."""
 log = _math("log", np.log, _STEEP)
 log1p = _math("log1p", np.log1p, _STEEP)
-"""log(1 + x), accurate near 0."""
 sin = _math("sin", np.sin)
 cos = _math("cos", np.cos)
 tan = _math("tan", np.tan, _STEEP)
@@ -88,7 +85,7 @@ isnan = elementwise("isnan", lambda x: te.unary("isnan", x), np.isnan, kinds=FLO
 
 @dataclass(frozen=True)
 class IsInfAttrs(Attrs):
-    """Which infinities count."""
+    """`negative`, `positive`: whether to detect infinity of that sign."""
 
     negative: bool = True
     positive: bool = True
@@ -118,7 +115,7 @@ def _is_integer(array: Array) -> bool:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Of integers, the quotient truncated, as C divides; x / 0 is 0."""
+    """Divide; for integers, truncate as in C, with x / 0 = 0."""
     if not _is_integer(a):
         return np.asarray(a / b)
     divisor = np.where(b == 0, b.dtype.type(1), b)
@@ -128,7 +125,7 @@ def _divide(a: Array, b: Array) -> Array:
 
 
 def _floor_mod(a: Array, b: Array) -> Array:
-    """The remainder with the sign of the divisor; of integers, x mod 0 is 0."""
+    """Return the remainder with the sign of the divisor; for integers, x mod 0 is 0."""
     return np.where(b == 0, 0, np.mod(a, np.where(b == 0, b.dtype.type(1), b))) if _is_integer(a) else np.asarray(np.mod(a, b))
 
 
@@ -141,12 +138,12 @@ def _floor_mod_value(a: ir.Expr, b: ir.Expr) -> ir.Expr:
 
 
 def _truncated_mod(a: Array, b: Array) -> Array:
-    """The remainder with the sign of the dividend, as C's; of integers, x mod 0 is 0."""
+    """Return the remainder with the sign of the dividend, as in C; for integers, x mod 0 is 0."""
     return np.where(b == 0, 0, np.fmod(a, np.where(b == 0, b.dtype.type(1), b))) if _is_integer(a) else np.asarray(np.fmod(a, b))
 
 
 def _power(a: Array, b: Array) -> Array:
-    """Of integers, wrapped; a negative exponent gives the truncated quotient 1 / a**-b, and 0 for a == 0."""
+    """Raise to a power. Integers wrap; a negative integer exponent truncates 1 / a**-b, and gives 0 for a == 0."""
     if not _is_integer(a):
         return np.asarray(np.power(a, b))
     powers = np.power(a, np.where(b < 0, 0, b))
@@ -159,12 +156,13 @@ def _power(a: Array, b: Array) -> Array:
 def _power_value(a: ir.Expr, b: ir.Expr) -> ir.Expr:
     if a.dtype.is_float:
         return te.math("pow", a, b)
-    # Square and multiply. Every bit of the exponent counts: powers of an odd base never wrap to 0. From the highest bit on, so that
-    # squares depend on the exponent: in a loop over exponents alone, LLVM 22 walks each of 2^31 paths through squares of a base.
+    # Square and multiply. All bits of the exponent count: powers of an odd base never wrap to 0. The highest bit comes first, so
+    # that the squares depend on the exponent: otherwise, in a loop over exponents only, LLVM 22 explores 2^31 paths through the
+    # squares.
     one, zero = te.const(1, a.dtype), te.const(0, a.dtype)
     result: ir.Expr | None = None
     for bit in reversed(range(a.dtype.bits - (a.dtype.kind == "int"))):
-        # 1 + bit * (a - 1): the base or 1, without a choice whose sides code generators would print apart.
+        # 1 + bit * (a - 1) is the base or 1, without a select whose branches code generators would print separately.
         factor = one + ((b >> bit) & 1) * (a - one)
         result = factor if result is None else result * result * factor
     assert result is not None
@@ -176,7 +174,7 @@ def _power_value(a: ir.Expr, b: ir.Expr) -> ir.Expr:
 
 
 def _shift(numpy: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Array]:
-    """A shift in which a count outside [0, width) gives 0, or -1 to the right of a negative number."""
+    """Make a shift for which a count outside of [0, width) gives 0, or -1 for a right shift of a negative number."""
 
     def run(a: Array, b: Array) -> Array:
         width = a.dtype.itemsize * 8
@@ -196,7 +194,7 @@ def _logic(name: str, value: Value, numpy: Numpy, kinds: tuple[str, ...], traits
 
 
 def _corners(combine: Callable[[Array, Array], Array], a: Interval, b: Interval) -> Interval:
-    """The bounds of a function that is monotone in each operand while the other stays."""
+    """Return the bounds of a function that is monotone in each operand with the other fixed."""
     every = [combine(x, y) for x in a for y in b]
     return np.minimum.reduce(every), np.maximum.reduce(every)
 
@@ -224,16 +222,11 @@ add = _arithmetic("add", lambda a, b: a + b, np.add, _SUM, commutative=True)
 sub = _arithmetic("sub", lambda a, b: a - b, np.subtract, _DIFFERENCE)
 mul = _arithmetic("mul", lambda a, b: a * b, np.multiply, _PRODUCT, commutative=True)
 div = _arithmetic("div", lambda a, b: a / b, _divide, _QUOTIENT)
-"""Of integers, truncated; x / 0 is 0 for them."""
 mod = _arithmetic("mod", _floor_mod_value, _floor_mod)
-"""The remainder with the sign of the divisor."""
 fmod = _arithmetic("fmod", lambda a, b: a % b, _truncated_mod)
-"""The remainder with the sign of the dividend."""
 pow = _arithmetic("pow", _power_value, _power, _STEEP)
 maximum = _arithmetic("maximum", te.maximum, np.maximum, _GREATEST, commutative=True)
-"""NaN where either is."""
 minimum = _arithmetic("minimum", te.minimum, np.minimum, _LEAST, commutative=True)
-"""NaN where either is."""
 equal = elementwise("equal", lambda a, b: a.equal(b), np.equal, kinds=ANY, inputs=_AB, result="bool", commutative=True)
 less = elementwise("less", lambda a, b: a < b, np.less, kinds=NUMERIC, inputs=_AB, result="bool", traits=_LESS)
 less_equal = elementwise("less_equal", lambda a, b: a <= b, np.less_equal, kinds=NUMERIC, inputs=_AB, result="bool")
@@ -283,7 +276,7 @@ where = Operator(
 
 @dataclass(frozen=True)
 class ClipAttrs(Attrs):
-    """Bounds, inclusive; the infinities bound nothing. Where minimum > maximum, the result is maximum."""
+    """`minimum`, `maximum`: inclusive bounds; infinities do not bound. If minimum > maximum, the result is maximum."""
 
     minimum: float = -math.inf
     maximum: float = math.inf
@@ -306,7 +299,6 @@ def _clip_value(attrs: ClipAttrs, x: ir.Expr) -> ir.Expr:
 
 
 clip = elementwise_with("clip", ClipAttrs, _clip_value, _clip, kinds=NUMERIC, traits=Traits(monotone=True))
-"""NaN stays NaN."""
 
 OPERATORS: tuple[Operator, ...] = (
     *(abs, neg, sign, sqrt, floor, ceil, round, exp, expm1, log, log1p, sin, cos, tan, asin, acos, atan, sinh, cosh, tanh),

@@ -1,8 +1,8 @@
-"""Products of integers with real factors, in integers: what quantised networks compute where there is no floating point.
+"""Fixed-point multiplication of integers by real factors, for integer-only quantised networks.
 
-A factor is a 32-bit `multiplier` and a `shift`: multiplier * 2^(shift - 31), with a multiplier in [2^30, 2^31) or 0. The algorithm
-is that of gemmlowp's fixed-point arithmetic (Jacob et al., "Quantization and Training of Neural Networks for Efficient
-Integer-Arithmetic-Only Inference", CVPR 2018), which TensorFlow Lite uses, with the roundings that its kernels have.
+A factor multiplier * 2^(shift - 31) is represented by a 32-bit `multiplier` in [2^30, 2^31) or 0, and a `shift`. The algorithm is
+that of gemmlowp (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR
+2018), which TensorFlow Lite uses, with the rounding modes of TensorFlow Lite's kernels.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type
 
 FRACTION = 31
-"""Bits of a multiplier behind the point."""
+"""Fraction bits of a multiplier."""
 LIMITS = np.iinfo(np.int32)
 ROUNDINGS = ("up", "away", "once")
 
 
 @dataclass(frozen=True)
 class FixedAttrs(Attrs):
-    """`axis` is that of 1-d multipliers and shifts. `rounding`: the upper half of the product is rounded, and its shift to the
-    right rounds again, halves "up", or "away" from 0; "once" rounds the whole product alone, halves up."""
+    """`axis`: the axis of 1-d multipliers and shifts. `rounding`: "up" and "away" round twice, the upper half of the product and
+    then its right shift, half up or half away from 0; "once" rounds the whole product once, half up."""
 
     axis: int = 0
     rounding: str = "up"
 
 
 def fixed_point(factor: float, bits: int = FRACTION) -> tuple[int, int]:
-    """The multiplier, with at most so many significant `bits`, and the shift for a real factor that is not negative. Factors below
-    2^-31 are 0."""
+    """Return the multiplier, with at most `bits` significant bits, and the shift of a non-negative real factor. Factors below 2^-31
+    are flushed to 0."""
     if factor == 0:
         return 0, 0
     fraction, shift = math.frexp(factor)
@@ -49,13 +49,13 @@ def fixed_point(factor: float, bits: int = FRACTION) -> tuple[int, int]:
 
 
 def fixed_points(factors: Sequence[float], bits: int = FRACTION) -> tuple[Array, Array]:
-    """The multipliers and the shifts of several factors, as int32."""
+    """Return the int32 multipliers and shifts of several factors."""
     multipliers, shifts = zip(*(fixed_point(factor, bits) for factor in factors), strict=True)
     return np.array(multipliers, np.int32), np.array(shifts, np.int32)
 
 
 def reduced(multipliers: Array, shifts: Array) -> tuple[Array, Array]:
-    """Multipliers rounded to 15 bits, and their shifts: the products of them and of int64 below 2^47 do not overflow."""
+    """Round multipliers to 15 bits and adapt the shifts. Products with int64 values below 2^47 then do not overflow."""
     rounded = (multipliers.astype(np.int64) + (1 << 15)) >> 16
     return np.minimum(rounded, (1 << 15) - 1).astype(np.int32), (shifts + 16).astype(np.int32)
 
@@ -63,23 +63,23 @@ def reduced(multipliers: Array, shifts: Array) -> tuple[Array, Array]:
 def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
     tensor = tensor_type(x)
     if attrs.rounding not in ROUNDINGS:
-        raise ValueError(f"rounding is {' or '.join(ROUNDINGS)}, not {attrs.rounding!r}")
+        raise ValueError(f"rounding must be {' or '.join(ROUNDINGS)}, got {attrs.rounding!r}")
     if tensor.dtype.name != "int32" and (tensor.dtype.name, attrs.rounding) != ("int64", "once"):
-        raise ValueError(f"multiplies int32, or int64 with rounding once, not {tensor.dtype} with rounding {attrs.rounding}")
+        raise ValueError(f"x must be int32, or int64 with rounding once, got {tensor.dtype} with rounding {attrs.rounding}")
     for part, what in ((multiplier, "the multiplier"), (shift, "the shift")):
         of = tensor_type(part, what=what)
         if of.dtype.name != "int32":
-            raise ValueError(f"{what} must be int32, not {of.dtype}")
+            raise ValueError(f"{what} must be int32, got {of.dtype}")
         check_channels(attrs.axis, tensor, of, what)
     return TensorType(tensor.shape, "int32")
 
 
 def check_channels(axis: int, tensor: TensorType, of: TensorType, what: str) -> None:
-    """Raise ValueError unless numbers are 0-d or one for each index along an axis of a tensor."""
+    """Raise ValueError unless a tensor `of` parameters is 0-d or has one element per index of an axis of `tensor`."""
     if of.rank:
         check_axis(axis, tensor.rank)
         if of.rank != 1 or not dims_may_equal(of.shape[0], tensor.shape[axis]):
-            raise ValueError(f"{what} must be 0-d or have one element for each index along axis {axis}, not {of!r}")
+            raise ValueError(f"{what} must be 0-d or have one element per index of axis {axis}, got {of!r}")
 
 
 @quiet
@@ -100,7 +100,7 @@ def _reference(attrs: FixedAttrs, x: Array, multiplier: Array, shift: Array) -> 
 
 
 def fixed_value(x: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, rounding: str) -> ir.Expr:
-    """x * multiplier * 2^(shift - 31), rounded twice: first halves up, then "up" or "away" from 0."""
+    """Build x * multiplier * 2^(shift - 31), rounded twice: first half up, then half up or half away from 0, by `rounding`."""
     left, right = te.maximum(shift, 0), te.maximum(0 - shift, 0)
     product = te.cast(x << left, "int64") * te.cast(multiplier, "int64")
     high = (product + (1 << (FRACTION - 1))) >> FRACTION
@@ -139,14 +139,11 @@ multiply_fixed = Operator(
     arity=(3, 3),
     inputs=("x", "multiplier", "shift"),
 )
-"""x * multiplier * 2^(shift - 31) as int32. A shift to the left comes first, and wraps; then the upper half of the product is
-rounded to nearest, halves up; then comes a shift to the right, rounded to nearest. Rounded "once", the product is one of int64,
-which wraps, and the shift is at most 30."""
 
 
 def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away", bits: int = FRACTION) -> Expr:
-    """Integers times real factors of so many significant `bits`: one factor in all, or one for each index along `axis`. int64 is
-    rounded once."""
+    """Multiply integers by real factors with `bits` significant bits: one factor, or one per index of `axis`. int64 is rounded
+    once."""
     multipliers, shifts = fixed_points([float(factor) for factor in factors], bits)
     if tensor_type(total.type).dtype.name == "int64":
         (multipliers, shifts), rounding = reduced(multipliers, shifts), "once"

@@ -1,7 +1,7 @@
-"""Operators that read at indices found in data.
+"""Gather operators.
 
-An index counts from the end when it is negative. One that lies outside is an error: a `KernelFault` of the reference, an error
-code of generated code, which never reads outside a buffer.
+A negative index counts from the end. An index out of range is an error: the reference raises `KernelFault`, generated code returns
+an error code and never reads out of bounds.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from inlaid.types import TensorType, Type
 
 
 def positive_index(value: ir.Expr, extent: Dim) -> ir.Expr:
-    """An index into an axis as int64, negative ones counted from its end; not checked."""
+    """Convert an index into an axis to int64 and resolve a negative one. The result is not checked."""
     index = te.cast(value, "int64")
     return te.select(index < 0, index + extent, index)
 
 
 def checked_index(value: ir.Expr, extent: Dim) -> arith.Expr:
-    """An index from data into an axis, negative ones counted from its end, which generated code checks."""
+    """Convert a data-dependent index into an axis to an index expression that generated code checks. Resolves a negative one."""
     return te.checked(positive_index(value, extent), 0, extent - 1)
 
 
 def positive_indices(indices: Array, extent: int) -> Array:
-    """Indices into an axis as int64, negative ones counted from its end. Raises `KernelFault` for one that lies outside."""
+    """Convert indices into an axis to int64 and resolve negative ones. Raises `KernelFault` for an index out of range."""
     found = indices.astype(np.int64)
     found = np.where(found < 0, found + extent, found)
     outside = (found < 0) | (found >= extent)
     if outside.any():
-        raise KernelFault(f"index {indices[outside].flat[0]} lies outside an axis of {extent} elements")
+        raise KernelFault(f"index must be >= {-extent} and < {extent}, got {indices[outside].flat[0]}")
     return found
 
 
 def grids(shape: tuple[int, ...]) -> list[Array]:
-    """Per axis the index of each element along it, in a form that broadcasts to the shape."""
+    """Return, per axis, the indices along the axis, shaped to broadcast to the shape."""
     return list(np.ogrid[tuple(slice(0, dim) for dim in shape)])
 
 
@@ -85,13 +85,13 @@ take = Operator(
 
 
 def check_along_axis(axis: int, x: TensorType, indices: TensorType) -> None:
-    """Check indices that select along an axis: of the rank of x, and within it along the other axes. Raises ValueError."""
+    """Check that indices along an axis have the rank of x and do not exceed x on the other axes. Raises ValueError."""
     if indices.rank != x.rank:
-        raise ValueError(f"indices of rank {indices.rank} do not fit an input of rank {x.rank}")
+        raise ValueError(f"the indices must have the rank {x.rank} of x, got rank {indices.rank}")
     check_axis(axis, x.rank)
     for position, (dim, limit) in enumerate(zip(indices.shape, x.shape, strict=True)):
         if position != axis and isinstance(dim, int) and isinstance(limit, int) and dim > limit:
-            raise ValueError(f"{dim} indices along axis {position}, which has only {limit} elements")
+            raise ValueError(f"dimension {position} of the indices must be <= {limit}, got {dim}")
 
 
 def _infer_take_along_axis(attrs: AxisAttrs, x: Type, indices: Type) -> Type:
@@ -134,18 +134,18 @@ take_along_axis = Operator(
 
 @dataclass(frozen=True)
 class GatherNdAttrs(Attrs):
-    """`batch_dims`: how many leading axes the input and the indices share."""
+    """`batch_dims`: the number of leading batch axes that x and the indices share."""
 
     batch_dims: int = 0
 
 
 def index_depth(indices: TensorType, rank: int) -> int:
-    """How many axes a tensor of indices selects along: its last extent, at most `rank`. Raises ValueError."""
+    """Return the number of axes that index vectors index: the last extent, at most `rank`. Raises ValueError."""
     depth = indices.shape[-1] if indices.rank else None
     if not isinstance(depth, int):
-        raise ValueError("the last extent of the indices must be known")
+        raise ValueError(f"the last dimension of the indices must be static, got shape {indices.shape}")
     if depth > rank:
-        raise ValueError(f"indices of {depth} axes into {rank}")
+        raise ValueError(f"the last dimension of the indices must be <= {rank}, got {depth}")
     return depth
 
 
@@ -153,10 +153,10 @@ def _infer_gather_nd(attrs: GatherNdAttrs, x: Type, indices: Type) -> Type:
     x, indices = tensor_type(x), tensor_type(indices, INTEGER, "the indices")
     batch = attrs.batch_dims
     if not 0 <= batch < max(indices.rank, 1) or batch > x.rank:
-        raise ValueError(f"{batch} batch axes do not fit ranks {x.rank} and {indices.rank}")
+        raise ValueError(f"batch_dims must be <= {x.rank} and < {indices.rank}, the ranks of x and the indices, got {batch}")
     for dim, other in zip(x.shape[:batch], indices.shape[:batch], strict=True):
         if not dims_may_equal(dim, other):
-            raise ValueError(f"batch dimensions {dim} and {other} differ")
+            raise ValueError(f"the batch dimensions of x and the indices must be equal, got {dim} and {other}")
     depth = index_depth(indices, x.rank - batch)
     return TensorType(indices.shape[:-1] + x.shape[batch + depth :], x.dtype)
 
@@ -199,7 +199,7 @@ gather_nd = Operator(
 
 @dataclass(frozen=True)
 class ReverseSequenceAttrs(Attrs):
-    """The axis of the batch and the axis of time."""
+    """`batch_axis`: the axis that `lengths` runs along. `time_axis`: the axis to reverse."""
 
     batch_axis: int
     time_axis: int
@@ -209,16 +209,16 @@ def _infer_reverse_sequence(attrs: ReverseSequenceAttrs, x: Type, lengths: Type)
     x, lengths = tensor_type(x), tensor_type(lengths, INTEGER, "the lengths")
     batch, time = check_axis(attrs.batch_axis, x.rank), check_axis(attrs.time_axis, x.rank)
     if batch == time:
-        raise ValueError("batch and time are one axis")
+        raise ValueError(f"batch_axis and time_axis must differ, got {batch} for both")
     if lengths.rank != 1 or not dims_may_equal(lengths.shape[0], x.shape[batch]):
-        raise ValueError(f"the lengths must be a vector of {x.shape[batch]}")
+        raise ValueError(f"the lengths must have shape ({x.shape[batch]},), got {lengths.shape}")
     return x
 
 
 def _reverse_sequence(attrs: ReverseSequenceAttrs, x: Array, lengths: Array) -> Array:
     extent = x.shape[attrs.time_axis]
     if ((lengths < 0) | (lengths > extent)).any():
-        raise KernelFault(f"a length lies outside of [0, {extent}]")
+        raise KernelFault(f"the lengths must be >= 0 and <= {extent}")
     step = np.arange(extent)
     source = np.where(step < lengths[:, None], lengths[:, None] - 1 - step, step)
     if attrs.batch_axis > attrs.time_axis:
@@ -233,7 +233,7 @@ def _compute_reverse_sequence(attrs: ReverseSequenceAttrs, x: te.Tensor, lengths
     def element(*index: arith.Var) -> ir.Expr:
         step = ir.as_expr(index[time])
         length = te.cast(lengths[index[attrs.batch_axis]], "int64")
-        # A length below 0 turns nothing round, so its check asks for an index that no axis has.
+        # A negative length would reverse nothing and so not be checked; select an index that is always out of range.
         source = te.select(length < 0, te.const(-1, "int64"), te.select(step < length, length - 1 - step, step))
         return x[(*index[:time], te.checked(source, 0, x.shape[time] - 1), *index[time + 1 :])]
 

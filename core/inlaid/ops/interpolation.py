@@ -1,8 +1,8 @@
-"""Resizing by interpolation along axes.
+"""Resizing by separable interpolation.
 
-Interpolation is separable. Along each resized axis, output position o has the source coordinate x (see `_coordinate`) and is
-the weighted sum of the inputs near floor(x), whose weights are a kernel of their distances from x. Inputs beyond the ends repeat
-the outermost ones. Coordinates and weights are formed in float64.
+Along each resized axis, output position o maps to the source coordinate x (see `_coordinate`). The output is the weighted sum of
+the inputs near floor(x); the weights are a kernel function of the distances from x. Inputs beyond the ends repeat the edge.
+Coordinates and weights are computed in float64.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ COORDINATES = (
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 FEW_TAPS = 4
-"""Inputs up to which an output is one expression of them, and no reduction."""
+"""Maximum number of taps for which an output is one expression instead of a reduction."""
 
 _Number = float | ir.Expr
 
 
 @dataclass(frozen=True)
 class ResizeAttrs(Attrs):
-    """How to resize, per axis where tuples stand; the names and meanings are those of ONNX.
+    """Attributes of resize, with the meaning of ONNX Resize. Tuples have one element per axis.
 
     shape
         The shape of the result.
     scales
-        Output extent over input extent, as coordinates have it; 0 stands for the quotient of the extents.
+        Output extent / input extent, for computing coordinates; 0 means the quotient of the extents.
     mode
         "nearest", "linear" or "cubic".
     coordinates
-        How output positions map to source coordinates: one of `COORDINATES`.
+        How output positions map to source coordinates: one of `COORDINATES`, which are ONNX's modes.
     rounding
-        Of coordinates in mode nearest: one of `NEAREST`.
+        Rounding of coordinates in mode "nearest": "round_prefer_floor", "round_prefer_ceil", "floor" or "ceil".
     cubic_a
-        The parameter of the cubic kernel (Keys, 1981).
+        The coefficient of the cubic kernel (Keys, 1981).
     antialias
-        Whether a kernel is stretched by the inverse of a scale below 1.
+        Whether to stretch the kernel by the inverse of a scale below 1.
     exclude_outside
-        Whether weights of inputs beyond the ends are 0, and the others made to sum up to 1.
+        Whether inputs beyond the ends have weight 0 and the other weights are normalised to sum 1.
     crop
-        For tf_crop_and_resize: where the crop starts in each axis, then where it ends, in [0, 1].
+        For coordinates "tf_crop_and_resize": the start of the crop on each axis, then the end on each, in [0, 1].
     outside
-        For tf_crop_and_resize: the value of outputs whose coordinate lies beyond the ends.
+        For coordinates "tf_crop_and_resize": the value of outputs whose coordinate is out of range.
     """
 
     shape: tuple[Dim, ...]
@@ -78,7 +78,7 @@ class ResizeAttrs(Attrs):
 
 @dataclass(frozen=True)
 class _Axis:
-    """One resized axis: its extents before and after, its scale (None: their quotient) and its crop."""
+    """A resized axis: its input and output extents, its scale (None: their quotient) and its crop."""
 
     index: int
     before: Dim
@@ -91,13 +91,13 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
     data = tensor_type(x, ANY if attrs.mode == "nearest" else ("float", "int", "uint"))
     rank = data.rank
     if len(attrs.shape) != rank or len(attrs.scales) not in (0, rank) or len(attrs.crop) not in (0, 2 * rank):
-        raise ValueError(f"shape, scales and crop must be given for each of {rank} axes")
+        raise ValueError(f"expected shape, scales and crop for {rank} axes, got {attrs.shape}, {attrs.scales} and {attrs.crop}")
     if attrs.mode not in ("nearest", "linear", "cubic"):
-        raise ValueError(f"mode {attrs.mode!r} is unknown")
+        raise ValueError(f"mode must be nearest, linear or cubic, got {attrs.mode!r}")
     if attrs.coordinates not in COORDINATES or attrs.rounding not in NEAREST:
-        raise ValueError(f"coordinates {attrs.coordinates!r} or rounding {attrs.rounding!r} are unknown")
+        raise ValueError(f"unknown coordinates {attrs.coordinates!r} or rounding {attrs.rounding!r}")
     if attrs.antialias and attrs.mode == "nearest":
-        raise ValueError("the nearest element cannot be smoothed")
+        raise ValueError("antialias requires mode linear or cubic, got nearest")
     for axis in _axes(attrs, data.shape):
         require(arith.at_least(axis.before, 1, f"dimension {axis.index} of the input"))
         if attrs.antialias:
@@ -106,7 +106,7 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
 
 
 def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_Axis]:
-    """The axes that change; none where the result is empty."""
+    """Return the axes that are resized; none if the result is empty."""
     if any(dim == 0 for dim in attrs.shape):
         return []
     rank = len(shape)
@@ -134,7 +134,7 @@ def _pick(condition: bool | ir.Expr, then: Any, otherwise: Any) -> Any:
 
 
 def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
-    """The source coordinate of output positions, given as a float64 array or value expression."""
+    """Return the source coordinates of output positions, which are a float64 array or value expression."""
     before, after = _number(axis.before), _number(axis.after)
     scale: Any = axis.scale if axis.scale is not None else after / before
     width = scale * before
@@ -153,32 +153,32 @@ def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
         case "pytorch_half_pixel":
             return _pick(_equals_one(after), 0 * position, (position + 0.5) / scale - 0.5)
         case "half_pixel_symmetric":
-            # The centre of the input maps to the centre of the output, though that is not `width` wide.
+            # The centre of the input maps to the centre of the output, although the output is not `width` wide.
             return before / 2 * (1 - after / width) + (position + 0.5) / scale - 0.5
     return (position + 0.5) / scale - 0.5
 
 
 def _repeats(attrs: ResizeAttrs, axis: _Axis) -> int:
-    """How many outputs in a row are each element of an axis, that nearest to all of them; 0 where that differs, or is not known."""
+    """Return how many consecutive outputs repeat each element of an axis; 0 if that varies or is not known."""
     after, before = arith.wrap(axis.after), arith.wrap(axis.before)
     times = round(axis.scale) if axis.scale is not None else arith.size_hint(axis.after) // max(arith.size_hint(axis.before), 1)
     if times < 1 or axis.scale not in (None, times) or arith.simplify(after - before * times) != arith.ZERO:
         return 0
-    # Coordinates of one element's outputs are all within half an element from it, or between it and the next.
+    # All coordinates of an element's outputs are within half an element of it, or between it and the next element.
     centred = attrs.coordinates in ("half_pixel", "half_pixel_symmetric") and attrs.rounding.startswith("round")
     rounded = attrs.rounding == "floor" or (attrs.rounding == "round_prefer_floor" and times <= 2)
     return times if centred or (attrs.coordinates == "asymmetric" and rounded) else 0
 
 
 def _reach(attrs: ResizeAttrs, axis: _Axis) -> tuple[int, int, float]:
-    """(offset from floor(x) of the first input, number of inputs, factor of distances) of the kernel."""
+    """Return (offset of the first tap from floor(x), number of taps, factor of distances) of the kernel."""
     support = 1 if attrs.mode == "linear" else 2
     shrink = 1.0
     if attrs.antialias:
         scale = axis.scale
         if scale is None:
             if not isinstance(axis.before, int) or not isinstance(axis.after, int):
-                raise ValueError("smoothing needs a scale that is known")
+                raise ValueError("antialias requires a static scale, got a symbolic one")
             scale = axis.after / axis.before
         shrink = min(scale, 1.0)
     first = math.floor(-support / shrink) + 1
@@ -212,7 +212,7 @@ def _round_array(rounding: str, x: Array) -> Array:
 
 
 def _resize_axis(attrs: ResizeAttrs, axis: _Axis, data: Array, x: Array) -> Array:
-    """The data interpolated at coordinates x along an axis."""
+    """Interpolate the data at coordinates x along an axis."""
     extent = data.shape[axis.index]
     if attrs.mode == "nearest":
         nearest = np.clip(_round_array(attrs.rounding, x), 0, extent - 1).astype(np.int64)
@@ -257,7 +257,7 @@ def _reference(attrs: ResizeAttrs, x: Array) -> Array:
 
 
 def _working(of: DType) -> DType:
-    """Integers are interpolated in a float type that holds them."""
+    """Return the dtype of interpolation: for integers, a float dtype that represents them exactly."""
     if of.is_float:
         return working_dtype(of)
     return dtype("float32" if of.bits <= 16 else "float64")
@@ -286,7 +286,7 @@ def _round_value(rounding: str, x: ir.Expr) -> ir.Expr:
 
 
 def _clamped(place: ir.Expr, extent: Dim) -> ir.Expr:
-    """A place, given as a float, as an index inside an axis."""
+    """Convert a float position to an index, clamped to the axis."""
     last = ir.as_expr(arith.wrap(extent - 1), dtype("int64"))
     return te.minimum(te.maximum(te.cast(place, "int64"), 0), last)
 
@@ -296,7 +296,7 @@ def _replace(index: tuple[Any, ...], axis: int, by: Any) -> tuple[Any, ...]:
 
 
 def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor, shape: tuple[Dim, ...]) -> te.Tensor:
-    """Stages that interpolate the data at coordinates x (after,) along an axis."""
+    """Build the stages that interpolate the data at coordinates x (after,) along an axis."""
     if attrs.mode == "nearest":
         times = _repeats(attrs, axis)
         if times:
@@ -350,7 +350,7 @@ def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor
 def _sum_of_taps(
     axis: _Axis, data: te.Tensor, shape: tuple[Dim, ...], tap_place: Callable[..., ir.Expr], weights: te.Tensor, taps: int
 ) -> te.Tensor:
-    """The interpolated data as one expression, with a table of places and one of weights for each tap."""
+    """Build the interpolation as one expression, with an index table and a weight table per tap."""
     places = [te.compute((axis.after,), lambda o, t=t: _clamped(tap_place(o, t), axis.before), "place") for t in range(taps)]
     factors = [te.compute((axis.after,), lambda o, t=t: te.cast(weights[o, t], data.dtype), "factor") for t in range(taps)]
 
@@ -408,6 +408,5 @@ resize = Operator(
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     inputs=("x",),
 )
-"""The tensor interpolated to another shape. Integers are interpolated as floats, rounded to nearest even and saturated."""
 
 OPERATORS: tuple[Operator, ...] = (resize,)

@@ -29,17 +29,17 @@ from inlaid.types import TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class MatmulAttrs(Attrs):
-    """`out_dtype` is the element type of the result ("": see `window.product_dtype`)."""
+    """`out_dtype`: the dtype of the result; "" is that of the operands, for integers at least int32."""
 
     out_dtype: str = ""
 
 
 def _matmul_shape(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
     if not a or not b:
-        raise ValueError("a matrix product takes operands of rank 1 or more")
+        raise ValueError(f"a and b must have rank >= 1, got shapes {a} and {b}")
     inner = a[-1], b[-2] if len(b) > 1 else b[0]
     if not dims_may_equal(*inner):
-        raise ValueError(f"the inner dimensions {inner[0]} and {inner[1]} differ")
+        raise ValueError(f"the inner dimensions must be equal, got {inner[0]} and {inner[1]}")
     batch = broadcast_shapes(a[:-2], b[:-2])
     return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
@@ -78,7 +78,7 @@ def _compute_matmul(attrs: MatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor
 def _infer_det(attrs: Attrs, x: Type) -> Type:
     matrices = tensor_type(x, FLOAT)
     if matrices.rank < 2 or not dims_may_equal(*matrices.shape[-2:]):
-        raise ValueError("a determinant is that of square matrices")
+        raise ValueError(f"expected square matrices (..., n, n), got shape {matrices.shape}")
     return TensorType(matrices.shape[:-2], matrices.dtype)
 
 
@@ -89,7 +89,7 @@ def _reference_det(attrs: Attrs, x: Array) -> Array:
 
 
 def _compute_det(attrs: Attrs, x: te.Tensor) -> te.Tensor:
-    """Gaussian elimination with partial pivoting, one matrix after another."""
+    """Compute determinants by Gaussian elimination with partial pivoting, one matrix after another."""
     size = x.shape[-1]
     acc = accumulator_dtype(x.dtype)
 
@@ -117,7 +117,7 @@ def _compute_det(attrs: Attrs, x: te.Tensor) -> te.Tensor:
                         b.store(work, (k, j), work[pivot, j])
                         b.store(work, (pivot, j), scratch[()])
                 b.store(det, (), det[()] * work[k, k])
-                # Below a pivot of zero everything is zero already.
+                # Below a zero pivot, the column is zero already.
                 with b.if_(work[k, k].not_equal(0)), b.loop(size - 1 - k, "i") as i:
                     b.store(scratch, (), work[k + 1 + i, k] / work[k, k])
                     with b.loop(size - 1 - k, "j") as j:
@@ -137,10 +137,7 @@ matmul = Operator(
     arity=(2, 2),
     inputs=("a", "b"),
 )
-"""The matrix product, in numpy's manner: the last two dimensions are matrices, those before are broadcast; a vector is a row on the
-left and a column on the right."""
 
 det = Operator("det", _infer_det, reference=_reference_det, compute=_compute_det, inputs=("x",))
-"""The determinants of x (..., n, n): shape (...)."""
 
 OPERATORS: tuple[Operator, ...] = (matmul, det)

@@ -56,7 +56,7 @@ def _without(index: tuple[arith.Var, ...], axis: int) -> tuple[arith.Var, ...]:
 
 
 def _along(x: te.Tensor, axis: int, reducer: te.Reducer, name: str) -> te.Tensor:
-    """A stage that reduces one axis, in working precision."""
+    """Build a stage that reduces one axis in the working dtype."""
     k = te.reduce_axis(x.shape[axis], "k")
     shape = x.shape[:axis] + x.shape[axis + 1 :]
     made: te.Tensor = te.compute(shape, lambda *i: reducer(widen(x[(*i[:axis], k, *i[axis:])]), k), name)
@@ -68,7 +68,7 @@ def _compute_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
     top = _along(x, axis, te.max_, "softmax_max")
     powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
     total = _along(powers, axis, te.sum_, "softmax_sum")
-    # One division a row. The greatest element adds 1, so that the total neither overflows nor vanishes.
+    # One division per row. The maximum contributes 1 to the total, which so neither overflows nor vanishes.
     inverse = te.compute(total.shape, lambda *i: 1.0 / total[i], "softmax_inverse")
     made: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] * inverse[_without(i, axis)], x.dtype), "softmax")
     return made
@@ -88,7 +88,7 @@ def _compute_log_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
 
 @dataclass(frozen=True)
 class EpsilonAttrs(Attrs):
-    """`epsilon` is added to the variance."""
+    """`epsilon`: a constant added to the variance."""
 
     epsilon: float = 1e-5
 
@@ -96,11 +96,11 @@ class EpsilonAttrs(Attrs):
 def _infer_batch_norm(attrs: EpsilonAttrs, x: Type, *rest: Type) -> Type:
     data = tensor_type(x, FLOAT)
     if data.rank < 2:
-        raise ValueError("the data has a batch and a channel dimension")
+        raise ValueError(f"x must have rank >= 2, got {data.rank}")
     for what, type_ in zip(("scale", "bias", "mean", "variance"), rest, strict=True):
         found = tensor_type(type_, FLOAT, f"the {what}")
         if found.rank != 1 or not dims_may_equal(found.shape[0], data.shape[1]):
-            raise ValueError(f"the {what} is a vector of one element a channel")
+            raise ValueError(f"the {what} must have shape ({data.shape[1]},), got {found.shape}")
     return data
 
 
@@ -128,7 +128,7 @@ def _compute_batch_norm(attrs: EpsilonAttrs, x: te.Tensor, *rest: te.Tensor) -> 
 
 @dataclass(frozen=True)
 class LrnAttrs(Attrs):
-    """`size` channels are summed around each; see `lrn`."""
+    """`size`: the number of channels summed. `alpha`, `beta`, `bias`: coefficients of the formula."""
 
     size: int
     alpha: float = 1e-4
@@ -139,7 +139,7 @@ class LrnAttrs(Attrs):
 def _infer_lrn(attrs: LrnAttrs, x: Type) -> Type:
     data = tensor_type(x, FLOAT)
     if data.rank < 2 or attrs.size < 1:
-        raise ValueError("the data has a batch and a channel dimension, and the size is positive")
+        raise ValueError(f"x must have rank >= 2 and size must be >= 1, got {data.rank} and {attrs.size}")
     return data
 
 
@@ -176,7 +176,7 @@ def _compute_lrn(attrs: LrnAttrs, x: te.Tensor) -> te.Tensor:
 
 
 def _power(base: ir.Expr, exponent: float) -> ir.Expr:
-    """base ** exponent, by roots for the usual exponents: a power takes ten times as long as two roots."""
+    """Compute base ** exponent, by square roots for common exponents: a power takes ten times as long as two roots."""
     if exponent == 1.0:
         return base
     if exponent not in (0.5, 0.75):
@@ -187,7 +187,7 @@ def _power(base: ir.Expr, exponent: float) -> ir.Expr:
 
 @dataclass(frozen=True)
 class LayerNormAttrs(Attrs):
-    """The axes from `axis` on are normalised; `epsilon` is added to the variance or the mean square."""
+    """`axis`: the first of the normalised axes. `epsilon`: a constant added to the variance or mean square."""
 
     axis: int
     epsilon: float = 1e-5
@@ -199,7 +199,7 @@ def _infer_layer_norm(attrs: LayerNormAttrs, x: Type, *rest: Type) -> Type:
     for what, type_ in zip(("scale", "bias"), rest, strict=False):
         found = tensor_type(type_, FLOAT, f"the {what}")
         if len(broadcast_shapes(found.shape, data.shape)) != data.rank:
-            raise ValueError(f"the {what} does not broadcast over the data")
+            raise ValueError(f"the {what} must broadcast to {data.shape}, got shape {found.shape}")
     return data
 
 
@@ -220,7 +220,7 @@ def _reference_rms_norm(attrs: LayerNormAttrs, x: Array, scale: Array) -> Array:
 
 
 def _mean(x: te.Tensor, axis: int, value: Callable[..., ir.Expr], name: str) -> te.Tensor:
-    """The mean of `value` of the index over the axes from `axis` on, in working precision."""
+    """Compute the mean of `value(*index)` over the axes from `axis` on, in the working dtype."""
     reduced = tuple(te.reduce_axis(dim, f"k{place}") for place, dim in enumerate(x.shape[axis:]))
     acc = working_dtype(x.dtype)
     of = ir.as_expr(arith.wrap(arith.product(x.shape[axis:])), acc) if reduced else te.const(1, acc)
@@ -262,7 +262,7 @@ def _compute_rms_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor) -> 
 
 
 def moments(x: Expr, axes: tuple[int, ...], epsilon: float) -> tuple[Expr, Expr, Expr]:
-    """(x standardised, its mean, 1 / sqrt(variance + epsilon)) over axes, which the last two keep as extent 1."""
+    """Return (standardised x, mean, 1 / sqrt(variance + epsilon)). The last two keep the reduced axes with extent 1."""
     of = tensor_of(x).dtype
     centre = mean(x, axes, keepdims=True)
     centred = sub(x, centre)
@@ -300,7 +300,6 @@ softmax = Operator(
     fusion=FusionKind.REDUCTION,
     inputs=("x",),
 )
-"""exp(x - max) / sum(exp(x - max)) along an axis."""
 
 log_softmax = Operator(
     "log_softmax",
@@ -311,7 +310,6 @@ log_softmax = Operator(
     fusion=FusionKind.REDUCTION,
     inputs=("x",),
 )
-"""log(softmax(x)) along an axis."""
 
 batch_norm = Operator(
     "batch_norm",
@@ -323,7 +321,6 @@ batch_norm = Operator(
     arity=(5, 5),
     inputs=("x", "scale", "bias", "mean", "variance"),
 )
-"""(x - mean) / sqrt(variance + epsilon) * scale + bias, the last four per channel (dimension 1)."""
 
 lrn = Operator(
     "lrn",
@@ -334,7 +331,6 @@ lrn = Operator(
     traits=Traits(errors=ErrorPropagation.DAMPS),
     inputs=("x",),
 )
-"""Local response normalisation across channels (Krizhevsky et al., 2012): x / (bias + alpha / size * sum of squares) ** beta."""
 
 layer_norm = Operator(
     "layer_norm",
@@ -348,7 +344,6 @@ layer_norm = Operator(
     arity=(2, 3),
     inputs=("x", "scale", "bias"),
 )
-"""Layer normalisation (Ba et al., 2016): (x - mean) / sqrt(variance + epsilon) * scale + bias, statistics over the last axes."""
 
 rms_norm = Operator(
     "rms_norm",
@@ -362,6 +357,5 @@ rms_norm = Operator(
     arity=(2, 2),
     inputs=("x", "scale"),
 )
-"""Root mean square normalisation (Zhang and Sennrich, 2019): x / sqrt(mean(x * x) + epsilon) * scale over the last axes."""
 
 OPERATORS: tuple[Operator, ...] = (softmax, log_softmax, batch_norm, lrn, layer_norm, rms_norm)

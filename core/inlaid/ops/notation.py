@@ -1,4 +1,4 @@
-"""What Python's notation means for expressions, and short forms of operators under the names that numpy has for them."""
+"""Python subscripts of expressions, and numpy-style functions that combine operators: sum, mean, split."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Key = int | slice | EllipsisType | None
 
 
 def subscript(x: Expr, key: Any) -> Expr:
-    """`x[key]`: see `Expr.__getitem__`. Raises `TypeInferenceError`."""
+    """Evaluate `x[key]`: see `Expr.__getitem__`. Raises `TypeInferenceError`."""
     if isinstance(x.type, TupleType):
         if not isinstance(key, int):
             raise TypeInferenceError(f"expected an integer as the index of a tuple, got {key!r}")
@@ -33,7 +33,7 @@ def subscript(x: Expr, key: Any) -> Expr:
 
 
 def _complete(keys: tuple[Any, ...], type_: TensorType) -> list[int | slice | None]:
-    """Keys for every axis, and `None` for new ones."""
+    """Expand `...` and missing keys: return a key for each axis, and `None` for each new axis."""
     for item in keys:
         if isinstance(item, bool) or not (item is None or item is ... or isinstance(item, slice) or hasattr(item, "__index__")):
             raise TypeInferenceError(
@@ -50,7 +50,7 @@ def _complete(keys: tuple[Any, ...], type_: TensorType) -> list[int | slice | No
 
 def _cut(x: Expr, shape: tuple[Dim, ...], keys: list[int | slice | None]) -> Expr:
     limits: list[tuple[Dim, Dim, int]] = []
-    kept: list[int | None] = []  # axes of the result: of the slice, None for a new one
+    kept: list[int | None] = []  # source axis of each axis of the result; None for a new axis
     for key in keys:
         if key is None:
             kept.append(None)
@@ -80,7 +80,7 @@ def _element(index: int, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
 def _range(key: slice, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
     step = 1 if key.step is None else int(key.step)
     if step == 0:
-        raise TypeInferenceError(f"the step of a slice must not be 0 (axis {axis})")
+        raise TypeInferenceError(f"the step of a slice must not be 0, got {key!r} (axis {axis})")
     if isinstance(extent, int):
         begin, end, step = key.indices(extent)
         return begin, (max(begin, end) if step > 0 else min(begin, end)), step
@@ -111,19 +111,19 @@ def _axes(x: Expr, axes: int | Sequence[int] | None) -> tuple[int, ...]:
 
 
 def sum(x: Expr, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Expr:
-    """The sum over `axes`, or over all of them; `keepdims` leaves them as extent 1. See `reduce_sum`."""
+    """Sum over `axes` (None: all axes). `keepdims` keeps the reduced axes with extent 1. x is numeric; see `reduce_sum`."""
     return reduce_sum(x, axes=_axes(x, axes), keepdims=keepdims)
 
 
 def mean(x: Expr, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Expr:
-    """The mean over `axes`, or over all of them, in float32 or wider and rounded to the element type once."""
+    """Average over `axes` (None: all axes), in float32 or wider, rounded once to the dtype of x. `keepdims` as in `sum`."""
     return compose.mean(x, _axes(x, axes), keepdims)
 
 
 def split(x: Expr, parts: int | Sequence[int], axis: int = 0) -> tuple[Expr, ...]:
-    """Cut a tensor along an axis into `parts` equal pieces, or into pieces of the extents that `parts` lists.
+    """Split a tensor along an axis into `parts` equal pieces, or into pieces with the extents in `parts`.
 
-    Raises `TypeInferenceError` where the pieces do not make up the axis, or its extent is symbolic and `parts` a number.
+    Raises `TypeInferenceError` if the extents do not add up to the axis, or if `parts` is a number and the extent is symbolic.
     """
     type_ = compose.tensor_of(x)
     if not -type_.rank <= axis < type_.rank:

@@ -1,7 +1,7 @@
-"""Orders of elements by integer keys, for loop programs: a radix sort, and the first few of many by a heap.
+"""Sorting by integer keys in loop programs: radix sort, and partial selection by a heap.
 
-A key is an integer whose order is that in which elements are to come: floats by the bits that IEEE 754 orders as integers, NaN as
-the greatest, -0.0 as 0.0. Of equal keys the element of lower index comes first.
+Elements are ordered by ascending integer keys. A float's key is its bit pattern, which IEEE 754 orders as an integer; NaN is the
+greatest, and -0.0 equals 0.0. Of equal keys, the element of lower index comes first.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from inlaid.tensor.build import Builder
 from inlaid.types import DType, dtype
 
 DIGIT = 8
-"""Bits of a digit of the radix sort."""
+"""Bits per digit of the radix sort."""
 FEW = 16
-"""The heap serves where an element in so many is wanted."""
+"""The heap is used if at most 1 / FEW of the elements are wanted."""
 SHORT = 64
-"""And for all of so few elements, for which counting digits takes longer."""
+"""The heap is also used for at most this many elements, for which a radix sort takes longer."""
 BLOCK = 64
-"""Elements that are compared with the last one wanted at a time."""
+"""Number of elements that are compared with the heap's root at a time."""
 
 
 def key_dtype(of: DType) -> DType:
-    """The type of the keys of an element type."""
+    """Return the dtype of the keys of a dtype."""
     return dtype("int32" if of.bits <= 32 else "int64")
 
 
 def sort_key(value: ir.Expr, descending: bool = False) -> ir.Expr:
-    """The key of an element."""
+    """Compute the key of an element."""
     to = key_dtype(value.dtype)
     least = -(1 << (to.bits - 1))
     if value.dtype.is_float:
@@ -47,9 +47,10 @@ def sort_key(value: ir.Expr, descending: bool = False) -> ir.Expr:
 
 
 def radix_sort(b: Builder, count: Dim, keys: ir.Buffer, order: ir.Buffer, spare: ir.Buffer) -> None:
-    """Put the numbers 0 ... count - 1 into `order`, by rising keys. `order` and `spare` are int64 of the extent of `keys`.
+    """Emit an argsort: store the indices 0 ... count - 1 in `order`, by ascending keys. `order` and `spare` are int64, as long as
+    `keys`.
 
-    The digits are counted from the last to the first; after two of them the numbers are in `order` again.
+    Digits are processed from the least significant on. The indices are in `order` again after each pair of digits.
     """
     places = b.alloc((1 << DIGIT,), "int64", "places")
     total = b.alloc((), "int64", "total")
@@ -63,7 +64,7 @@ def radix_sort(b: Builder, count: Dim, keys: ir.Buffer, order: ir.Buffer, spare:
 def _by_digit(
     b: Builder, count: Dim, keys: ir.Buffer, source: ir.Buffer, target: ir.Buffer, places: ir.Buffer, total: ir.Buffer, shift: Dim
 ) -> None:
-    """Move the numbers in `source` to `target`, by rising digits at a bit of their keys; equal digits stay in order."""
+    """Move indices from `source` to `target`, by ascending digit at a bit of their keys. Stable."""
     of = keys.dtype
     least = te.const(-(1 << (of.bits - 1)), of)
 
@@ -91,12 +92,13 @@ def _by_digit(
 def first_few(
     b: Builder, count: Dim, wanted: Dim, key: Callable[[Dim, Dim], ir.Expr], order: ir.Buffer, columns: tuple[Dim, Dim] = (1, 1)
 ) -> None:
-    """Put the numbers of the first `wanted` elements of each column, by rising keys, into the front of its part of `order`, int64.
+    """Store the indices of the first `wanted` elements of each column, by ascending keys, at the front of its part of `order`,
+    int64.
 
-    `key(i, column)` is that of an element; `columns` are how many columns there are, and at most, which is how many equal parts
-    `order` has. The wanted ones so far are a heap whose root is the last of them (J. W. J. Williams, 1964). Most elements come
-    after it: a block of a column is passed over when its least key does. Keys of a block are computed for all columns together, so
-    that vectors run along rows where columns lie side by side.
+    `key(i, column)` is the key of an element. `columns` are the number of columns and its upper bound, which is the number of equal
+    parts of `order`. The best elements so far form a heap whose root is the last of them (J. W. J. Williams, 1964). Most elements
+    come after the root: a block of a column is skipped if its minimum key does. Keys of a block are computed for all columns
+    together, so that vector instructions run along rows if columns are adjacent in memory.
     """
     number_of, most = columns
     room = arith.wrap(order.shape[0]) // most
@@ -111,7 +113,7 @@ def first_few(
     least = b.alloc((most,), of, "least")
 
     def sift(start: Dim, size: ir.Operand) -> None:
-        """Put (key, number) at the place `at` of the heap of a size that starts at `start`, or below what comes after it."""
+        """Insert (key, number) at position `at` of the heap that starts at `start`, sifting it down below larger children."""
 
         def place(value: ir.Expr) -> Dim:
             return start + b.let(value, "place", (0, room - 1))
@@ -173,7 +175,7 @@ def first_few(
 
 
 def by_share(b: Builder, count: Dim, wanted: Dim, few: Callable[[], None], many: Callable[[], None]) -> None:
-    """Do the one or the other, by whether few elements are wanted of so many."""
+    """Emit `few` if few of the elements are wanted, else `many`."""
     selects = arith.simplify(arith.logical_or(arith.compare("<=", wanted * FEW, count), arith.compare("<=", count, SHORT)))
     if selects == arith.ONE:
         few()
@@ -189,8 +191,8 @@ def by_share(b: Builder, count: Dim, wanted: Dim, few: Callable[[], None], many:
 def first_in_order(
     b: Builder, count: Dim, wanted: Dim, key: Callable[[Dim], ir.Expr], buffers: tuple[ir.Buffer, ir.Buffer, ir.Buffer]
 ) -> None:
-    """Put the numbers of the first `wanted` of `count` elements, by rising keys, into the front of `order`. `key(i)` is that of an
-    element; `buffers` are keys, `order` and a spare for it, of `count` elements."""
+    """Store the indices of the first `wanted` of `count` elements, by ascending keys, at the front of `order`. `key(i)` is the key
+    of an element; `buffers` are keys, `order` and a spare for it, of `count` elements."""
     keys, order, spare = buffers
 
     def many() -> None:
@@ -204,11 +206,11 @@ def first_in_order(
 def visit_in_order(
     b: Builder, count: Dim, likely: Dim, key: tuple[DType, Callable[[Dim], ir.Expr]], going: ir.Buffer, visit: Callable[[Dim], None]
 ) -> None:
-    """Visit the numbers of `count` elements by rising keys while `going`, a 0-d bool, holds. `likely` is how many that usually are,
-    at least 1; `key` is the type of the keys and what gives that of an element.
+    """Visit the indices of `count` elements by ascending keys while the 0-d bool `going` is true. `likely` is the expected number
+    of visits, at least 1; `key` is (dtype of the keys, function that returns the key of an element).
 
-    Elements are sorted in runs that each hold all keys up to a limit and are a few times `likely` elements long, so that those that
-    are never visited are only compared. The limit is found by bisection of the range of keys.
+    Elements are sorted lazily, in runs that hold all keys up to a limit and are a few times `likely` long. Elements that are never
+    visited are only compared with limits. The limit is found by bisecting the range of keys.
     """
     of, key_of = key
     great = te.const((1 << (of.bits - 1)) - 1, of)

@@ -1,7 +1,7 @@
-"""Operators that the plan runs itself: sizes read from data, and checks before what relies on them.
+"""Operators that are instructions of the plan: binding sizes read from data, and checking conditions.
 
-No target is asked for them. They end a region, so what follows sees a bound size as an ordinary symbolic dimension: it is the
-extent of an input. Each gives a *witness* (see `ops.shape`), a tensor without elements, for what follows to depend on.
+They are not offered to targets. They end a region, so that the following region sees a bound size as an ordinary symbolic dimension
+of an input. Each returns a *witness* (see `ops.shape`), a tensor without elements on which dependent computations depend.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from inlaid.ops.define import Array, tensor_type
 from inlaid.types import TensorType, Type
 
 LARGEST_SIZE = (1 << 47) - 1
-"""No dimension is larger: the address space of a process."""
+"""Maximum of a dimension: the address space of a process."""
 
 WITNESS = TensorType((0,), "bool")
 
 
 @dataclass(frozen=True)
 class MessageAttrs(Attrs):
-    """What an error says: of `assert_true` what does not hold, and what to do."""
+    """`message`: the text of the error: which condition is violated, and the remedy."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class BindAttrs(Attrs):
-    """Which element of the operand, by its row-major number, is the size, and the name that an error gives to the size."""
+    """`element`: the row-major index of the operand's element that is the size. `message`: the name of the size in errors."""
 
     message: str
     element: int = 0
@@ -42,7 +42,7 @@ class BindAttrs(Attrs):
 
 def _scalar(type_: Type, dtype: str) -> None:
     if tensor_type(type_) != TensorType((), dtype):
-        raise ValueError(f"a 0-d {dtype} is expected, not {type_!r}")
+        raise ValueError(f"expected a 0-d {dtype}, got {type_!r}")
 
 
 # --- bind_size --------------------------------------------------------------------------------------------------------
@@ -52,14 +52,15 @@ def _infer_bind_size(attrs: BindAttrs, value: Type, *checks: Type) -> Type:
     found = tensor_type(value)
     count = math.prod(dim if isinstance(dim, int) else 0 for dim in found.shape)
     if found.dtype.name != "int64" or not 0 <= attrs.element < count:
-        raise ValueError(f"an int64 tensor of known shape with element {attrs.element} is expected, not {value!r}")
+        raise ValueError(f"expected an int64 tensor of static shape with an element {attrs.element}, got {value!r}")
     if any(tensor_type(check) != WITNESS for check in checks):
-        raise ValueError("what is checked first must be a witness of assert_true")
+        raise ValueError("the operands after the first must be results of assert_true")
     return TensorType((fresh_size("bound"), 0), "bool")
 
 
 def bound_size(value: Array, attrs: BindAttrs) -> Array:
-    """The witness of a size that data decides, which has the size as its first extent. Raises `KernelFault` for a value that is no
+    """Return the witness of a data-dependent size: its first extent is the size. Raises `KernelFault` for a value that is not a
+    valid
     size."""
     size = int(value.item(attrs.element))
     if not 0 <= size <= LARGEST_SIZE:
@@ -89,7 +90,7 @@ def _infer_assert(attrs: MessageAttrs, condition: Type) -> Type:
 
 
 def required(condition: Array, message: str) -> Array:
-    """The witness of a condition that holds. Raises `KernelFault` with the message where it does not."""
+    """Return the witness of a true condition. Raises `KernelFault` with the message if it is false."""
     if not condition:
         raise KernelFault(message)
     return np.empty((0,), np.bool_)
@@ -108,13 +109,13 @@ assert_true = Operator(
 
 @dataclass(frozen=True)
 class FailAttrs(HostTypeAttrs):
-    """The type of the value that there never is, and what the error says."""
+    """`message`: the text of the error. The other attributes describe the type of the call."""
 
     message: str = ""
 
 
 def fail_attrs(message: str, type_: Type) -> FailAttrs:
-    """The attributes of a failure in place of a value of a type. Sizes that only a run knows become new ones."""
+    """Return the attributes of a `fail` that replaces a value of a type. Existential sizes become fresh ones."""
     wanted = host_attrs(type_)
     return FailAttrs(wanted.kinds, wanted.dtype, wanted.shape, message)
 

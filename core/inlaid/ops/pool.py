@@ -1,4 +1,4 @@
-"""Pooling: windows reduced by maximum or mean."""
+"""Pooling: maximum or mean over sliding windows."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from inlaid.types import DType, TensorType, TupleType, Type, dtype, from_numpy
 
 @dataclass(frozen=True)
 class PoolAttrs(WindowAttrs):
-    """Steps and padding as of every window, where empty tuples stand for ones and zeros; `kernel` is the extent of the window along
-    each spatial dimension."""
+    """`kernel`: the extent of the window per spatial axis. `strides`, `dilations`: one per spatial axis; empty is all ones. `pads`:
+    padding before each spatial axis, then after each; empty is none."""
 
     kernel: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True)
 class MaxPoolIndicesAttrs(PoolAttrs):
-    """`column_major` counts positions with the first spatial dimension fastest."""
+    """`column_major`: flatten indices with the first spatial dimension varying fastest. The other attributes are those of
+    `max_pool`."""
 
     column_major: bool = False
 
 
 @dataclass(frozen=True)
 class AvgPoolAttrs(PoolAttrs):
-    """`count_include_pad` divides by the extent of the window, else by the number of elements in it that are not padding."""
+    """`count_include_pad`: divide by the size of the window, else by the number of elements in it that are not padding. The other
+    attributes are those of `max_pool`."""
 
     count_include_pad: bool = False
 
@@ -40,7 +42,7 @@ class AvgPoolAttrs(PoolAttrs):
 def _pooled(attrs: PoolAttrs, x: Type, kinds: tuple[str, ...]) -> TensorType:
     data = tensor_type(x, kinds)
     if data.rank != len(attrs.kernel) + 2:
-        raise ValueError(f"a window of {len(attrs.kernel)} dimensions does not fit data of rank {data.rank}")
+        raise ValueError(f"kernel must have {data.rank - 2} elements for x of rank {data.rank}, got {len(attrs.kernel)}")
     return TensorType(data.shape[:2] + window_shape(data.shape[2:], window_axes(attrs, attrs.kernel)), data.dtype)
 
 
@@ -58,7 +60,7 @@ def _infer_avg_pool(attrs: AvgPoolAttrs, x: Type) -> Type:
 
 
 def _least(of: DType) -> float:
-    """What padding holds for a maximum: it never wins."""
+    """Return the padding value of a maximum: the minimum of the dtype."""
     return -np.inf if of.is_float else of.limits[0]
 
 
@@ -71,7 +73,7 @@ def _reference_max_pool(attrs: PoolAttrs, x: Array) -> Array:
 
 @quiet
 def _reference_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[Array, Array]:
-    """The first of equal elements counts; a NaN is greater than all else."""
+    """Select the first of equal elements. NaN is the maximum."""
     axes = window_axes(attrs, attrs.kernel)
     of = from_numpy(x.dtype)
     positions = np.empty(x.shape, np.int64)
@@ -82,7 +84,7 @@ def _reference_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[A
     if not values.size:
         return np.zeros(values.shape[: x.ndim], x.dtype), np.zeros(values.shape[: x.ndim], np.int64)
     values, places = values.reshape(flat), places.reshape(flat)
-    # Padding has the lowest value and the highest place, so the first tap that is not padding wins over it.
+    # Padding has the minimum value and the highest index, so the first tap that is not padding is selected instead.
     best = values.max(axis=-1, keepdims=True)
     wins = (values == best) | (np.isnan(values) if of.is_float else False)
     inside = wins & (places != np.iinfo(np.int64).max)
@@ -91,7 +93,7 @@ def _reference_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[A
 
 
 def _counts(axes: tuple[Axis, ...], spatial: tuple[int, ...]) -> Array:
-    """How many taps of each window are not padding: shape (output positions...)."""
+    """Count the taps of each window that are not padding: shape (output spatial...)."""
     ones = np.ones((1, 1, *spatial), np.float32)
     found: Array = windows(ones, axes, 0).sum(axis=tuple(range(-len(axes), 0)))[0, 0]
     return found
@@ -110,8 +112,8 @@ def _reference_avg_pool(attrs: AvgPoolAttrs, x: Array) -> Array:
 
 
 def _greatest(attrs: PoolAttrs, x: te.Tensor, padded: te.Tensor) -> te.Tensor:
-    """The maximum of each window, in the type in which elements are compared: float32 for narrow floats, where each element is
-    converted once and the maximum once back, without loss."""
+    """Compute the maximum of each window in the dtype of comparison: float32 for narrow floats, to which each element is converted
+    once, without loss."""
     axes = window_axes(attrs, attrs.kernel)
     taps, acc = tap_axes(axes), _compared(x.dtype)
     made: te.Tensor = te.compute(
@@ -127,7 +129,7 @@ def _compared(of: DType) -> DType:
 
 
 def _stored(greatest: te.Tensor, of: DType) -> te.Tensor:
-    """The maxima in the type of the data."""
+    """Convert the maxima to the dtype of the data."""
     if greatest.dtype is of:
         return greatest
     made: te.Tensor = te.compute(greatest.shape, lambda *position: te.cast(greatest[position], of), "max_pool")
@@ -140,9 +142,9 @@ def _compute_max_pool(attrs: PoolAttrs, x: te.Tensor) -> te.Tensor:
 
 
 def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
-    """The maxima, then the first tap of each window that equals its maximum, then the place of that tap.
+    """Compute the maxima, then the first tap of each window that equals its maximum, then the index of that tap.
 
-    Each step has one result and is vectorised. A reduction of (value, place) pairs is not: it took 8 times as long."""
+    Each stage has one result and is vectorised. A reduction over (value, index) pairs is not, and took 8 times as long."""
     axes = window_axes(attrs, attrs.kernel)
     padded = pad_spatial(x, axes, te.lowest(x.dtype))
     greatest = _greatest(attrs, x, padded)
@@ -172,7 +174,7 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple
             own = rest % kernel if dim else rest
             rest = rest / kernel
             found = found + te.cast(own, _PLACE) * _index(steps[dim] * axes[dim].dilation)
-        # Padding equals the maximum only where nothing in the window is greater than the least there is.
+        # Padding equals the maximum only if all elements of the window are the minimum of the dtype.
         least = greatest[(n, c, *position)].equal(te.cast(te.lowest(x.dtype), greatest.dtype))
         return te.select(least, te.select(ir.as_expr(inside, dtype("bool")), _index(start), te.highest(_PLACE)), found)
 
@@ -180,7 +182,7 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple
 
 
 _TAP, _PLACE = dtype("int32"), dtype("int64")
-"""Types of the number of a tap in its window, and of places in the data."""
+"""Dtypes of the index of a tap in its window, and of indices into the data."""
 
 
 def _index(value: Dim) -> ir.Expr:
@@ -188,7 +190,7 @@ def _index(value: Dim) -> ir.Expr:
 
 
 def _steps(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...]) -> list[Dim]:
-    """How far elements lie apart along each spatial dimension as places are counted."""
+    """Return the stride of each spatial dimension in the flattened index."""
     count = len(shape) - 2
     order = range(count) if attrs.column_major else reversed(range(count))
     steps: list[Dim] = [1] * count
@@ -200,7 +202,7 @@ def _steps(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...]) -> list[Dim]:
 
 
 def _place(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> Dim:
-    """The place of an element."""
+    """Return the flattened index of an element."""
     n, c, *position = at
     place: Dim = (n * shape[1] + c) * arith.product(shape[2:])
     for index, step in zip(position, _steps(attrs, shape), strict=True):
@@ -209,7 +211,7 @@ def _place(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ..
 
 
 def _first_place(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> tuple[Dim, arith.Expr]:
-    """The place of the first tap of a window that is not padding, and whether there is one."""
+    """Return the flattened index of the first tap of a window that is not padding, and whether there is one."""
     n, c, *position = at
     found: list[Dim] = []
     inside: arith.Expr = arith.ONE
@@ -244,7 +246,7 @@ def _compute_avg_pool(attrs: AvgPoolAttrs, x: te.Tensor) -> te.Tensor:
 
 
 def _taps_inside(axis: Axis, extent: Dim, position: Dim) -> Dim:
-    """How many taps of the window at a position are not padding."""
+    """Count the taps of the window at a position that are not padding."""
     if axis.before == 0 and axis.after == 0:
         return axis.kernel
     start = position * axis.stride - axis.before
@@ -263,7 +265,6 @@ max_pool = Operator(
     traits=Traits(moves=Moves(by=Choice.ORDER), errors=ErrorPropagation.PRESERVES),
     inputs=("x",),
 )
-"""The maximum of each window of x (N, C, spatial...); padding never wins; a NaN does."""
 
 max_pool_indices = Operator(
     "max_pool_indices",
@@ -273,7 +274,6 @@ max_pool_indices = Operator(
     compute=_compute_max_pool_indices,
     inputs=("x",),
 )
-"""(max_pool, the places of the maxima in x seen as a vector, int64)."""
 
 avg_pool = Operator(
     "avg_pool",
@@ -285,6 +285,5 @@ avg_pool = Operator(
     traits=Traits(errors=ErrorPropagation.PRESERVES),
     inputs=("x",),
 )
-"""The mean of each window of x (N, C, spatial...)."""
 
 OPERATORS: tuple[Operator, ...] = (max_pool, max_pool_indices, avg_pool)

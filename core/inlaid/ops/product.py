@@ -1,4 +1,4 @@
-"""Element types of sums of products: what convolution and matrix products share."""
+"""Dtypes of sums of products, shared by convolutions and matrix products."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from inlaid.types import DType, dtype
 
 
 def product_dtype(a: DType, b: DType, wanted: str) -> DType:
-    """The element type of a sum of products: `wanted` where it is given; else that of the operands, at least int32 for integers.
+    """Return the dtype of a sum of products: `wanted` if given, else that of the operands, for integers at least int32.
 
-    Raises ValueError where the operands do not go together: floats must be of one type, integers may differ.
+    Raises ValueError for incompatible operands: floats must have one dtype, integers may differ.
     """
     if not (a is b or (a.is_int and b.is_int)):
-        raise ValueError(f"operands of {a} and {b} cannot be multiplied: cast one of them")
+        raise ValueError(f"the operands must have one float dtype or integer dtypes, got {a} and {b}: cast one of them")
     if wanted:
         return dtype(wanted)
     if a.is_float:
@@ -22,12 +22,12 @@ def product_dtype(a: DType, b: DType, wanted: str) -> DType:
 
 
 def accumulator_dtype(result: DType) -> DType:
-    """The type in which such a sum is formed: float32 for narrower floats, int32 for narrower integers."""
+    """Return the dtype of the accumulator: float32 for narrower floats, int32 for narrower integers."""
     return dtype("int32") if result.is_int and result.bits < 32 else working_dtype(result)
 
 
 def rounded(total: te.Tensor, result: DType) -> te.Tensor:
-    """The tensor converted to another element type in a stage of its own; itself where it has it already."""
+    """Convert a tensor to another dtype in a separate stage. Returns the tensor itself if it has that dtype."""
     if total.dtype is result:
         return total
     made: te.Tensor = te.compute(total.shape, lambda *i: te.cast(total[i], result), "round")

@@ -1,7 +1,7 @@
 """Quantisation: real value = (stored value - zero point) * scale. NaN is stored as zero.
 
-Scales and zero points have one shape: 0-d for one pair for the whole tensor; 1-d, one pair for each index along `axis`; or, with
-`block_size` b > 0, the shape of the data with ceil(d / b) in place of d along `axis`, one pair for each run of b elements.
+Scale and zero point have the same shape: 0-d (per tensor); 1-d, one element per index of `axis` (per channel); or, with
+`block_size` b > 0, the shape of the data with ceil(d / b) in place of the extent d of `axis`, one element per block of b elements.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from inlaid.types import DType, TensorType, Type, dtype
 
 @dataclass(frozen=True)
 class QuantizeAttrs(Attrs):
-    """`dtype` is the stored type; the rest says which scale an element has: see the module."""
+    """`dtype`: the dtype of the result, of at most 16 bits. `axis`: the axis of 1-d scales and of blocks. `block_size`: elements
+    per block along `axis`; 0 is not blocked. `saturate`: whether a float8 result saturates instead of becoming infinity or NaN."""
 
     dtype: str
     axis: int = 0
@@ -44,7 +45,8 @@ class QuantizeAttrs(Attrs):
 
 @dataclass(frozen=True)
 class DequantizeAttrs(Attrs):
-    """`dtype` is the float type of the result; the rest says which scale an element has: see the module."""
+    """`dtype`: the float dtype of the result. `axis`: the axis of 1-d scales and of blocks. `block_size`: elements per block along
+    `axis`; 0 is not blocked."""
 
     dtype: str
     axis: int = 0
@@ -53,7 +55,7 @@ class DequantizeAttrs(Attrs):
 
 @dataclass(frozen=True)
 class RequantizeAttrs(Attrs):
-    """`dtype` is the stored type of the result, `axis` that of 1-d scales.
+    """`dtype`: the integer dtype of the result. `axis`: the axis of 1-d scales.
 
     `rounding`: "half_even" multiplies in float32 and rounds to nearest, halves to even, as ONNX does.
     """
@@ -72,16 +74,16 @@ def _check_granularity(x: TensorType, of: TensorType, axis: int, block_size: int
     check_axis(axis, x.rank)
     if block_size == 0:
         if of.rank != 1 or not dims_may_equal(of.shape[0], x.shape[axis]):
-            raise ValueError(f"{what} must be 0-d or have one element for each index along axis {axis}, not {of!r}")
+            raise ValueError(f"{what} must be 0-d or have one element per index of axis {axis}, got {of!r}")
         return
     wanted = list(x.shape)
     wanted[axis] = arith.unwrap(arith.ceildiv(x.shape[axis], block_size))
     if of.rank != x.rank or not all(map(dims_may_equal, of.shape, wanted)):
-        raise ValueError(f"{what} must have the shape {tuple(wanted)} for blocks of {block_size}, not {of!r}")
+        raise ValueError(f"{what} must have the shape {tuple(wanted)} for blocks of {block_size}, got {of!r}")
 
 
 def _spread(of: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:
-    """Scales or zero points, one for each element along `axis`, ready to broadcast."""
+    """Expand scales or zero points to one per element along `axis`, shaped to broadcast."""
     if of.ndim == 0:
         return of
     if block_size == 0:
@@ -90,7 +92,7 @@ def _spread(of: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Ar
 
 
 def _read(of: te.Tensor, shape: Sequence[Dim], indices: tuple[arith.Var, ...], axis: int, block_size: int) -> ir.Expr:
-    """The scale or zero point of an element."""
+    """Read the scale or zero point of an element."""
     if of.rank == 0:
         return of[()]
     if block_size == 0:
@@ -102,7 +104,7 @@ def _read(of: te.Tensor, shape: Sequence[Dim], indices: tuple[arith.Var, ...], a
 
 
 def _store(real: Array, zero_point: Array | None, to: DType, saturate: bool) -> Array:
-    """Scaled real values as stored ones."""
+    """Convert scaled real values to stored values."""
     if to.is_float:
         shifted = real if zero_point is None else real + widen_array(zero_point).astype(real.dtype)
         converted: Array = convert(shifted, to, saturate)
@@ -118,7 +120,7 @@ def _store_value(real: ir.Expr, zero_point: ir.Expr | None, to: DType, saturate:
         if zero_point is not None:
             real = real + te.cast(widen(zero_point), real.dtype)
         return convert_value(real, to, saturate)
-    # Clipped first: then an int32 holds what is rounded, and code generators have an instruction for both steps.
+    # Clamp first: then the rounded value fits int32, and code generators can round and convert with one instruction.
     limits: list[ir.Expr] = [te.const(limit, real.dtype) for limit in to.limits]
     if zero_point is not None:
         limits = [limit - te.cast(widen(zero_point), real.dtype) for limit in limits]
@@ -128,7 +130,7 @@ def _store_value(real: ir.Expr, zero_point: ir.Expr | None, to: DType, saturate:
 
 def _check_stored(to: DType) -> DType:
     if to.bits > 16 or to.kind not in ("int", "uint", "float"):
-        raise ValueError(f"values are quantised to integers and floats of at most 16 bits, not {to}")
+        raise ValueError(f"dtype must be an integer or float of at most 16 bits, got {to}")
     return to
 
 
@@ -140,7 +142,7 @@ def _quantize_infer(attrs: QuantizeAttrs, x: Type, scale: Type, zero_point: Type
     if zero_point is not None:
         points = tensor_type(zero_point, NUMERIC, "the zero point")
         if points.dtype is not to:
-            raise ValueError(f"the zero point must be {to}, not {points.dtype}")
+            raise ValueError(f"the zero point must be {to}, got {points.dtype}")
         _check_granularity(tensor, points, attrs.axis, attrs.block_size, "the zero point")
     return TensorType(tensor.shape, to)
 
@@ -178,13 +180,12 @@ quantize = Operator(
     arity=(2, 3),
     inputs=("x", "scale", "zero_point"),
 )
-"""x / scale, rounded to nearest with halves to even, plus the zero point, saturated."""
 
 
 def _dequantize_infer(attrs: DequantizeAttrs, x: Type, scale: Type, zero_point: Type | None = None) -> Type:
     tensor, scales = tensor_type(x, NUMERIC), tensor_type(scale, FLOAT, "the scale")
     if not dtype(attrs.dtype).is_float:
-        raise ValueError(f"values are dequantised to floats, not {attrs.dtype}")
+        raise ValueError(f"dtype must be a float, got {attrs.dtype}")
     _check_granularity(tensor, scales, attrs.axis, attrs.block_size, "the scale")
     if zero_point is not None:
         points = tensor_type(zero_point, NUMERIC, "the zero point")
@@ -241,19 +242,18 @@ dequantize = Operator(
     arity=(2, 3),
     inputs=("x", "scale", "zero_point"),
 )
-"""(x - zero point) * scale; the difference is taken in int32 where x is an integer."""
 
 
 def _requantize_infer(attrs: RequantizeAttrs, x: Type, scale: Type, zero_point: Type) -> Type:
     tensor = tensor_type(x)
     scales, points = tensor_type(scale, what="the scale"), tensor_type(zero_point, what="the zero point")
     if tensor.dtype.name != "int32" or scales.dtype.name != "float32":
-        raise ValueError(f"requantises int32 by float32 scales, not {tensor.dtype} by {scales.dtype}")
+        raise ValueError(f"x must be int32 and scale float32, got {tensor.dtype} and {scales.dtype}")
     to = _check_stored(dtype(attrs.dtype))
     if to.is_float or points.dtype is not to:
-        raise ValueError(f"the result is an integer type, that of the zero point: not {to} and {points.dtype}")
+        raise ValueError(f"dtype must be an integer and that of the zero point, got {to} and {points.dtype}")
     if attrs.rounding != "half_even":
-        raise ValueError(f"rounding is half_even, not {attrs.rounding!r}")
+        raise ValueError(f"rounding must be half_even, got {attrs.rounding!r}")
     _check_granularity(tensor, scales, attrs.axis, 0, "the scale")
     _check_granularity(tensor, points, attrs.axis, 0, "the zero point")
     return TensorType(tensor.shape, to)
@@ -286,6 +286,5 @@ requantize = Operator(
     arity=(3, 3),
     inputs=("x", "scale", "zero_point"),
 )
-"""An int32 accumulator times scale (input scales / output scale), rounded, plus the zero point, saturated."""
 
 OPERATORS: tuple[Operator, ...] = (quantize, dequantize, requantize)

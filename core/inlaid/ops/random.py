@@ -1,7 +1,7 @@
-"""Random numbers. Operators are pure: they take the state of a generator, a 0-d uint64, and return the next one.
+"""Random number generation. The operators are pure: they take a generator state, a 0-d uint64, and return the next state.
 
-The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): draw number n
-is a mix of the bits of state + (n + 1) * GAMMA, so that elements are independent of one another and of the order of computation.
+The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): element n
+is a bit mix of state + (n + 1) * GAMMA, so the elements can be computed independently and in any order.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _SIGNIFICANT_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
 @dataclass(frozen=True)
 class RandomAttrs(Attrs):
-    """Shape and element type (a float of at least 16 bits) of the values."""
+    """`shape`: the shape of the values. `dtype`: their dtype: float64, float32, float16 or bfloat16."""
 
     shape: tuple[Dim, ...]
     dtype: str = "float32"
 
 
 def _mixed(bits: Any) -> Any:
-    """The output function of SplitMix64, of a uint64 array or value expression alike."""
+    """Apply the output function of SplitMix64 to a uint64 array or value expression."""
     for shift, factor in _MIX:
         bits = (bits ^ (bits >> shift)) * factor
     return bits ^ (bits >> _LAST_SHIFT)
 
 
 def _fraction(bits: Any, of: DType, to_float: Callable[[Any], Any]) -> Any:
-    """The leading bits as a number in [0, 1), exact in the element type."""
+    """Convert the leading bits to a number in [0, 1), exact in the dtype."""
     keep = _SIGNIFICANT_BITS[of.name]
     return to_float(bits >> (64 - keep)) * 2.0**-keep
 
@@ -54,13 +54,13 @@ def _random(
     value: Callable[[list[ir.Expr], DType], ir.Expr],
     numpy: Callable[[list[Array], DType], Array],
 ) -> Operator:
-    """`value` and `numpy` make a number, in the working type, of `draws` draws of 64 bits."""
+    """Make a random operator. `value` and `numpy` compute an element, in the working dtype, from `draws` 64-bit draws."""
 
     def infer(attrs: RandomAttrs, state: Type) -> Type:
         if tensor_type(state, what="the state") != TensorType((), "uint64"):
-            raise ValueError(f"the state is a 0-d uint64, not {state!r}")
+            raise ValueError(f"the state must be a 0-d uint64, got {state!r}")
         if attrs.dtype not in _SIGNIFICANT_BITS:
-            raise ValueError(f"random values are {', '.join(_SIGNIFICANT_BITS)}, not {attrs.dtype}")
+            raise ValueError(f"dtype must be one of {', '.join(_SIGNIFICANT_BITS)}, got {attrs.dtype}")
         return TupleType((TensorType(attrs.shape, attrs.dtype), TensorType((), "uint64")))
 
     @quiet
@@ -110,7 +110,7 @@ def _uniform_array(bits: list[Array], of: DType) -> Array:
 
 
 def _normal_value(bits: list[ir.Expr], of: DType) -> ir.Expr:
-    # Box and Muller, 1958. 1 - fraction lies in (0, 1], so its logarithm is finite.
+    # Box and Muller, 1958. 1 - fraction is in (0, 1], so its logarithm is finite.
     work = working_dtype(of)
     radius, angle = (_fraction(part, work, lambda kept: te.cast(kept, work)) for part in bits)
     return te.unary("sqrt", te.math("log", 1.0 - radius) * -2.0) * te.math("cos", angle * (2 * math.pi))
@@ -123,8 +123,6 @@ def _normal_array(bits: list[Array], of: DType) -> Array:
 
 
 random_uniform = _random("random_uniform", 1, _uniform_value, _uniform_array)
-"""(values uniform in [0, 1), next state)."""
 random_normal = _random("random_normal", 2, _normal_value, _normal_array)
-"""(values of the standard normal distribution, next state)."""
 
 OPERATORS: tuple[Operator, ...] = (random_uniform, random_normal)

@@ -1,11 +1,11 @@
-"""Recurrent layers: LSTM, GRU and the simple one.
+"""Recurrent layers: LSTM, GRU and the simple (Elman) layer.
 
-All take x (T, B, I), weights w (D, G H, I) and r (D, G H, H), biases b (D, 2 G H: those of w, then those of r) and initial states
-(D, B, H), for T steps, a batch of B, I inputs, H hidden units, G gates and D directions. They give the hidden states of all steps
-(T, D, B, H) and the last states (D, B, H). Gates and equations are those of the ONNX operators.
+Operands are x (T, B, I), weights w (D, G H, I) and r (D, G H, H), biases b (D, 2 G H: those of w, then those of r) and initial
+states (D, B, H), for T steps, batch size B, I inputs, H hidden units, G gates and D directions. Results are the hidden states of
+all steps (T, D, B, H) and the last states (D, B, H). Gates and equations are those of the ONNX operators.
 
-Each decomposes into one matrix product for the inputs of all steps and, step by step, one or two for the states: written out for a
-short sequence, else as a `Loop`.
+Each layer decomposes into one matrix product for the inputs of all steps, and one or two per step for the states. A short sequence
+is unrolled, a longer one is a `Loop`.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ ACTIVATIONS = (
 
 @dataclass(frozen=True)
 class RecurrentAttrs(Attrs):
-    """What the three layers share.
+    """Attributes of the three layers.
 
     direction
-        "forward", "reverse" or "bidirectional" (forward, then reverse).
+        "forward", "reverse" or "bidirectional", whose directions are forward, then reverse.
     activations, alphas, betas
-        The activation functions (of `ACTIVATIONS`) and their parameters, direction after direction.
+        The names of the activation functions, as in ONNX, and their parameters, for each direction in turn.
     clip
-        Bound of the arguments of activations; 0 for none.
+        Bound of the absolute value of the arguments of activations; 0 is unbounded.
     masked
-        Whether the last argument is the length of each sequence of the batch (B,): behind it, outputs are 0 and states stay.
+        Whether the last operand is the length of each sequence (B,): after its end, outputs are 0 and states unchanged.
     """
 
     direction: str = "forward"
@@ -66,14 +66,14 @@ class RecurrentAttrs(Attrs):
 
     @property
     def reverses(self) -> tuple[bool, ...]:
-        """Per direction whether it runs from the last step to the first."""
+        """For each direction, whether it runs from the last step to the first."""
         return {"forward": (False,), "reverse": (True,)}.get(self.direction, (False, True))
 
 
 @dataclass(frozen=True)
 class LstmAttrs(RecurrentAttrs):
-    """`coupled`: the forget gate is 1 - the input gate. `peephole`: the argument behind the initial states is the peephole weights
-    (D, 3 H)."""
+    """`coupled`: whether the forget gate is 1 - the input gate. `peephole`: whether the operand after the initial states is the
+    peephole weights (D, 3 H). The other attributes are those of `rnn`."""
 
     coupled: bool = False
     peephole: bool = False
@@ -81,23 +81,25 @@ class LstmAttrs(RecurrentAttrs):
 
 @dataclass(frozen=True)
 class GruAttrs(RecurrentAttrs):
-    """`linear_before_reset`: the reset gate scales the product of state and weights, else the state."""
+    """`linear_before_reset`: whether the reset gate scales the product of state and weights, instead of the state. The other
+    attributes are those of `rnn`."""
 
     linear_before_reset: bool = False
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """What tells one layer from another.
+    """The definition of a layer.
 
     gates, states, functions
-        How many gates, states and activation functions it has.
+        The numbers of gates, states and activation functions.
     step(attrs, side, given, states) -> states
-        One step as a graph; `given` is the product of the step's inputs and weights, plus biases. The first state is the output.
+        Build the graph of a step. `given` is the product of the step's inputs and weights, plus biases. The first state is the
+        output.
     arrays(attrs, activate, x, states, w, r, b, peephole) -> states
-        The same on arrays, the weights transposed.
+        Compute a step on arrays, with transposed weights.
     adds_bias
-        Whether the step adds the recurrent bias itself; if not, it is in `given`.
+        Whether the step adds the recurrent bias; if not, `given` includes it.
     """
 
     gates: int
@@ -113,23 +115,23 @@ class _Cell:
 
 def _infer(cell: _Cell, attrs: RecurrentAttrs, *args: Type) -> Type:
     gates, states, functions = cell.gates, cell.states, cell.functions
-    names = ("x", "w", "r", "b", "the initial state", "the initial cell state")
+    names = ("x", "w", "r", "b", "h", "c")
     peephole = getattr(attrs, "peephole", False)
     if len(args) != 4 + states + peephole + attrs.masked:
-        raise ValueError(f"{4 + states} arguments, and peephole weights and lengths as the attributes say, not {len(args)}")
+        raise ValueError(f"expected {4 + states + peephole + attrs.masked} operands by the attributes, got {len(args)}")
     tensors = [tensor_type(type_, FLOAT, name) for type_, name in zip(args[: 4 + states], names, strict=False)]
     of = common_dtype(*tensors)
     if attrs.direction not in ("forward", "reverse", "bidirectional"):
-        raise ValueError(f"direction {attrs.direction!r} is unknown")
+        raise ValueError(f"direction must be forward, reverse or bidirectional, got {attrs.direction!r}")
     directions = len(attrs.reverses)
     wanted = directions * functions
     if not len(attrs.activations) == len(attrs.alphas) == len(attrs.betas) == wanted or attrs.clip < 0:
-        raise ValueError(f"{wanted} activations with parameters are needed, and a bound that is not negative")
+        raise ValueError(f"expected {wanted} activations, alphas and betas and clip >= 0, got {attrs.activations}, {attrs.clip}")
     for name in attrs.activations:
         if name not in ACTIVATIONS:
-            raise ValueError(f"activation {name!r} is unknown; known are {', '.join(ACTIVATIONS)}")
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
     if tensors[0].rank != 3 or tensors[2].rank != 3:
-        raise ValueError("x and r have three dimensions")
+        raise ValueError(f"x and r must have rank 3, got {tensors[0].rank} and {tensors[2].rank}")
     steps, batch, inputs = tensors[0].shape
     hidden = tensors[2].shape[2]
     shapes: list[tuple[TensorType, tuple[Dim, ...], str]] = [
@@ -145,7 +147,7 @@ def _infer(cell: _Cell, attrs: RecurrentAttrs, *args: Type) -> Type:
         shapes.append((tensor_type(rest.pop(0), INTEGER), (batch,), "the lengths"))
     for found, shape, name in shapes:
         if found.rank != len(shape) or not all(map(dims_may_equal, found.shape, shape)):
-            raise ValueError(f"{name} has shape {found.shape}, not {shape}")
+            raise ValueError(f"{name} must have shape {shape}, got {found.shape}")
     last = TensorType((directions, batch, hidden), of)
     return TupleType((TensorType((steps, directions, batch, hidden), of), *(last,) * states))
 
@@ -182,7 +184,7 @@ def _activate_array(name: str, alpha: float, beta: float, x: Array) -> Array:
 
 
 def _activate(attrs: RecurrentAttrs, index: int, x: Expr) -> Expr:
-    """Activation number `index` of a clipped argument."""
+    """Apply activation number `index` to a clipped argument."""
     of = tensor_of(x).dtype
     if attrs.clip:
         x = clip(x, minimum=-attrs.clip, maximum=attrs.clip)
@@ -216,8 +218,9 @@ def _activate(attrs: RecurrentAttrs, index: int, x: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class _Side:
-    """One direction: the first of its activations, recurrent weights (H, G H) and biases (G H,), hidden units, peephole weights."""
+class _Direction:
+    """One direction: the index of its first activation, recurrent weights (H, G H) and biases (G H,), hidden units, peephole
+    weights."""
 
     first: int
     weights: Expr
@@ -227,12 +230,12 @@ class _Side:
 
 
 def _gate(x: Expr, number: int, hidden: Dim, gates: int = 1) -> Expr:
-    """Gates [number, number + gates) of the last axis."""
+    """Slice gates [number, number + gates) of the last axis."""
     return slice_axis(x, tensor_of(x).rank - 1, number * hidden, (number + gates) * hidden)
 
 
-def _lstm_step(attrs: LstmAttrs, side: _Side, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Gates are input, output, forget, cell."""
+def _lstm_step(attrs: LstmAttrs, side: _Direction, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Build a step of an LSTM. The gates are input, output, forget, cell."""
     h, c = states
     gates = add(given, matmul(h, side.weights))
 
@@ -248,8 +251,8 @@ def _lstm_step(attrs: LstmAttrs, side: _Side, given: Expr, states: tuple[Expr, .
     return mul(gate(1, 0, new_c), _activate(attrs, side.first + 2, new_c)), new_c
 
 
-def _gru_step(attrs: GruAttrs, side: _Side, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Gates are update, reset, hidden."""
+def _gru_step(attrs: GruAttrs, side: _Direction, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Build a step of a GRU. The gates are update, reset, hidden."""
     (h,) = states
 
     def product(value: Expr, number: int, gates: int) -> Expr:
@@ -263,13 +266,13 @@ def _gru_step(attrs: GruAttrs, side: _Side, given: Expr, states: tuple[Expr, ...
     return (add(mul(sub(scalar(1, tensor_of(z).dtype), z), new), mul(z, h)),)
 
 
-def _rnn_step(attrs: RecurrentAttrs, side: _Side, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _rnn_step(attrs: RecurrentAttrs, side: _Direction, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
     (h,) = states
     return (_activate(attrs, side.first, add(given, matmul(h, side.weights))),)
 
 
 def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> Step:
-    """A step that leaves sequences that are over as they are, and gives 0 for them."""
+    """Wrap a step so that it keeps the states of sequences that have ended, and outputs 0 for them."""
 
     def guarded(position: Expr, slices: States, old: States) -> tuple[Expr, States]:
         new = step(slices[0], old)
@@ -296,7 +299,7 @@ def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Ex
     for number, reverse in enumerate(attrs.reverses):
         biases = item(b, number)
         bias, recurrent = slice_axis(biases, 0, 0, width), slice_axis(biases, 0, width, 2 * width)
-        side = _Side(
+        side = _Direction(
             number * cell.functions,
             transpose(item(r, number), perm=(1, 0)),
             recurrent,
@@ -404,12 +407,9 @@ def _layer(name: str, cell: _Cell, attrs: type[RecurrentAttrs], more: int, input
 
 
 lstm = _layer("lstm", _LSTM, LstmAttrs, 2, ("x", "w", "r", "b", "h", "c", "peephole", "lengths"))
-"""Long short-term memory (Hochreiter and Schmidhuber, 1997): (hidden states of all steps, last hidden state, last cell state)."""
 
 gru = _layer("gru", _GRU, GruAttrs, 1, ("x", "w", "r", "b", "h", "lengths"))
-"""Gated recurrent units (Cho et al., 2014): (hidden states of all steps, last hidden state)."""
 
 rnn = _layer("rnn", _RNN, RecurrentAttrs, 1, ("x", "w", "r", "b", "h", "lengths"))
-"""The simple recurrent layer (Elman, 1990): (hidden states of all steps, last hidden state)."""
 
 OPERATORS: tuple[Operator, ...] = (lstm, gru, rnn)

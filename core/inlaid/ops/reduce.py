@@ -1,4 +1,4 @@
-"""Reductions along axes, positions of extremes, running sums and products."""
+"""Reductions along axes, argmax and argmin, cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from inlaid.types import DType, TensorType, Type, dtype, from_numpy
 
 
 def accumulator(of: DType) -> DType:
-    """The type in which a reduction accumulates: the working type, 8 bits for bool."""
+    """Return the dtype of the accumulator of a reduction: the working dtype, 8 bits for bool."""
     return dtype("uint8") if of.kind == "bool" else working_dtype(of)
 
 
@@ -51,7 +51,7 @@ def reduce_tensor(
     name: str,
     value: Callable[[ir.Expr], ir.Expr] = lambda element: element,
 ) -> te.Tensor:
-    """The reduction of `value` of the elements over axes, accumulated and left in the accumulator type."""
+    """Reduce `value` of the elements over axes. The result has the dtype of the accumulator."""
     to = accumulator(x.dtype)
     reduced = {axis: te.reduce_axis(x.shape[axis], f"k{axis}") for axis in axes}
 
@@ -112,16 +112,14 @@ _EXTREME = Traits(moves=Moves(by=Choice.ORDER), errors=ErrorPropagation.DAMPS)
 reduce_sum = _reduction("reduce_sum", te.sum_, np.add, lambda of: 0, NUMERIC, Traits(errors=ErrorPropagation.DAMPS))
 reduce_prod = _reduction("reduce_prod", te.prod, np.multiply, lambda of: 1, NUMERIC, NO_TRAITS)
 reduce_max = _reduction("reduce_max", te.max_, np.maximum, lambda of: -np.inf if of.is_float else of.limits[0], ANY, _EXTREME)
-"""NaN where any is; of nothing, the least value of the type."""
 reduce_min = _reduction("reduce_min", te.min_, np.minimum, lambda of: np.inf if of.is_float else of.limits[1], ANY, _EXTREME)
-"""NaN where any is; of nothing, the greatest value of the type."""
 
 # --- positions --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ArgReduceAttrs(Attrs):
-    """`last`: of equal extremes the last position counts, else the first."""
+    """`axis`: the axis to reduce. `keepdims`: keep it with extent 1. `last`: return the last of equal extremes, else the first."""
 
     axis: int
     keepdims: bool = False
@@ -129,7 +127,7 @@ class ArgReduceAttrs(Attrs):
 
 
 _POSITIONS = (1 << 31) - 1
-"""The most elements of an axis: positions are worked out as int32."""
+"""Maximum extent of an axis, as indices are computed in int32."""
 
 
 def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Operator:
@@ -149,7 +147,8 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
         return np.asarray(x.shape[attrs.axis] - 1 - found).astype(np.int64)
 
     def compute(attrs: ArgReduceAttrs, x: te.Tensor) -> te.Tensor:
-        """The extreme first, then the first or last position that holds it: two reductions of plain numbers, which vectors do."""
+        """Reduce to the extreme, then to the first or last index that has it: two reductions of scalars, which can be
+        vectorised."""
         extremes = reduce_tensor(x, (attrs.axis,), attrs.keepdims, te.max_ if greatest else te.min_, "extreme")
         index = dtype("int32")
         none = te.const(-1 if attrs.last else index.limits[1], index)
@@ -171,16 +170,14 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
 
 
 argmax = _arg_reduction("argmax", np.argmax, True)
-"""Position of the greatest value along an axis; a NaN counts as greatest."""
 argmin = _arg_reduction("argmin", np.argmin, False)
-"""Position of the least value along an axis; a NaN counts as least."""
 
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CumulativeAttrs(Attrs):
-    """`exclusive`: an element does not count itself; `reverse`: from the end of the axis."""
+    """`axis`: the axis of the scan. `exclusive`: exclude the element itself. `reverse`: scan from the end of the axis."""
 
     axis: int
     exclusive: bool = False
@@ -188,7 +185,7 @@ class CumulativeAttrs(Attrs):
 
 
 COLUMNS = 1024
-"""How many running values are kept at a time, along the axes behind the one that they run along."""
+"""Number of scans that run together, along the axes after the scanned one."""
 
 
 def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
@@ -211,7 +208,7 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
     def compute(attrs: CumulativeAttrs, x: te.Tensor) -> te.Tensor:
         axis, extent, working = attrs.axis, x.shape[attrs.axis], working_dtype(x.dtype)
         outer, inner = x.shape[:axis], x.shape[axis + 1 :]
-        # Columns run side by side in vectors, some at a time.
+        # Adjacent columns are scanned together, in vectors.
         columns = inner[-1] if inner else 1
         together = min(columns, COLUMNS) if isinstance(columns, int) else COLUMNS
 
@@ -223,7 +220,7 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
                 total = b.alloc((together,), working, "total")
                 with b.loop(width, "j") as j:
                     b.store(total, j, te.const(start, working))
-                # One row of the result at a time: several at once are several streams into memory, which are slower.
+                # One row of the result at a time: several concurrent write streams are slower.
                 with b.loop(extent, "k") as k, b.loop(width, "j") as j:
                     along = extent - 1 - k if attrs.reverse else k
                     at = (*around[:axis], along, *around[axis:], *((first + j,) if inner else ()))

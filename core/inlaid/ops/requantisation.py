@@ -1,4 +1,4 @@
-"""How integer sums become stored integers: one description of requantisation, whichever operators say it."""
+"""A uniform description of requantisation, independent of the operators that compute it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from inlaid.plugins.contract import HALF_EVEN, ONCE
 
 Array = np.ndarray[Any, Any]
 Parts = Mapping[str, Expr]
-"""What the named parts of a pattern matched: `captures` of a `Match`, `parts` of a `Step`."""
+"""Named parts of a match: `captures` of a `Match`, `parts` of a `Step`."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """Real factors, `multipliers` * 2^(`shifts` - 31), exactly: int32, 1-d, one for each output channel or one for all. How x times
-    a factor becomes an integer is its `rounding`:
+    """Exact real factors `multipliers` * 2^(`shifts` - 31): int32, 1-d, one per output channel or one for all. `rounding` defines
+    how x times a factor is rounded:
 
     "half_even"
-        float32(x) times the factor in float32, to nearest, halves to even, as in ONNX.
+        float32(x) * factor in float32, rounded half to even, as in ONNX.
     "up", "away"
-        floor((x * 2^max(shift, 0) * multiplier + 2^30) / 2^31), at most 2^31 - 1; then a shift to the right by -shift, if that is
-        positive, to nearest, halves up or away from 0, as in TensorFlow Lite.
+        floor((x * 2^max(shift, 0) * multiplier + 2^30) / 2^31), at most 2^31 - 1; then, for a negative shift, a right shift by
+        -shift, rounded half up or half away from 0, as in TensorFlow Lite.
     "once"
-        floor((x * multiplier + 2^(30 - shift)) / 2^(31 - shift)): rounded once, halves up. Shifts to the right that round are that,
-        with multipliers of 2^30.
+        floor((x * multiplier + 2^(30 - shift)) / 2^(31 - shift)): rounded once, half up. A rounding right shift is the special case
+        with a multiplier of 2^30.
 
-    x * 2^max(shift, 0) wraps in int32, and so does the result of "once", whose shifts are -31 to 30.
+    x * 2^max(shift, 0) wraps in int32. The result of "once" wraps too; its shifts are -31 to 30.
     """
 
     multipliers: Array
@@ -42,17 +42,18 @@ class Factor:
 
     @property
     def scale(self) -> Array:
-        """The factors as float64, exactly."""
+        """The factors as float64, which is exact."""
         return np.ldexp(self.multipliers.astype(np.float64), self.shifts.astype(np.int64) - FRACTION)
 
     @property
     def per_channel(self) -> bool:
-        """Whether the factors differ."""
+        """Whether the factors differ between channels."""
         return len(np.unique(self.scale)) > 1
 
 
 def factor(call: Expr | None) -> Factor | None:
-    """The factors of a `requantize`, a `multiply_fixed` or a `shift_right`; None where they are no constants, and for others."""
+    """Return the factors of a `requantize`, `multiply_fixed` or `shift_right`; None if they are not constant, and for other
+    calls."""
     if not isinstance(call, Call) or not all(isinstance(arg, Constant) for arg in call.args[1:]):
         return None
     values = [arg.data.reshape(-1) for arg in call.args[1:] if isinstance(arg, Constant)]

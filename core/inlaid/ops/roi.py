@@ -33,18 +33,18 @@ from inlaid.types import TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class RoiAlignAttrs(Attrs):
-    """How regions are pooled.
+    """Attributes of roi_align.
 
     shape
         Height and width of the result.
     sampling
-        Samples per output element along each dimension; 0 for as many as the region has elements there, rounded up.
+        Samples per output element along each dimension; 0 is the extent of the region in elements / output extent, rounded up.
     scale
         From coordinates of regions to elements of the data.
     half_pixel
-        Whether coordinates are shifted by half an element; if not, regions are at least 1 wide.
+        Whether to shift coordinates by half an element; if not, regions are extended to a width of at least 1.
     maximum
-        Whether the greatest weighted element counts, else the mean of samples.
+        Whether to take the maximum of the weighted elements instead of the mean of the samples.
     """
 
     shape: tuple[int, int] = (1, 1)
@@ -61,9 +61,11 @@ def _infer_roi_align(attrs: RoiAlignAttrs, x: Type, rois: Type, images: Type) ->
         tensor_type(images, INTEGER, "images"),
     )
     if data.rank != 4 or regions.rank != 2 or image.rank != 1 or not dims_may_equal(regions.shape[1], 4):
-        raise ValueError("the data is N C H W, regions are (R, 4), and each has one image number")
+        raise ValueError(f"x must be (N, C, H, W), rois (R, 4) and images (R,), got {data!r}, {regions!r} and {image!r}")
     if not dims_may_equal(regions.shape[0], image.shape[0]) or min(attrs.shape) < 1 or attrs.sampling < 0:
-        raise ValueError("each region has one image number, and the result at least one element")
+        raise ValueError(
+            f"expected one image per region, shape >= 1, sampling >= 0, got {image!r}, {attrs.shape}, {attrs.sampling}"
+        )
     common_dtype(data, regions)
     for number, extent in enumerate(data.shape[2:], 2):
         require(arith.at_least(extent, 1, f"dimension {number} of the data"))
@@ -71,7 +73,8 @@ def _infer_roi_align(attrs: RoiAlignAttrs, x: Type, rois: Type, images: Type) ->
 
 
 def _samples(start: Array, size: Array, bins: int, count: int, extent: int) -> tuple[Array, Array, Array, Array]:
-    """Along one dimension, for each bin and sample: (low index, high index, weight of the high one, whether it counts)."""
+    """Return, along one dimension for each bin and sample, (low index, high index, weight of the high one, whether it is
+    inside)."""
     step = size.dtype.type(size / bins)
     at = start + np.arange(bins)[:, None] * step + (np.arange(count) + size.dtype.type(0.5)) * step / max(count, 1)
     counts = (at >= -1) & (at <= extent)
@@ -88,7 +91,7 @@ def _reference_roi_align(attrs: RoiAlignAttrs, x: Array, rois: Array, images: Ar
     shift = data.dtype.type(0.5 if attrs.half_pixel else 0)
     for number, (image, region) in enumerate(zip(images, regions, strict=True)):
         if not 0 <= image < len(data):
-            raise KernelFault(f"region {number} lies in image {image}, but there are {len(data)}")
+            raise KernelFault(f"the image of region {number} must be >= 0 and < {len(data)}, got {image}")
         x1, y1, x2, y2 = region * data.dtype.type(attrs.scale) - shift
         sizes = np.array([y2 - y1, x2 - x1])
         if not attrs.half_pixel:
@@ -114,13 +117,13 @@ def _reference_roi_align(attrs: RoiAlignAttrs, x: Array, rois: Array, images: Ar
 
 
 def _channels_last(x: te.Tensor) -> te.Tensor:
-    """x (N, C, H, W) as (N, H, W, C): an element of a region is then one of all channels, which lie side by side."""
+    """Transpose x (N, C, H, W) to (N, H, W, C), so that the channels of an element are contiguous."""
     last: te.Tensor = te.compute((x.shape[0], *x.shape[2:], x.shape[1]), lambda n, y, x_, c: x[n, c, y, x_], "channels_last")
     return last
 
 
 def _channels_second(pooled: te.Tensor, like: te.Tensor) -> te.Tensor:
-    """(R, height, width, C) in the working type as (R, C, height, width) of the dtype of `like`."""
+    """Transpose (R, height, width, C) in the working dtype to (R, C, height, width) of the dtype of `like`."""
     regions, *bins, channels = pooled.shape
     result: te.Tensor = te.compute(
         (regions, channels, *bins), lambda r, c, y, x: te.cast(pooled[r, y, x, c], like.dtype), "channels_second"
@@ -129,7 +132,7 @@ def _channels_second(pooled: te.Tensor, like: te.Tensor) -> te.Tensor:
 
 
 def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, images: te.Tensor) -> te.Tensor:
-    """A loop program: how many samples a region takes is known only when it is read. All channels share places and weights."""
+    """Build a loop program, as the number of samples of a region is data-dependent. All channels share indices and weights."""
     working = working_dtype(x.dtype)
     channels = x.shape[1]
 
@@ -191,7 +194,7 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
 
 @dataclass(frozen=True)
 class RoiMaxPoolAttrs(Attrs):
-    """`shape`: height and width of the result. `scale`: from coordinates of regions to elements of the data."""
+    """`shape`: height and width of the result. `scale`: factor from coordinates of regions to elements of x."""
 
     shape: tuple[int, int] = (1, 1)
     scale: float = 1.0
@@ -200,7 +203,7 @@ class RoiMaxPoolAttrs(Attrs):
 def _infer_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Type, rois: Type) -> Type:
     data, regions = tensor_type(x, FLOAT, "the data"), tensor_type(rois, FLOAT, "rois")
     if data.rank != 4 or regions.rank != 2 or not dims_may_equal(regions.shape[1], 5) or min(attrs.shape) < 1:
-        raise ValueError("the data is N C H W, regions are (R, 5), and the result has at least one element")
+        raise ValueError(f"x must be (N, C, H, W), rois (R, 5) and shape >= 1, got {data!r}, {regions!r} and {attrs.shape}")
     common_dtype(data, regions)
     return TensorType((regions.shape[0], data.shape[1], *attrs.shape), data.dtype)
 
@@ -213,7 +216,7 @@ def _reference_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Array, rois: Array) -> Ar
     for number, region in enumerate(regions):
         image = int(region[0])
         if not 0 <= image < len(data):
-            raise KernelFault(f"region {number} lies in image {image}, but there are {len(data)}")
+            raise KernelFault(f"the image of region {number} must be >= 0 and < {len(data)}, got {image}")
         scaled = region[1:] * scalar(attrs.scale)
         x1, y1, x2, y2 = np.where(scaled < 0, np.ceil(scaled - scalar(0.5)), np.floor(scaled + scalar(0.5)))
         for at in np.ndindex(*attrs.shape):
@@ -229,7 +232,7 @@ def _reference_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Array, rois: Array) -> Ar
 
 
 def _compute_roi_max_pool(attrs: RoiMaxPoolAttrs, x: te.Tensor, rois: te.Tensor) -> te.Tensor:
-    """A loop program, where all channels share the windows."""
+    """Build a loop program in which all channels share the windows."""
     working = working_dtype(x.dtype)
     channels = x.shape[1]
 
@@ -275,8 +278,6 @@ roi_align = Operator(
     arity=(3, 3),
     inputs=("x", "rois", "images"),
 )
-"""Regions (x1, y1, x2, y2) of images of x (N, C, H, W), cut into bins and sampled bilinearly (He et al., 2017): (R, C, *shape).
-Samples more than one element outside count as 0."""
 
 roi_max_pool = Operator(
     "roi_max_pool",
@@ -287,7 +288,5 @@ roi_max_pool = Operator(
     arity=(2, 2),
     inputs=("x", "rois"),
 )
-"""The maxima of the bins of regions (image, x1, y1, x2, y2) of x (N, C, H, W) (Girshick, 2015): (R, C, *shape). Coordinates are
-rounded to elements, ends included; an empty bin has the value 0."""
 
 OPERATORS: tuple[Operator, ...] = (roi_align, roi_max_pool)

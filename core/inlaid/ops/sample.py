@@ -1,4 +1,4 @@
-"""Sampling at coordinates found in data."""
+"""Sampling at data-dependent coordinates."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type, dtype, from_numpy
 
 CUBIC_A = -0.75
-"""The parameter of the cubic kernel (Keys, 1981) that grid sampling uses everywhere."""
+"""The coefficient of the cubic kernel (Keys, 1981) in grid sampling."""
 
 
 @dataclass(frozen=True)
 class GridSampleAttrs(Attrs):
-    """How to sample.
+    """Attributes of grid_sample.
 
     mode
         "nearest", "linear" or "cubic".
     padding
-        What lies beyond the borders: "zeros", "border" (the outermost element), "reflection".
+        Values out of bounds: "zeros", "border" (repeat the edge) or "reflection".
     align_corners
-        Whether -1 and 1 stand for the centres of the outermost elements, else for their outer edges.
+        Whether -1 and 1 are the centres of the outermost elements, instead of their outer edges.
     elements
-        Whether coordinates are numbers of elements, the first spatial dimension first; `align_corners` has then no meaning.
+        Whether coordinates are in elements, first spatial dimension first; `align_corners` is then ignored.
     """
 
     mode: str = "linear"
@@ -42,7 +42,7 @@ class GridSampleAttrs(Attrs):
 def _infer_grid_sample(attrs: GridSampleAttrs, x: Type, grid: Type) -> Type:
     data, at = tensor_type(x, what="the data"), tensor_type(grid, FLOAT, "the grid")
     if data.dtype.kind not in ("float", "int", "uint") or (attrs.mode != "nearest" and not data.dtype.is_float):
-        raise ValueError(f"data of {data.dtype} cannot be interpolated")
+        raise ValueError(f"x must be float, or numeric with mode nearest, got {data.dtype} with mode {attrs.mode}")
     spatial = data.rank - 2
     if (
         spatial < 1
@@ -50,16 +50,16 @@ def _infer_grid_sample(attrs: GridSampleAttrs, x: Type, grid: Type) -> Type:
         or not dims_may_equal(at.shape[-1], spatial)
         or not dims_may_equal(at.shape[0], data.shape[0])
     ):
-        raise ValueError("for data N C spatial the grid has shape (N, output positions..., number of spatial dimensions)")
+        raise ValueError(f"x must be (N, C, spatial...) and grid (N, positions..., spatial dimensions), got {data!r} and {at!r}")
     if attrs.mode not in ("nearest", "linear", "cubic") or attrs.padding not in ("zeros", "border", "reflection"):
-        raise ValueError(f"mode {attrs.mode!r} or padding {attrs.padding!r} are unknown")
+        raise ValueError(f"unknown mode {attrs.mode!r} or padding {attrs.padding!r}")
     for number, extent in enumerate(data.shape[2:], 2):
         require(arith.at_least(extent, 1, f"dimension {number} of the data"))
     return TensorType((*data.shape[:2], *at.shape[1:-1]), data.dtype)
 
 
 def _taps(mode: str) -> tuple[int, int]:
-    """(offset of the first element from the coordinate's floor, number of elements) that a sample reads along an axis."""
+    """Return (offset of the first tap from the coordinate's floor, number of taps) of a sample along an axis."""
     return {"nearest": (0, 1), "linear": (0, 2), "cubic": (-1, 4)}[mode]
 
 
@@ -96,14 +96,14 @@ def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Arr
 
 
 def _denormalise(attrs: GridSampleAttrs, value: Any, extent: Any) -> Any:
-    """A coordinate in elements."""
+    """Convert a coordinate to elements."""
     if attrs.elements:
         return value
     return (value + 1) / 2 * (extent - 1) if attrs.align_corners else ((value + 1) * extent - 1) / 2
 
 
 def _borders(attrs: GridSampleAttrs, extent: Any) -> tuple[Any, Any]:
-    """Where coordinates are reflected."""
+    """Return the positions at which coordinates are reflected."""
     return (0.0, extent - 1.0) if attrs.align_corners else (-0.5, extent - 0.5)
 
 
@@ -116,12 +116,12 @@ def _pad_array(attrs: GridSampleAttrs, at: Array, extent: int) -> Array:
 
 
 def _reflect_array(at: Array, low: float, high: float) -> Array:
-    """A coordinate mirrored at the borders until it lies between them."""
+    """Reflect a coordinate at the borders until it is between them."""
     beyond = np.maximum(low - at, at - high)
     width = at.dtype.type(max(high - low, 1))
-    turns = np.floor(beyond / width)
-    rest = beyond - turns * width
-    from_low = (at < low) == (np.mod(turns, 2) == 0)
+    reflections = np.floor(beyond / width)
+    rest = beyond - reflections * width
+    from_low = (at < low) == (np.mod(reflections, 2) == 0)
     return np.where(beyond > 0, np.where(from_low, low + rest, high - rest), at).astype(at.dtype)
 
 
@@ -135,7 +135,7 @@ def _kernel_array(mode: str, distance: Array) -> Array:
 
 
 def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) -> te.Tensor:
-    """Per axis a stage of coordinates, one of places (-1: outside) and one of weights; then the sum over the taps."""
+    """Build, per axis, a stage of coordinates, one of indices (-1: outside) and one of weights; then the sum over the taps."""
     spatial = x.rank - 2
     first, taps = _taps(attrs.mode)
     outputs = grid.shape[:-1]
@@ -207,9 +207,9 @@ def _reflect_value(at: ir.Expr, low: Any, high: Any) -> ir.Expr:
     low, high = ir.as_expr(low, at.dtype), ir.as_expr(high, at.dtype)
     beyond = te.maximum(low - at, at - high)
     width = te.maximum(high - low, 1)
-    turns = te.unary("floor", beyond / width)
-    rest = beyond - turns * width
-    even = (turns - te.unary("floor", turns / 2) * 2).equal(0)
+    reflections = te.unary("floor", beyond / width)
+    rest = beyond - reflections * width
+    even = (reflections - te.unary("floor", reflections / 2) * 2).equal(0)
     below = at < low
     from_low = (below & even) | (~below & ~even)
     return te.select(beyond > 0, te.select(from_low, low + rest, high - rest), at)
@@ -234,7 +234,5 @@ grid_sample = Operator(
     arity=(2, 2),
     inputs=("x", "grid"),
 )
-"""x (N, C, spatial...) sampled at grid (N, positions..., coordinates), coordinates in [-1, 1] and the last spatial dimension first
-(Jaderberg et al., 2015), or as numbers of elements."""
 
 OPERATORS: tuple[Operator, ...] = (grid_sample,)

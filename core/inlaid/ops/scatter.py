@@ -1,7 +1,7 @@
-"""Operators that write at indices found in data.
+"""Scatter operators.
 
-They are loop programs: a copy of the input, then one update after another in row-major order, so that of several updates of one
-element without a reduction the last counts. In place there is no copy. Indices count from the end when negative and are checked.
+They are loop programs: a copy of the input, then the updates one by one in row-major order. Without a reduction, the last of
+several updates of an element wins. The in-place version has no copy. Negative indices count from the end; all indices are checked.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _REDUCTIONS: dict[str, tuple[Callable[[ir.Expr, ir.Expr], ir.Expr], Any]] = {
 def _check_reduction(reduction: str, x: TensorType) -> None:
     if reduction != "none":
         if reduction not in _REDUCTIONS:
-            raise ValueError(f"unknown reduction {reduction!r}")
+            raise ValueError(f"reduction must be one of none, {', '.join(_REDUCTIONS)}, got {reduction!r}")
         tensor_type(x, NUMERIC)
 
 
 def _write(reduction: str, x: Array, where: tuple[Array, ...], updates: Array) -> Array:
-    """The input with updates put at an index, in order."""
+    """Apply the updates to a copy of the input, in order."""
     if reduction == "none":
         result = x.copy()
-        result[where] = updates  # numpy assigns repeated indices in order: the last counts
+        result[where] = updates  # numpy assigns repeated indices in order: the last one wins
         return result
     result = widen_array(x).copy()
     _REDUCTIONS[reduction][1].at(result, where, widen_array(updates))
@@ -68,10 +68,10 @@ def _program(
     name: str,
     in_place: bool,
 ) -> te.Tensor:
-    """Copy x, unless `in_place`, then loop over `shape`, which has the rank of the updates, and put each update at the index that
-    `place` gives.
+    """Build the loop program: copy x, unless `in_place`, then loop over the updates' `shape` and apply each at the index
+    `place(...)`.
 
-    A reduction runs in the working type of the elements and is rounded once, at the end.
+    A reduction is computed in the working dtype and rounded once, at the end.
     """
     x = tensors[0]
     wide = working_dtype(x.dtype) if reduction != "none" else x.dtype
@@ -102,7 +102,7 @@ def _program(
 
 @dataclass(frozen=True)
 class ScatterNdAttrs(Attrs):
-    """`reduction`: what becomes of the old element and the update: "none" (the update), "add", "mul", "min" or "max"."""
+    """`reduction`: combines the old element and the update: "none" (the update replaces it), "add", "mul", "min" or "max"."""
 
     reduction: str = "none"
 
@@ -115,7 +115,7 @@ def _infer_scatter_nd(attrs: ScatterNdAttrs, x: Type, indices: Type, updates: Ty
     depth = index_depth(indices, x.rank)
     wanted = indices.shape[:-1] + x.shape[depth:]
     if len(wanted) != updates.rank or not all(map(dims_may_equal, wanted, updates.shape)):
-        raise ValueError(f"the updates must have shape {wanted}, not {updates.shape}")
+        raise ValueError(f"the updates must have shape {wanted}, got {updates.shape}")
     return x
 
 
@@ -162,7 +162,7 @@ scatter_nd = Operator(
 
 @dataclass(frozen=True)
 class ScatterAlongAxisAttrs(Attrs):
-    """The axis that the indices select along, and the reduction; see `ScatterNdAttrs`."""
+    """`axis`: the axis that is indexed. `reduction`: as of `scatter_nd`."""
 
     axis: int
     reduction: str = "none"
@@ -176,7 +176,7 @@ def _infer_scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Type, indices: Ty
     _check_reduction(attrs.reduction, x)
     check_along_axis(attrs.axis, x, indices)
     if indices.rank != updates.rank or not all(map(dims_may_equal, indices.shape, updates.shape)):
-        raise ValueError(f"the updates must have the shape of the indices, {indices.shape}, not {updates.shape}")
+        raise ValueError(f"the updates must have the shape of the indices, {indices.shape}, got {updates.shape}")
     return x
 
 

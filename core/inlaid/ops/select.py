@@ -1,7 +1,7 @@
-"""Operators that choose elements, so that only a run knows how many: their results have existential dimensions.
+"""Operators that select a data-dependent number of elements. Their results have existential dimensions.
 
-Each is a loop program that stores the size before it writes what has that size. What else ONNX and others offer follows from
-these and `take`: compress is a take of the nonzero positions of its mask, the values of unique are a take of first occurrences.
+Each is a loop program that stores the size before it writes a buffer of that size. Other operators are built from these and `take`:
+compress takes the nonzero indices of its mask, the values of unique are taken at the first occurrences.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from inlaid.types import TensorType, TupleType, Type, dtype
 
 
 def _fresh(hint: str, *factors: Dim) -> SizeVar:
-    """A new existential dimension that is at most the product of some dimensions."""
+    """Make an existential dimension bounded by the product of dimensions."""
     bounds = [upper_bound(factor) for factor in factors]
     known = [bound for bound in bounds if bound is not None]
     return fresh_size(hint, arith.product(tuple(known)) if len(known) == len(bounds) else None)
 
 
 def defined_size(type_: Type, axis: int) -> SizeVar:
-    """The existential dimension that an axis of a result has."""
+    """Return the existential dimension of an axis of a result."""
     assert isinstance(type_, TensorType)
     size = type_.shape[axis]
     assert isinstance(size, SizeVar)
@@ -131,7 +131,7 @@ nonzero = Operator(
 
 @dataclass(frozen=True)
 class UniqueAttrs(Attrs):
-    """`ordered`: whether the distinct rows come in rising order (else in the order of their first occurrences)."""
+    """`ordered`: whether the unique rows are sorted in ascending order, instead of by first occurrence."""
 
     ordered: bool = True
 
@@ -139,23 +139,23 @@ class UniqueAttrs(Attrs):
 def _infer_unique(attrs: UniqueAttrs, x: Type) -> Type:
     x = tensor_type(x)
     if x.rank != 2:
-        raise ValueError(f"the rows of a matrix are compared, not of a tensor of rank {x.rank}")
+        raise ValueError(f"x must be a matrix, got rank {x.rank}")
     size = _fresh("unique", x.shape[0])
     return TupleType((TensorType((size,), "int64"), TensorType(x.shape[:1], "int64"), TensorType((size,), "int64")))
 
 
 def _unique(attrs: UniqueAttrs, x: Array) -> tuple[Array, Array, Array]:
-    """(first occurrences, for each row the number of its distinct row, counts)."""
+    """Return (first occurrences, index of the unique row of each row, counts)."""
     keys = widen_array(x)
     ranks = [np.unique(keys[:, column], return_inverse=True)[1].reshape(-1) for column in range(keys.shape[1])]
-    order = np.lexsort(ranks[::-1] or [np.zeros(len(keys))])  # its last key counts most
+    order = np.lexsort(ranks[::-1] or [np.zeros(len(keys))])  # the last key is the primary one
     changed = np.zeros(len(keys), np.bool_)
     changed[:1] = True
     for rank in ranks:
         changed[1:] |= rank[order][1:] != rank[order][:-1]
     group = np.empty(len(keys), np.int64)
     group[order] = np.cumsum(changed) - 1
-    first = order[changed]  # the sort is stable: the first of a group is its first occurrence
+    first = order[changed]  # the sort is stable, so a group starts with its first occurrence
     counts = np.bincount(group, minlength=len(first))
     if not attrs.ordered:
         by_occurrence = np.argsort(first)
@@ -178,7 +178,7 @@ def _compute_unique(attrs: UniqueAttrs, x: te.Tensor, *, out_type: Type) -> tupl
         differs, is_new = b.alloc((), "bool", "differs"), b.alloc((), "bool", "is_new")
 
         def precedes(b: Builder, one: arith.Var, other: arith.Var, result: ir.Buffer) -> None:
-            """Rows compare by the first column in which they differ."""
+            """Compare rows lexicographically."""
             b.store(result, (), False)
             b.store(differs, (), False)
             with b.loop(columns, "column") as column, b.if_(~differs[()]):
@@ -191,7 +191,7 @@ def _compute_unique(attrs: UniqueAttrs, x: te.Tensor, *, out_type: Type) -> tupl
             first_in_order(b, rows, rows, lambda row: sort_key(source[row, 0]), (keys, order, spare))
         else:
             merge_sort(b, rows, precedes, order, spare)
-        # Every row learns its founder: the first row that equals it, which the stable sort puts in front of its equals.
+        # The founder of a row is the first row equal to it, which the stable sort puts first in the group.
         b.store(leader, (), 0)
         with b.loop(rows) as i:
             row = b.let(order[i], "row", (0, rows - 1))
@@ -246,8 +246,8 @@ unique = Operator(
 
 @dataclass(frozen=True)
 class NonMaxSuppressionAttrs(Attrs):
-    """`max_output`: how many boxes of each class to keep at most. `center`: boxes are (x, y, width, height) about their centres,
-    else two opposite corners (y, x, y, x)."""
+    """`max_output`: the maximum number of boxes to keep per batch element and class. `center`: boxes are (x centre, y centre,
+    width, height) instead of two opposite corners (y, x, y, x)."""
 
     max_output: Dim
     center: bool = False
@@ -260,11 +260,11 @@ def _infer_non_max_suppression(
     limits = [tensor_type(type_, FLOAT, "a threshold") for type_ in (iou_threshold, score_threshold)]
     common_dtype(boxes, scores, *limits)
     if boxes.rank != 3 or not dims_may_equal(boxes.shape[2], 4) or scores.rank != 3 or any(limit.rank for limit in limits):
-        raise ValueError("boxes are (batch, boxes, 4), scores (batch, classes, boxes), thresholds 0-d")
+        raise ValueError(f"boxes must be (B, N, 4), scores (B, classes, N) and thresholds 0-d, got {[boxes, scores, *limits]}")
     if not (dims_may_equal(boxes.shape[0], scores.shape[0]) and dims_may_equal(boxes.shape[1], scores.shape[2])):
-        raise ValueError("boxes and scores differ in the batch or in the number of boxes")
+        raise ValueError(f"boxes (B, N, 4) and scores (B, classes, N) must agree in B and N, got {boxes.shape} and {scores.shape}")
     if isinstance(attrs.max_output, int) and attrs.max_output < 0:
-        raise ValueError("max_output is negative")
+        raise ValueError(f"max_output must be >= 0, got {attrs.max_output}")
     kept = arith.unwrap(arith.minimum(attrs.max_output, upper_bound(boxes.shape[1]) or attrs.max_output))
     return TensorType((_fresh("kept", scores.shape[0], scores.shape[1], kept), 3), "int64")
 
@@ -272,7 +272,7 @@ def _infer_non_max_suppression(
 def _non_max_suppression(
     attrs: NonMaxSuppressionAttrs, boxes: Array, scores: Array, iou_threshold: Array, score_threshold: Array
 ) -> Array:
-    """Rows (batch, class, box). Boxes are taken by falling score, unless they overlap one taken before too much."""
+    """Return rows (batch, class, box). Boxes are kept by descending score, unless they overlap a kept box too much."""
     assert isinstance(attrs.max_output, int)
     boxes, scores = widen_array(boxes), widen_array(scores)
     chosen: list[tuple[int, int, int]] = []
@@ -291,7 +291,7 @@ def _non_max_suppression(
 
 
 def _corner_arrays(boxes: Array, center: bool) -> Array:
-    """(lower y, lower x, upper y, upper x) of boxes."""
+    """Convert boxes to (lower y, lower x, upper y, upper x)."""
     if center:
         x, y, width, height = boxes.T
         half_width, half_height = width / 2, height / 2
@@ -301,7 +301,7 @@ def _corner_arrays(boxes: Array, center: bool) -> Array:
 
 
 def _overlap_arrays(a: Array, b: Array) -> Any:
-    """Intersection over union of two boxes; 0 where either is empty or they do not meet."""
+    """Compute the intersection over union of two boxes; 0 if either is empty or they are disjoint."""
     height, width = (np.minimum(a[2 + k], b[2 + k]) - np.maximum(a[k], b[k]) for k in range(2))
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
     if height <= 0 or width <= 0 or min(areas) <= 0:
@@ -311,7 +311,7 @@ def _overlap_arrays(a: Array, b: Array) -> Any:
 
 
 def _corners(box: list[ir.Expr], center: bool) -> list[ir.Expr]:
-    """As `_corner_arrays`."""
+    """Build the expressions of `_corner_arrays`."""
     if center:
         x, y, width, height = box
         half_width, half_height = width / 2.0, height / 2.0
@@ -321,7 +321,7 @@ def _corners(box: list[ir.Expr], center: bool) -> list[ir.Expr]:
 
 
 def _overlap(a: list[ir.Expr], b: list[ir.Expr]) -> ir.Expr:
-    """As `_overlap_arrays`."""
+    """Build the expression of `_overlap_arrays`."""
     height, width = (te.minimum(a[2 + k], b[2 + k]) - te.maximum(a[k], b[k]) for k in range(2))
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
     common = height * width
@@ -344,7 +344,7 @@ def _compute_non_max_suppression(
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         box_buffer, score_buffer, overlap_limit, score_limit = inputs
         result, count = outputs
-        # Corners of the boxes that are kept lie side by side, so that a box is compared with several at once.
+        # The corners of kept boxes are contiguous, so that a box is compared with several at once.
         overlaps, working = b.alloc((), "int32", "overlaps"), working_dtype(boxes.dtype)
         own, others = b.alloc((4,), working, "own"), b.alloc((4, candidates), working, "others")
         going = b.alloc((), "bool", "going")
@@ -380,7 +380,7 @@ def _compute_non_max_suppression(
                         for column, value in enumerate((batch, number, box)):
                             b.store(result, (row, column), value)
                         b.store(going, (), ir.as_expr(arith.compare("<", kept + 1, most), dtype("bool")))
-                # Scores fall: what follows one that is too low is too low as well, but NaN comes first.
+                # Scores are descending: all scores after one below the threshold are below it too. NaN comes first.
                 with b.else_():
                     b.store(going, (), te.unary("isnan", score(box)))
 
@@ -393,7 +393,7 @@ def _compute_non_max_suppression(
 
 
 def _may_keep(grid: Grid, attrs: NonMaxSuppressionAttrs, boxes: Type, scores: Type, *limits: Type) -> bool:
-    """Whether it is not known that no box is kept."""
+    """Test whether any box may be kept: False if max_output is 0 or there are no boxes."""
     return isinstance(scores, TensorType) and 0 not in (*scores.shape, attrs.max_output)
 
 

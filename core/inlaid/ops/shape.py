@@ -1,4 +1,4 @@
-"""Operators on shapes: they move, repeat or make elements and compute none."""
+"""Operators that move, repeat or generate elements."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from inlaid.types import TensorType, Type, dtype
 
 @dataclass(frozen=True)
 class ShapeAttrs(Attrs):
-    """The shape of the result."""
+    """`shape`: the shape of the result."""
 
     shape: tuple[Dim, ...]
 
 
 def concrete(dims: Sequence[Dim]) -> tuple[int, ...]:
-    """Dimensions as integers, for references: whoever runs one has put the sizes of the run in. Raises ValueError."""
+    """Return dimensions as integers, for references, which run with concrete sizes. Raises ValueError for a symbolic dimension."""
     for dim in dims:
         if not isinstance(dim, int):
-            raise ValueError(f"the dimension {dim!r} has no value here")
+            raise ValueError(f"expected a concrete dimension, got {dim!r}")
     return tuple(dims)  # type: ignore[arg-type]
 
 
 def simple(dim: Dim) -> Dim:
-    """A dimension in its simplest form."""
+    """Simplify a dimension."""
     return dim if isinstance(dim, int) else arith.unwrap(arith.simplify(dim))
 
 
@@ -52,9 +52,9 @@ def _infer_reshape(attrs: ShapeAttrs, x: Type) -> Type:
     x = tensor_type(x)
     result = TensorType(attrs.shape, x.dtype)
     if any(isinstance(dim, int) and dim < 0 for dim in attrs.shape):
-        raise ValueError(f"the new shape {attrs.shape} has a negative dimension")
+        raise ValueError(f"dimensions of the new shape must be >= 0, got {attrs.shape}")
     if not dims_may_equal(x.size, result.size):
-        raise ValueError(f"{x.size} elements do not fill the shape {attrs.shape}")
+        raise ValueError(f"the new shape must have {x.size} elements, got {attrs.shape}")
     return result
 
 
@@ -64,9 +64,9 @@ def _compute_reshape(attrs: ShapeAttrs, x: te.Tensor) -> te.Tensor:
 
 
 def reindex(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The index into a row-major array of shape `other` of the element that `index` selects in `shape`.
+    """Convert an index into a row-major array of shape `shape` to the index of the same element in shape `other`.
 
-    Runs of dimensions that hold equally many elements are mapped separately, so that (n, 12) -> (n, 3, 4) divides nothing by n.
+    Groups of dimensions with the same number of elements are mapped separately, so that (n, 12) -> (n, 3, 4) has no division by n.
     """
     found: list[Dim] = []
     for old, new in matching_runs(shape, other):
@@ -78,19 +78,19 @@ def reindex(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) ->
 
 
 def _unflatten(flat: Dim, shape: Sequence[Dim]) -> list[Dim]:
-    """The multi-dimensional index of element number `flat`. The first dimension that is not 1 needs no remainder."""
+    """Convert a flat index to a multi-dimensional index. The first dimension that is not 1 needs no remainder."""
     first = next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))
     index: list[Dim] = [0] * len(shape)
     stride: Dim = 1
     for axis in range(len(shape) - 1, first - 1, -1):
-        dim = shape[axis] if shape[axis] != 0 else 1  # an empty array has no element to find, but its index must be well formed
+        dim = shape[axis] if shape[axis] != 0 else 1  # an index into an empty array is never evaluated, but must be well formed
         index[axis] = flat // stride if axis == first else flat // stride % dim
         stride = dim * stride
     return index
 
 
 def matching_runs(a: Sequence[Dim], b: Sequence[Dim]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Pairs of ranges of dimensions of two shapes of equal size, such that the ranges of a pair hold equally many elements."""
+    """Pair ranges of dimensions of two shapes of equal size, such that the ranges of a pair have the same number of elements."""
     end_a, end_b = len(a), len(b)
     tail: list[tuple[tuple[int, int], tuple[int, int]]] = []
     while end_a and end_b and a[end_a - 1] == b[end_b - 1]:
@@ -130,7 +130,7 @@ reshape = Operator(
 
 @dataclass(frozen=True)
 class TransposeAttrs(Attrs):
-    """`perm[k]` is the axis of the input that becomes axis k."""
+    """`perm`: a permutation of the axes; `perm[k]` is the axis of x that becomes axis k."""
 
     perm: tuple[int, ...]
 
@@ -138,7 +138,7 @@ class TransposeAttrs(Attrs):
 def _infer_transpose(attrs: TransposeAttrs, x: Type) -> Type:
     x = tensor_type(x)
     if sorted(attrs.perm) != list(range(x.rank)):
-        raise ValueError(f"{attrs.perm} is no permutation of {x.rank} axes")
+        raise ValueError(f"perm must be a permutation of {x.rank} axes, got {attrs.perm}")
     return TensorType(tuple(x.shape[axis] for axis in attrs.perm), x.dtype)
 
 
@@ -167,16 +167,16 @@ transpose = Operator(
 def _infer_broadcast_to(attrs: ShapeAttrs, x: Type) -> Type:
     x = tensor_type(x)
     if x.rank > len(attrs.shape):
-        raise ValueError(f"rank {x.rank} does not broadcast to the shape {attrs.shape}")
+        raise ValueError(f"the shape must have rank >= {x.rank}, got {attrs.shape}")
     for dim, wanted in zip(x.shape, attrs.shape[len(attrs.shape) - x.rank :], strict=True):
         if dim not in (1, wanted) and isinstance(dim, int) and isinstance(wanted, int):
-            raise ValueError(f"dimension {dim} does not broadcast to {wanted}")
+            raise ValueError(f"a dimension must be 1 or {wanted} to broadcast to {wanted}, got {dim}")
         require(_reaches(dim, wanted))
     return TensorType(attrs.shape, x.dtype)
 
 
 def _reaches(dim: Dim, wanted: Dim) -> Constraint:
-    """The constraint that a dimension broadcasts to another."""
+    """Return the constraint that a dimension broadcasts to another."""
     condition = arith.logical_or(arith.compare("==", dim, wanted), arith.compare("==", dim, 1))
     return Constraint(arith.unwrap(condition), f"dimension {dim!r}", f"1 or {wanted!r} to broadcast", dim)
 
@@ -231,12 +231,12 @@ def _infer_concat(attrs: AxisAttrs, *types: Type) -> Type:
     axis = check_axis(attrs.axis, len(shape))
     for tensor in tensors[1:]:
         if tensor.rank != len(shape):
-            raise ValueError(f"ranks {len(shape)} and {tensor.rank} differ")
+            raise ValueError(f"the operands must have one rank, got {len(shape)} and {tensor.rank}")
         for position, dim in enumerate(tensor.shape):
             if position == axis:
                 shape[axis] = simple(arith.add(shape[axis], dim))
             elif not dims_may_equal(shape[position], dim):
-                raise ValueError(f"dimensions {shape[position]} and {dim} of axis {position} differ")
+                raise ValueError(f"the operands must have equal extents on axis {position}, got {shape[position]} and {dim}")
             elif isinstance(dim, int):
                 shape[position] = dim
     return TensorType(tuple(shape), of)
@@ -252,7 +252,7 @@ def _compute_concat(attrs: AxisAttrs, *xs: te.Tensor) -> te.Tensor:
         starts.append(arith.unwrap(arith.add(starts[-1], x.shape[axis])))
 
     def read(index: tuple[Dim, ...], first: int, last: int) -> ir.Expr:
-        """The element, known to lie in one of pieces[first:last]. Halving keeps the nest of selects shallow."""
+        """Read an element of one of pieces[first:last]. Bisection keeps the nested selects shallow."""
         if last - first == 1:
             return pieces[first][(*index[:axis], index[axis] - starts[first], *index[axis + 1 :])]
         middle = (first + last) // 2
@@ -280,10 +280,10 @@ concat = Operator(
 
 @dataclass(frozen=True)
 class SliceAttrs(Attrs):
-    """Per axis of extent n the first index, the end (exclusive) and the step, which is not 0.
+    """`begin`, `end`, `strides`: per axis of extent n, the first index, the end (exclusive) and the step, which is not 0.
 
-    For a positive step 0 <= begin <= end <= n; for a negative one n - 1 >= begin >= end >= -1, where -1 lies before the first
-    element. Symbolic begins and ends must keep to this at run time.
+    A positive step requires 0 <= begin <= end <= n, a negative one n - 1 >= begin >= end >= -1, where -1 is before the first
+    element. This is checked at run time for symbolic values.
     """
 
     begin: tuple[Dim, ...]
@@ -292,7 +292,7 @@ class SliceAttrs(Attrs):
 
 
 def slice_extent(begin: Dim, end: Dim, stride: int) -> Dim:
-    """How many elements a slice takes from an axis; see `SliceAttrs`."""
+    """Return the number of elements of a slice of an axis; see `SliceAttrs`."""
     span = arith.add(end, -arith.wrap(begin)) if stride > 0 else arith.add(begin, -arith.wrap(end))
     return simple(arith.ceildiv(span, abs(stride)))
 
@@ -300,10 +300,10 @@ def slice_extent(begin: Dim, end: Dim, stride: int) -> Dim:
 def _infer_strided_slice(attrs: SliceAttrs, x: Type) -> Type:
     x = tensor_type(x)
     if not len(attrs.begin) == len(attrs.end) == len(attrs.strides) == x.rank:
-        raise ValueError(f"begin, end and strides must have {x.rank} entries each")
+        raise ValueError(f"begin, end and strides must have {x.rank} elements, got {attrs.begin}, {attrs.end} and {attrs.strides}")
     for extent, begin, end, stride in zip(x.shape, attrs.begin, attrs.end, attrs.strides, strict=True):
         if stride == 0:
-            raise ValueError("a stride of 0")
+            raise ValueError(f"strides must not be 0, got {attrs.strides}")
         low, high = (begin, end) if stride > 0 else (end + 1, begin + 1)
         ordered = arith.logical_and(arith.compare("<=", low, high), arith.compare("<=", high, extent))
         inside = arith.unwrap(arith.logical_and(arith.compare("<=", 0, low), ordered))
@@ -316,7 +316,7 @@ def _strided_slice(attrs: SliceAttrs, x: Array) -> Array:
     def python_slice(begin: int, end: int, stride: int) -> slice:
         if begin == end:
             return slice(0, 0)
-        return slice(begin, None if end < 0 else end, stride)  # an end of -1 lies before the first element, not on the last
+        return slice(begin, None if end < 0 else end, stride)  # an end of -1 is before the first element, unlike in Python
 
     return np.array(x[tuple(map(python_slice, concrete(attrs.begin), concrete(attrs.end), attrs.strides))])
 
@@ -348,10 +348,10 @@ strided_slice = Operator(
 
 @dataclass(frozen=True)
 class PadAttrs(Attrs):
-    """`pads`: elements to add before each axis, then after each; a negative number takes elements away.
+    """`pads`: the number of elements to add before each axis, then after each; a negative number removes elements.
 
-    `mode`: "constant" adds the value given, "edge" repeats the outermost element, "reflect" mirrors at it without repeating it,
-    "wrap" goes on at the other end. A pad wider than the axis mirrors or wraps again.
+    `mode`: "constant" adds the operand `value`, "edge" repeats the edge, "reflect" mirrors without repeating the edge, "wrap" is
+    periodic. A pad longer than the axis mirrors or wraps repeatedly.
     """
 
     pads: tuple[Dim, ...]
@@ -361,18 +361,18 @@ class PadAttrs(Attrs):
 def _infer_pad(attrs: PadAttrs, x: Type, value: Type | None = None) -> Type:
     x = tensor_type(x)
     if attrs.mode not in ("constant", "edge", "reflect", "wrap"):
-        raise ValueError(f"unknown mode {attrs.mode!r}")
+        raise ValueError(f"mode must be constant, edge, reflect or wrap, got {attrs.mode!r}")
     if len(attrs.pads) != 2 * x.rank:
-        raise ValueError(f"{len(attrs.pads)} pads for {x.rank} axes")
+        raise ValueError(f"pads must have {2 * x.rank} elements for rank {x.rank}, got {len(attrs.pads)}")
     if (value is not None) != (attrs.mode == "constant"):
-        raise ValueError("a value to pad with goes with the mode constant, and only with it")
+        raise ValueError(f"expected a value with mode constant and none with other modes, got mode {attrs.mode}")
     if value is not None and common_dtype(x, tensor_type(value, what="the value")) and tensor_type(value).rank != 0:
         raise ValueError("the value must be 0-d")
     shape = []
     for extent, before, after in zip(x.shape, attrs.pads[: x.rank], attrs.pads[x.rank :], strict=True):
         padded = simple(arith.add(arith.add(extent, before), after))
         if isinstance(padded, int) and padded < 0:
-            raise ValueError(f"pads {before} and {after} take away more than the {extent} elements there are")
+            raise ValueError(f"pads must not remove more than the {extent} elements of an axis, got {before} and {after}")
         if attrs.mode != "constant" and padded != extent:
             filled = arith.logical_or(arith.compare(">=", extent, 1), arith.compare("==", padded, 0))
             require(Constraint(arith.unwrap(filled), f"an axis that is padded in mode {attrs.mode}", ">= 1", extent))
@@ -406,7 +406,7 @@ def _compute_pad(attrs: PadAttrs, x: te.Tensor, value: te.Tensor | None = None) 
             places = [i if whole else _source_index(attrs.mode, i, extent) for i, extent, whole in sides]
             if kept[-1:] != [False]:
                 return x[tuple(places)]
-            # What lies inside of a row is a plain copy.
+            # Within a row, the copy needs no index arithmetic.
             plain = arith.logical_and(arith.compare("<=", 0, source[-1]), arith.compare("<", source[-1], x.shape[-1]))
             return te.select(plain, x[(*places[:-1], source[-1])], x[tuple(places)])
         inside: Dim = 1
@@ -422,7 +422,7 @@ def _compute_pad(attrs: PadAttrs, x: te.Tensor, value: te.Tensor | None = None) 
 
 
 def _source_index(mode: str, index: Dim, extent: Dim) -> Dim:
-    """The index in [0, extent) of the element that stands at an index outside or inside of an axis."""
+    """Map an index, which may be out of bounds, to the index in [0, extent) of its element."""
     last = arith.add(extent, -1)
     if mode == "edge":
         return arith.minimum(arith.maximum(index, 0), last)
@@ -453,7 +453,7 @@ pad = Operator(
 
 @dataclass(frozen=True)
 class TileAttrs(Attrs):
-    """How often the input is repeated along each axis."""
+    """`repeats`: the number of repetitions along each axis."""
 
     repeats: tuple[Dim, ...]
 
@@ -461,9 +461,9 @@ class TileAttrs(Attrs):
 def _infer_tile(attrs: TileAttrs, x: Type) -> Type:
     x = tensor_type(x)
     if len(attrs.repeats) != x.rank:
-        raise ValueError(f"{len(attrs.repeats)} repeats for {x.rank} axes")
+        raise ValueError(f"repeats must have {x.rank} elements, got {attrs.repeats}")
     if any(isinstance(count, int) and count < 0 for count in attrs.repeats):
-        raise ValueError(f"a negative number of repeats in {attrs.repeats}")
+        raise ValueError(f"repeats must be >= 0, got {attrs.repeats}")
     return TensorType(_tiled(x.shape, attrs.repeats), x.dtype)
 
 
@@ -495,14 +495,14 @@ tile = Operator(
 
 # --- iota, sizes, after -----------------------------------------------------------------------------------------------
 #
-# The sizes that a kernel works out (existential ones) are known only once it has run. What reads them in its attributes and not
-# from the type of an argument takes the tensor that has them as an argument that is not looked at, a *witness*: `iota` and `sizes`
-# themselves, any other operator through `after`, which is its first argument unchanged.
+# Existential sizes are known only after the kernel that computes them. An operator that reads them in its attributes, not in the
+# type of an operand, takes the tensor that has them as an extra operand, a *witness*, whose elements are not read: `iota` and
+# `sizes` directly, any other operator by way of `after`, which returns its first operand unchanged.
 
 
 @dataclass(frozen=True)
 class IotaAttrs(Attrs):
-    """The shape of the result, the axis along which it counts, its element type."""
+    """`shape`: the shape of the result. `axis`: the axis to count along. `dtype`: the dtype of the result."""
 
     shape: tuple[Dim, ...]
     axis: int = 0
@@ -513,7 +513,7 @@ def _infer_iota(attrs: IotaAttrs, *witnesses: Type) -> Type:
     check_axis(attrs.axis, len(attrs.shape))
     of = dtype(attrs.dtype)
     if of.kind not in NUMERIC:
-        raise ValueError(f"{of} does not count")
+        raise ValueError(f"dtype must be numeric, got {of}")
     return TensorType(attrs.shape, of)
 
 
@@ -536,7 +536,7 @@ iota = Operator(
 
 @dataclass(frozen=True)
 class SizesAttrs(Attrs):
-    """Dimensions whose values are the result."""
+    """`dims`: the dimensions to return."""
 
     dims: tuple[Dim, ...]
 

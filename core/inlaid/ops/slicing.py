@@ -1,4 +1,4 @@
-"""Slices whose limits only a run knows, and with them how many elements they take."""
+"""Slices with starts and ends computed at run time, and so with existential extents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from inlaid.types import TensorType, Type
 
 @dataclass(frozen=True)
 class DynamicSliceAttrs(Attrs):
-    """The axes that are cut, and the step along each, which is not 0."""
+    """`axes`: the axes to slice. `strides`: the step along each, which is not 0."""
 
     axes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -34,9 +34,9 @@ def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: 
     axes = check_axes(attrs.axes, x.rank)
     for limits in (tensor_type(starts, INTEGER, "the starts"), tensor_type(ends, INTEGER, "the ends")):
         if limits.shape != (len(axes),):
-            raise ValueError(f"starts and ends must have {len(axes)} elements each")
+            raise ValueError(f"starts and ends must have shape ({len(axes)},), got {limits.shape}")
     if len(attrs.strides) != len(axes) or 0 in attrs.strides:
-        raise ValueError(f"the strides {attrs.strides} do not fit {len(axes)} axes")
+        raise ValueError(f"strides must have {len(axes)} non-zero elements, got {attrs.strides}")
     shape = list(x.shape)
     for axis, stride in zip(axes, attrs.strides, strict=True):
         bound = upper_bound(shape[axis])
@@ -45,9 +45,9 @@ def _infer_dynamic_slice(attrs: DynamicSliceAttrs, x: Type, starts: Type, ends: 
 
 
 def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Array) -> Array:
-    """Starts and ends are those of ONNX's Slice: negative ones count from the end, and what lies outside is cut off.
+    """Slice as ONNX Slice does: negative starts and ends count from the end, and all are clamped to the axis.
 
-    These are Python's slices but for one thing: a start that lies before the axis is its first element, with a negative stride too.
+    The only difference to Python: a start before the axis is clamped to the first element for a negative stride too.
     """
     where = [slice(None)] * x.ndim
     for axis, start, end, stride in zip(attrs.axes, starts.tolist(), ends.tolist(), attrs.strides, strict=True):
@@ -56,10 +56,10 @@ def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Arra
 
 
 def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride: int) -> tuple[ir.Expr, ir.Expr]:
-    """The first element that is taken of an axis, and how many are; `limits` are the starts and the ends."""
+    """Return the first index of a slice of an axis and the number of its elements. `limits` are the starts and the ends."""
     high = arith.wrap(extent) if stride > 0 else arith.add(extent, -1)
     begin, end = (
-        te.minimum(te.maximum(positive_index(buffer[number], extent), low), high)  # in this order for an empty axis
+        te.minimum(te.maximum(positive_index(buffer[number], extent), low), high)  # this order is correct for an empty axis
         for buffer, low in zip(limits, (0, 0 if stride > 0 else -1), strict=True)
     )
     distance = te.maximum(end - begin if stride > 0 else begin - end, 0)
@@ -67,7 +67,7 @@ def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride:
 
 
 def _sliced(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], at: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Where an element of the result is taken from."""
+    """Return the index of the source of an element of the result."""
     steps = dict(zip(attrs.axes, attrs.strides, strict=True))
     return tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
 

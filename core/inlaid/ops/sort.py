@@ -1,7 +1,7 @@
-"""Sorting, by loop programs: the first elements of rows, and a stable bottom-up merge sort of element numbers by any order.
+"""Sorting by loop programs: top-k, and a stable bottom-up merge sort of indices by any order.
 
-The order is numpy's: NaN is greater than every number and equal to itself, -0.0 equals 0.0. Of equal elements the one of lower
-index comes first, in rising and in falling order.
+The order is numpy's: NaN is greater than every number and equal to itself, and -0.0 equals 0.0. Of equal elements the one of lower
+index comes first, both in ascending and in descending order.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from inlaid.tensor.build import Builder
 from inlaid.types import TensorType, TupleType, Type
 
 COLUMNS = 16
-"""Columns that are searched together: as many keys as vectors have at most."""
+"""Maximum number of columns that are searched together: the maximum number of keys in a vector."""
 FEW_WANTED = 128
-"""Elements wanted of each column up to which those columns have their heaps in the first-level cache."""
+"""Maximum number of elements per column for which the heaps of those columns fit the first-level cache."""
 
 Precedes = Callable[[Builder, arith.Var, arith.Var, ir.Buffer], None]
-"""Emits statements that store in a 0-d bool buffer whether the first of two elements, given by number, must come before the
-second; of equal ones neither must."""
+"""Emits statements that store in a 0-d bool buffer whether the first of two elements, given by index, must precede the second. The
+order is strict: of equal elements neither must."""
 
 
 def before(a: ir.Expr, b: ir.Expr) -> ir.Expr:
-    """Whether a comes strictly before b; both in their working type."""
+    """Test whether a is strictly before b. Both are in their working dtype."""
     if a.dtype.kind == "bool":
         a, b = te.cast(a, "uint8"), te.cast(b, "uint8")
     if not a.dtype.is_float:
@@ -43,7 +43,7 @@ def before(a: ir.Expr, b: ir.Expr) -> ir.Expr:
 
 
 def merge_sort(b: Builder, count: Dim, precedes: Precedes, order: ir.Buffer, spare: ir.Buffer) -> None:
-    """Put the numbers 0 ... count - 1 into `order`, sorted. `order` and `spare` are int64 of at least that extent.
+    """Emit an argsort: store the indices 0 ... count - 1 in `order`, sorted. `order` and `spare` are int64, at least that long.
 
     Runs of `width` elements are merged pairwise from `order` into `spare` and copied back, for widths 1, 2, 4, ...
     """
@@ -82,7 +82,7 @@ def _choose(
     order: ir.Buffer,
     take_right: ir.Buffer,
 ) -> None:
-    """Store whether the next element comes from the right run: the left one is used up, or the right one's first must be before."""
+    """Store whether the next element comes from the right run: the left run is exhausted, or the right run's head precedes."""
     middle, end = ends
     last = order.shape[0] - 1
     b.store(take_right, (), left[()] >= middle)
@@ -93,11 +93,11 @@ def _choose(
 
 
 def stable_argsort(x: Array, axis: int, *, descending: bool = False) -> Array:
-    """The reference: numbers of the elements along an axis in sorted order, int64."""
+    """Argsort along an axis with numpy, stable, int64."""
     keys = widen_array(x)
     if not descending:
         return np.asarray(np.argsort(keys, axis, kind="stable"))
-    # Sorting the reversed input and reversing the result again leaves equal elements in order.
+    # Sorting the reversed input and reversing the result keeps equal elements in order.
     return np.asarray(x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis))
 
 
@@ -106,7 +106,8 @@ def stable_argsort(x: Array, axis: int, *, descending: bool = False) -> Array:
 
 @dataclass(frozen=True)
 class TopkAttrs(Attrs):
-    """How many elements along which axis, and whether the largest or the smallest. They come sorted, the extreme one first."""
+    """`k`: the number of elements. `axis`: the axis to select along. `largest`: whether to select the largest, else the
+    smallest."""
 
     k: Dim
     axis: int
@@ -140,7 +141,7 @@ def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
         wanted = attrs.k
         if not (isinstance(wanted, int) and isinstance(count, int)):
             wanted = b.let(arith.wrap(wanted), "k", (0, count))
-        # Columns that lie side by side are searched together, as many as have their heaps in the first-level cache.
+        # Adjacent columns are searched together, as many as have heaps that fit the first-level cache.
         beside = x.shape[-1] if axis + 1 < len(x.shape) else 1
         most = COLUMNS if isinstance(wanted, int) and wanted <= FEW_WANTED else 1
         most = min(most, beside) if isinstance(beside, int) else most

@@ -1,4 +1,4 @@
-"""Step after step along the first axis: what decompositions of recurrent operators share."""
+"""Iteration over the first axis, for decompositions of recurrent operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inlaid.ops.elementwise import sub
 from inlaid.types import TensorType
 
 UNROLLED = 16
-"""Greatest number of steps that are written out."""
+"""Maximum number of steps that are unrolled."""
 
 States = tuple[Expr, ...]
 Step = Callable[[Expr, States, States], tuple[Expr, States]]
@@ -20,15 +20,15 @@ Step = Callable[[Expr, States, States], tuple[Expr, States]]
 
 
 def item(x: Expr, index: int) -> Expr:
-    """x[index] along the first axis."""
+    """Take x[index] along the first axis."""
     return squeeze(slice_axis(x, 0, index, index + 1), 0)
 
 
 def run_steps(step: Step, scanned: Sequence[Expr], states: States, reverse: bool = False) -> tuple[Expr, States]:
-    """(outputs of all steps, stacked along a new first axis, the last states).
+    """Run steps. Returns (outputs of all steps, stacked along a new first axis; the last states).
 
-    Each of `scanned` is cut along its first axis, one slice a step; `reverse` goes from the last slice to the first. The output at
-    a position belongs to the slice at that position. A short sequence is written out, else the result is a `Loop`.
+    Each of `scanned` is sliced along its first axis, one slice per step; `reverse` runs from the last slice to the first. The
+    output at a position belongs to the slice at that position. A short sequence is unrolled, a longer one is a `Loop`.
     """
     steps = tensor_of(scanned[0]).shape[0]
     if isinstance(steps, int) and 1 <= steps <= UNROLLED:

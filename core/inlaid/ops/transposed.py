@@ -1,4 +1,4 @@
-"""Transposed convolution, and how convolutions make it."""
+"""Transposed convolution, and its decomposition into convolutions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from inlaid.ops.window import Axis, window_axes
 from inlaid.types import TensorType, Type, from_numpy
 
 MANY = 64
-"""Output channels that are worth a convolution of their own: they fill some vectors of any target."""
+"""Number of output channels that justify a separate convolution: they fill several vectors on any target."""
 MUCH = 1.1
-"""Of the elements kept, those computed when phases share convolutions, from which on they do not."""
+"""Maximum ratio of computed to kept elements for which phases share convolutions."""
 
 
 @dataclass(frozen=True)
 class ConvTransposeAttrs(ConvAttrs):
-    """`output_padding` adds elements behind the output; pads crop the output, negative ones behind add to it."""
+    """As of `conv`, but `pads` crop the output; a negative pad after an axis extends it. `output_padding`: the number of elements
+    added after each spatial axis of the output."""
 
     output_padding: tuple[Dim, ...] = ()
 
@@ -37,13 +38,13 @@ class ConvTransposeAttrs(ConvAttrs):
 def _transposed(
     attrs: ConvTransposeAttrs, kernel: tuple[Dim, ...], spatial: tuple[Dim, ...]
 ) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
-    """The axes of the transposed convolution and its spatial output shape."""
+    """Return the axes of the transposed convolution and its spatial output shape."""
     axes = window_axes(ConvAttrs(attrs.strides, (), attrs.dilations), kernel)
     rank = len(kernel)
     pads = attrs.pads or (0,) * (2 * rank)
     extra = attrs.output_padding or (0,) * rank
     if len(pads) != 2 * rank or len(extra) != rank:
-        raise ValueError(f"{rank} spatial dimensions need {2 * rank} pads and {rank} output paddings")
+        raise ValueError(f"expected {2 * rank} pads and {rank} output paddings, got {attrs.pads} and {attrs.output_padding}")
     axes = tuple(
         Axis(axis.kernel, axis.stride, axis.dilation, before, after)
         for axis, before, after in zip(axes, pads[:rank], pads[rank:], strict=True)
@@ -51,7 +52,7 @@ def _transposed(
     shape: list[Dim] = []
     for number, (axis, extent, more) in enumerate(zip(axes, spatial, extra, strict=True), 2):
         if isinstance(axis.before, int) and axis.before < 0:
-            raise ValueError(f"{axis.before} elements cannot be added before the output")
+            raise ValueError(f"pads before an axis must be >= 0, got {axis.before}")
         length = (extent - 1) * axis.stride + axis.span + more - axis.before - axis.after
         require(arith.at_least(length, 1, f"dimension {number} of the output"))
         shape.append(arith.unwrap(arith.wrap(length)))
@@ -61,7 +62,7 @@ def _transposed(
 def _infer_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> Type:
     data, weights = check_data(x, w)
     if not dims_may_equal(data.shape[1], weights.shape[0]):
-        raise ValueError(f"weights for {weights.shape[0]} input channels do not fit {data.shape[1]}")
+        raise ValueError(f"dimension 0 of w must be the {data.shape[1]} channels of x, got {weights.shape[0]}")
     grouped(weights.shape[0], attrs.groups, "input")
     _, spatial = _transposed(attrs, weights.shape[2:], data.shape[2:])
     result = product_dtype(data.dtype, weights.dtype, attrs.out_dtype)
@@ -70,7 +71,7 @@ def _infer_conv_transpose(attrs: ConvTransposeAttrs, x: Type, w: Type) -> Type:
 
 @quiet
 def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> Array:
-    """Each input element adds its multiple of the weights to the output that it reaches."""
+    """Add the product of each input element and the weights to the output."""
     result = product_dtype(from_numpy(x.dtype), from_numpy(w.dtype), attrs.out_dtype)
     acc = accumulator_dtype(result).numpy
     axes, spatial = _transposed(attrs, w.shape[2:], x.shape[2:])
@@ -100,9 +101,9 @@ def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> 
 
 @dataclass(frozen=True)
 class _Group:
-    """Phases of an axis whose outputs read equally many inputs from the same place: output `q` of phase `r`, which is element
-    `q * stride + r` of the whole, reads input `q - shift - j * dilation` by tap `j` of those of the phase, for `j < count`. `taps`
-    are all phases' one after another, in falling order; None for all that there are."""
+    """Phases of an axis that share a convolution: their outputs read the same number of inputs at the same offset. Output `q` of
+    phase `r` is element `q * stride + r` of the whole output; it reads input `q - shift - j * dilation` by tap `j` of the phase's
+    taps, for `j < count`. `taps` are the taps of all phases in turn, in descending order; None for all taps."""
 
     phases: tuple[int, ...]
     taps: tuple[int, ...] | None
@@ -112,14 +113,14 @@ class _Group:
 
     @property
     def reach(self) -> Dim:
-        """How far before output `q` the first input lies that it reads."""
+        """Distance from output `q` back to the first input that it reads."""
         return self.shift + (self.count - 1) * self.dilation
 
 
 @dataclass(frozen=True)
-class _Lane:
-    """One axis of a transposed convolution: the whole output of the data is cut into `stride` interleaved phases, of each of which
-    elements `first` to `first + count - 1` are computed. `begin` and `behind` are cropped from them put together again."""
+class _PhasedAxis:
+    """An axis of a transposed convolution. The whole (uncropped) output is divided into `stride` interleaved phases; of each,
+    elements `first` to `first + count - 1` are computed. After interleaving, `begin` and `end` elements are cropped."""
 
     stride: int
     groups: tuple[_Group, ...]
@@ -127,16 +128,16 @@ class _Lane:
     count: Dim
     ceiling: Dim
     begin: Dim
-    behind: Dim
+    end: Dim
 
     def pads(self, group: _Group) -> tuple[Dim, Dim]:
-        """What the convolution for a group of phases pads the data by."""
+        """Return the pads of the convolution for a group of phases."""
         return simple(arith.wrap(group.reach) - self.first), simple(arith.wrap(self.ceiling) - 1 - group.shift)
 
 
 def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_Group, ...]:
-    """The phases that have taps: element `y` of the whole reads input `i` by tap `k` where `y = i * stride + k * dilation`. Phases
-    count from element `begin` of the whole."""
+    """Group the phases that have taps: element `y` of the whole output reads input `i` by tap `k` if `y = i * stride + k *
+    dilation`. Phases are counted from element `begin` of the whole output."""
     if stride == 1 or not isinstance(kernel, int):
         return (_Group((0,), None, kernel, 0, dilation),)
     common = int(np.gcd(stride, dilation))
@@ -154,15 +155,15 @@ def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_G
     )
 
 
-def _lane(axis: Axis, extent: Dim, more: Dim) -> _Lane:
+def _phased_axis(axis: Axis, extent: Dim, more: Dim) -> _PhasedAxis:
     groups, stride = _groups(axis.kernel, axis.stride, axis.dilation), axis.stride
-    # The whole output has (extent - 1) * stride + room elements that are asked for or cropped before.
+    # The whole output has (extent - 1) * stride + room elements that are kept or cropped before.
     room = axis.span + more - axis.after
     ceiling = simple(arith.maximum(arith.ceildiv(room, stride), 1 + max(group.shift for group in groups)))
     first: Dim = simple(arith.wrap(axis.before) // stride)
     for group in groups:
         first = simple(arith.minimum(first, group.reach))
-    return _Lane(
+    return _PhasedAxis(
         stride,
         groups,
         first,
@@ -173,13 +174,13 @@ def _lane(axis: Axis, extent: Dim, more: Dim) -> _Lane:
     )
 
 
-def _exact(axis: Axis, extent: Dim, length: Dim) -> _Lane | None:
-    """An axis whose phases count from the first element kept: no other is computed. Phases that read the same inputs of
-    the whole may read different ones here. None where a convolution would have to skip data, or where to begin is not known."""
+def _exact(axis: Axis, extent: Dim, length: Dim) -> _PhasedAxis | None:
+    """Return an axis whose phases are counted from the first kept element, so that no cropped element is computed. Phases may then
+    share fewer convolutions. Returns None if a convolution would have to skip data, or if the first element is not static."""
     if axis.stride == 1 or not isinstance(axis.kernel, int) or not isinstance(axis.before, int):
         return None
     count = simple(arith.ceildiv(length, axis.stride))
-    lane = _Lane(
+    axis_phases = _PhasedAxis(
         axis.stride,
         _groups(axis.kernel, axis.stride, axis.dilation, axis.before),
         0,
@@ -188,69 +189,72 @@ def _exact(axis: Axis, extent: Dim, length: Dim) -> _Lane | None:
         0,
         simple(arith.wrap(count) * axis.stride - length),
     )
-    pads = (pad for group in lane.groups for pad in lane.pads(group))
-    return lane if all(isinstance(pad, int) and pad >= 0 for pad in pads) else None
+    pads = (pad for group in axis_phases.groups for pad in axis_phases.pads(group))
+    return axis_phases if all(isinstance(pad, int) and pad >= 0 for pad in pads) else None
 
 
 def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
-    """A convolution with reversed weights where all strides are 1; else one for each group of phases (the sub-pixel convolution of
-    Shi et al., CVPR 2016), whose results are interleaved. Along an axis of which only the run knows the number of taps, zeros are
-    put between the elements of the data instead."""
+    """Decompose into a convolution with reversed weights if all strides are 1, else into one convolution per group of phases
+    (sub-pixel convolution, Shi et al., CVPR 2016), whose results are interleaved. Along an axis with a symbolic number of taps, the
+    data is dilated with zeros instead."""
     x, w = args
     data, weights = tensor_of(x), tensor_of(w)
     axes, spatial = _transposed(attrs, weights.shape[2:], data.shape[2:])
     extra = attrs.output_padding or (0,) * len(axes)
-    lanes, exact = [], []
+    phased, exact = [], []
     for number, (axis, more) in enumerate(zip(axes, extra, strict=True), 2):
         if not isinstance(axis.kernel, int) and axis.stride > 1:
             x, after = _spread(x, number, axis.stride), axis.after + axis.stride - 1
             axis = Axis(axis.kernel, 1, axis.dilation, axis.before, after)
         elif isinstance(axis.kernel, int) and tensor_of(x).shape[number] == 1:
-            # No step is taken from one element: a step as long as the window leaves one tap to each phase.
+            # For an extent of 1 the stride is irrelevant: use the window's extent, which gives each phase one tap.
             axis = Axis(axis.kernel, axis.kernel * axis.dilation, axis.dilation, axis.before, axis.after)
-        lanes.append(_lane(axis, tensor_of(x).shape[number], more))
-        exact.append(_exact(axis, tensor_of(x).shape[number], spatial[number - 2]) or lanes[-1])
-    if _gains(lanes, exact, weights.shape[1]):
-        lanes = exact
-    whole = _interleaved(attrs, x, w, lanes)
+        phased.append(_phased_axis(axis, tensor_of(x).shape[number], more))
+        exact.append(_exact(axis, tensor_of(x).shape[number], spatial[number - 2]) or phased[-1])
+    if _gains(phased, exact, weights.shape[1]):
+        phased = exact
+    whole = _interleaved(attrs, x, w, phased)
     shape = (data.shape[0], weights.shape[1] * attrs.groups, *spatial)
-    return _cropped(whole, lanes, shape)
+    return _cropped(whole, phased, shape)
 
 
-def _gains(shared: list[_Lane], exact: list[_Lane], outputs: Dim) -> bool:
-    """Whether to compute the elements kept alone: it takes no more convolutions, or saves much with enough channels for each."""
-    if math.prod(len(lane.groups) for lane in exact) <= math.prod(len(lane.groups) for lane in shared):
+def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], outputs: Dim) -> bool:
+    """Test whether to compute only kept elements: this needs no more convolutions, or saves enough with many channels."""
+    if math.prod(len(axis_phases.groups) for axis_phases in exact) <= math.prod(len(axis_phases.groups) for axis_phases in shared):
         return True
-    whole, kept = (math.prod(arith.size_hint(lane.count, arith.IMAGE_SIDE) for lane in lanes) for lanes in (shared, exact))
+    whole, kept = (
+        math.prod(arith.size_hint(axis_phases.count, arith.IMAGE_SIDE) for axis_phases in phased) for phased in (shared, exact)
+    )
     return arith.size_hint(outputs) >= MANY and whole >= MUCH * kept
 
 
 def _spread(x: Expr, axis: int, stride: int) -> Expr:
-    """The tensor with zeros behind each element along an axis, `stride - 1` of them."""
+    """Insert `stride - 1` zeros after each element along an axis."""
     shape = tensor_of(x).shape
     apart = reshape(x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
-    behind = (0,) * (len(shape) + 1 + axis + 1) + (stride - 1,) + (0,) * (len(shape) - axis - 1)
-    padded = pad(apart, scalar(0, tensor_of(x).dtype), pads=behind)
+    end = (0,) * (len(shape) + 1 + axis + 1) + (stride - 1,) + (0,) * (len(shape) - axis - 1)
+    padded = pad(apart, scalar(0, tensor_of(x).dtype), pads=end)
     return reshape(padded, shape=(*shape[:axis], simple(arith.wrap(shape[axis]) * stride), *shape[axis + 1 :]))
 
 
-def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, lanes: list[_Lane]) -> Expr:
-    """All elements that the phases compute, in order."""
-    rank, batch, groups, outputs = len(lanes), tensor_of(x).shape[0], attrs.groups, tensor_of(w).shape[1]
-    counts = tuple(lane.count for lane in lanes)
-    if all(lane.stride == 1 for lane in lanes):
-        return _phases(attrs, x, w, lanes, tuple(lane.groups[0] for lane in lanes))
+def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxis]) -> Expr:
+    """Interleave the elements that the phases compute."""
+    rank, batch, groups, outputs = len(phased), tensor_of(x).shape[0], attrs.groups, tensor_of(w).shape[1]
+    counts = tuple(axis_phases.count for axis_phases in phased)
+    if all(axis_phases.stride == 1 for axis_phases in phased):
+        return _phases(attrs, x, w, phased, tuple(axis_phases.groups[0] for axis_phases in phased))
 
     def parts(chosen: tuple[_Group, ...]) -> Expr:
-        """Phases of the first axes as chosen, and all of the others: (N, groups, phases..., channels of a group, spatial...)."""
+        """Compute the chosen phases of the first axes and all phases of the others: (N, groups, phases..., channels per group,
+        spatial...)."""
         number = len(chosen)
         if number == rank:
             split = (batch, groups, *(len(group.phases) for group in chosen), outputs, *counts)
-            return reshape(_phases(attrs, x, w, lanes, chosen), shape=split)
-        lane = lanes[number]
-        joined = join([parts((*chosen, group)) for group in lane.groups], 2 + number)
-        order = [phase for group in lane.groups for phase in group.phases]
-        if missing := sorted(set(range(lane.stride)) - set(order)):  # no tap reaches them
+            return reshape(_phases(attrs, x, w, phased, chosen), shape=split)
+        axis_phases = phased[number]
+        joined = join([parts((*chosen, group)) for group in axis_phases.groups], 2 + number)
+        order = [phase for group in axis_phases.groups for phase in group.phases]
+        if missing := sorted(set(range(axis_phases.stride)) - set(order)):  # phases without taps are zero
             rank_of_parts = tensor_of(joined).rank
             added = (0,) * (rank_of_parts + 2 + number) + (len(missing),) + (0,) * (rank_of_parts - 3 - number)
             joined = pad(joined, scalar(0, tensor_of(joined).dtype), pads=added)
@@ -259,18 +263,18 @@ def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, lanes: list[_Lane]
 
     every = parts(())
     interleaved = (place for number in range(rank) for place in (3 + rank + number, 2 + number))
-    turned = transpose(every, perm=(0, 1, 2 + rank, *interleaved))
-    sizes = (simple(arith.wrap(lane.count) * lane.stride) for lane in lanes)
-    return reshape(turned, shape=(batch, groups * outputs, *sizes))
+    ordered = transpose(every, perm=(0, 1, 2 + rank, *interleaved))
+    sizes = (simple(arith.wrap(axis_phases.count) * axis_phases.stride) for axis_phases in phased)
+    return reshape(ordered, shape=(batch, groups * outputs, *sizes))
 
 
-def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, lanes: list[_Lane], chosen: tuple[_Group, ...]) -> Expr:
-    """The convolution for a group of phases of each axis; its channels are (groups, phases..., channels of a group)."""
-    rank, groups = len(lanes), attrs.groups
+def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxis], chosen: tuple[_Group, ...]) -> Expr:
+    """Build the convolution for a group of phases of each axis. Its channels are (groups, phases..., channels per group)."""
+    rank, groups = len(phased), attrs.groups
     inputs, outputs = tensor_of(w).shape[:2]
     counts, taps = tuple(len(group.phases) for group in chosen), tuple(group.count for group in chosen)
     for axis, group in enumerate(chosen, 2):
-        # A convolution takes inputs in rising order, which is that of falling taps.
+        # A convolution reads inputs in ascending order, so the taps are in descending order.
         w = reversed_axis(w, axis) if group.taps is None else take(w, constant(np.array(group.taps)), axis=axis)
     split = (dim for pair in zip(counts, taps, strict=True) for dim in pair)
     per_group = inputs // groups
@@ -278,7 +282,7 @@ def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, lanes: list[_Lane], cho
     phases, windows = (3 + 2 * number for number in range(rank)), (4 + 2 * number for number in range(rank))
     w = transpose(w, perm=(0, *phases, 2, 1, *windows))
     w = reshape(w, shape=(groups * outputs * int(np.prod(counts)), per_group, *taps))
-    before, after = zip(*(lane.pads(group) for lane, group in zip(lanes, chosen, strict=True)), strict=True)
+    before, after = zip(*(axis_phases.pads(group) for axis_phases, group in zip(phased, chosen, strict=True)), strict=True)
     return conv(
         x,
         w,
@@ -290,10 +294,10 @@ def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, lanes: list[_Lane], cho
     )
 
 
-def _cropped(whole: Expr, lanes: list[_Lane], shape: tuple[Dim, ...]) -> Expr:
-    """The elements that are asked for: zeros where there are more than the phases have."""
-    kept = [(lane.begin, lane.behind) for lane in lanes]
-    if all(begin == 0 and behind == 0 for begin, behind in kept):
+def _cropped(whole: Expr, phased: list[_PhasedAxis], shape: tuple[Dim, ...]) -> Expr:
+    """Crop to the output shape, with zeros where the phases have no elements."""
+    kept = [(axis_phases.begin, axis_phases.end) for axis_phases in phased]
+    if all(begin == 0 and end == 0 for begin, end in kept):
         return whole
     if all(isinstance(dim, int) and dim >= 0 for crop in kept for dim in crop):
         begins = (0, 0, *(begin for begin, _ in kept))
@@ -313,6 +317,5 @@ conv_transpose = Operator(
     arity=(2, 2),
     inputs=("x", "w"),
 )
-"""The transpose of `conv` with respect to its data: x (N, C, spatial...), w (C, O / groups, kernel...)."""
 
 OPERATORS: tuple[Operator, ...] = (conv_transpose,)

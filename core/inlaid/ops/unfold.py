@@ -1,4 +1,4 @@
-"""Windows cut out of images, for convolution as a matrix product."""
+"""Extraction of sliding windows (im2col), for convolution as a matrix product."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from inlaid.types import TensorType, Type
 
 @dataclass(frozen=True)
 class UnfoldAttrs(WindowAttrs):
-    """`kernel` is the extent of the window along each spatial dimension."""
+    """`kernel`: the extent of the window per spatial axis. The other attributes are those of `conv`."""
 
     kernel: tuple[int, ...] = ()
 
 
 def _windows(attrs: UnfoldAttrs, shape: tuple[Dim, ...]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
-    """The windows along each dimension, and how many there are."""
+    """Return the windows along each dimension, and their number."""
     axes = window_axes(attrs, attrs.kernel)
     return axes, window_shape(shape[2:], axes)
 
@@ -31,7 +31,7 @@ def _windows(attrs: UnfoldAttrs, shape: tuple[Dim, ...]) -> tuple[tuple[Axis, ..
 def _infer(attrs: UnfoldAttrs, x: Type) -> Type:
     data = tensor_type(x, NUMERIC)
     if data.rank != 2 + len(attrs.kernel) or not attrs.kernel:
-        raise ValueError("the data is (N, C, spatial...), with as many spatial dimensions as the window")
+        raise ValueError(f"x must have rank {len(attrs.kernel) + 2} for the kernel {attrs.kernel}, got {data.rank}")
     return TensorType((*data.shape[:2], *attrs.kernel, *_windows(attrs, data.shape)[1]), data.dtype)
 
 
@@ -71,6 +71,6 @@ def _compute(attrs: UnfoldAttrs, x: te.Tensor) -> te.Tensor:
 unfold = Operator(
     "unfold", _infer, UnfoldAttrs, reference=_reference, compute=_compute, fusion=FusionKind.OPAQUE, arity=(1, 1), inputs=("x",)
 )
-"""The windows of x (N, C, spatial...), with zeros around it: (N, C, kernel..., number of windows along each dimension...).
+"""Extract the windows of x (N, C, spatial...), padded with zeros: (N, C, kernel..., number of windows along each dimension...).
 
-Opaque, because what it reads would be computed for every window again."""
+Opaque, because a fused producer would be recomputed for every window."""

@@ -1,6 +1,6 @@
-"""The upper half of a product of 64 bits: what `multiply_fixed` becomes on targets that work on vectors.
+"""The upper half of a 64-bit product: the form of `multiply_fixed` for vector targets.
 
-All but one product and one sum is done in 32 bits. No frontend gives it: see `inlaid.passes.fixed_products`.
+All but one product and one sum is computed in 32 bits. Only the pass `inlaid.passes.fixed_products` builds it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _BELOW = -(1 << 31)
 
 @dataclass(frozen=True)
 class HighAttrs(Attrs):
-    """`axis` is that of 1-d operands. `low` is added to the product; where that is negative and `away` is set, `low` - 2^31 is."""
+    """`axis`: the axis of 1-d operands. `low`: a constant added to the product. `away`: whether `low` - 2^31 is added to a negative
+    product."""
 
     low: int
     axis: int = 0
@@ -34,7 +35,7 @@ def _infer(attrs: HighAttrs, x: Type, multiplier: Type, added: Type, shift: Type
     tensor = tensor_type(x)
     parts = [tensor_type(part) for part in (multiplier, added, shift)]
     if any(item.dtype.name != "int32" for item in (tensor, *parts)):
-        raise ValueError("all operands must be int32")
+        raise ValueError(f"the operands must be int32, got {', '.join(str(part.dtype) for part in parts)}")
     for of, what in zip(parts, ("the multiplier", "the added number", "the shift"), strict=True):
         check_channels(attrs.axis, tensor, of, what)
     return tensor
@@ -58,7 +59,7 @@ def _compute(attrs: HighAttrs, x: te.Tensor, multiplier: te.Tensor, added: te.Te
         low: ir.Operand = attrs.low
         if attrs.away:
             below = (product >> _SIGN) & _BELOW
-            # One instruction where they have no bits in common.
+            # One instruction, as they have no bits in common.
             low = below + low if attrs.low & _BELOW else below | low
         return (te.cast((product + low) >> HALF_BITS, "int32") + read(added)) >> read(shift)
 
@@ -77,5 +78,5 @@ multiply_high = Operator(
     arity=(4, 4),
     inputs=("x", "multiplier", "added", "shift"),
 )
-"""(x * multiplier + low) / 2^32 as int32, plus the added number, shifted to the right: both rounded down. The product of 64 bits
-and the sum of 32 must not wrap."""
+"""Compute ((x * multiplier + low) / 2^32 + added) >> shift as int32; the division and the shift round down. The 64-bit product and
+the 32-bit sum must not overflow."""

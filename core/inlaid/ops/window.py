@@ -1,7 +1,7 @@
-"""Sliding windows: what convolution and pooling share.
+"""Sliding windows, shared by convolution and pooling.
 
-Data is N C followed by spatial dimensions. A window at output position `o` reads, along each spatial dimension, the inputs
-`o * stride + k * dilation - before` for k in [0, kernel); `pads` are all paddings before, then all paddings after.
+Data has shape (N, C, spatial...). Along each spatial dimension, the window at output position `o` reads the inputs `o * stride + k
+* dilation - before` for k in [0, kernel). `pads` are the paddings before all axes, then those after.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from inlaid.tensor import ir, te
 
 @dataclass(frozen=True)
 class WindowAttrs(Attrs):
-    """Steps and padding of a sliding window; empty tuples stand for ones (`strides`, `dilations`) and zeros (`pads`)."""
+    """Attributes of sliding windows. Empty tuples mean all ones (`strides`, `dilations`) or all zeros (`pads`)."""
 
     strides: tuple[int, ...] = ()
     pads: tuple[Dim, ...] = ()
@@ -30,7 +30,7 @@ class WindowAttrs(Attrs):
 
 @dataclass(frozen=True)
 class Axis:
-    """A window along one spatial dimension of the data."""
+    """The window along one spatial dimension of the data."""
 
     kernel: Dim
     stride: int
@@ -40,12 +40,12 @@ class Axis:
 
     @property
     def span(self) -> Dim:
-        """How far the window reaches: the extent from its first to its last tap."""
+        """Extent of the dilated window, from its first to its last tap."""
         return (self.kernel - 1) * self.dilation + 1
 
     def positions(self, extent: Dim, what: str = "the number of windows") -> Dim:
-        """The number of windows over an extent, which is called `what` in errors. The call requires that it is at least 1. Raises
-        ValueError where not even one fits."""
+        """Return the number of windows over an extent; errors call it `what`. It must be >= 1, which is a precondition of the call.
+        Raises ValueError if it cannot be."""
         room = extent + self.before + self.after - self.span
         count = arith.unwrap(arith.simplify(room // self.stride + 1))
         what = f"{what} (windows of extent {self.span} over {extent} padded by {self.before} and {self.after})"
@@ -54,15 +54,15 @@ class Axis:
 
 
 def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[Axis, ...]:
-    """The attributes by spatial dimension, defaults filled in. Raises ValueError where their number or sign is wrong."""
+    """Return the attributes by spatial dimension, with defaults. Raises ValueError if their number or sign is wrong."""
     rank = len(kernel)
     strides = attrs.strides or (1,) * rank
     dilations = attrs.dilations or (1,) * rank
     pads = attrs.pads or (0,) * (2 * rank)
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
-        raise ValueError(f"{rank} spatial dimensions need {rank} strides and dilations and {2 * rank} pads")
+        raise ValueError(f"expected {rank} strides and dilations and {2 * rank} pads for {rank} spatial dimensions")
     if min((*strides, *dilations), default=1) < 1:
-        raise ValueError("strides and dilations are positive")
+        raise ValueError(f"strides and dilations must be >= 1, got {attrs.strides} and {attrs.dilations}")
     for number, dim in enumerate(kernel):
         require(arith.at_least(dim, 1, f"dimension {number} of the window"))
     for dim in pads:
@@ -71,7 +71,7 @@ def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[Axis, ...]:
 
 
 def window_shape(spatial: Sequence[Dim], axes: Sequence[Axis]) -> tuple[Dim, ...]:
-    """The spatial shape of the output."""
+    """Return the spatial shape of the output."""
     return tuple(
         axis.positions(extent, f"dimension {number} of the output")
         for number, (axis, extent) in enumerate(zip(axes, spatial, strict=True), 2)
@@ -79,7 +79,7 @@ def window_shape(spatial: Sequence[Dim], axes: Sequence[Axis]) -> tuple[Dim, ...
 
 
 def pad_spatial(x: te.Tensor, axes: Sequence[Axis], value: ir.Expr) -> te.Tensor:
-    """A stage "pad" that surrounds the spatial dimensions with a value; the tensor itself where nothing is padded."""
+    """Build the stage "pad" that pads the spatial dimensions with a value. Returns the tensor itself if nothing is padded."""
     if all(isinstance(axis.before, int) and axis.before == 0 and axis.after == 0 for axis in axes):
         return x
     spatial = x.shape[2:]
@@ -102,17 +102,17 @@ def pad_spatial(x: te.Tensor, axes: Sequence[Axis], value: ir.Expr) -> te.Tensor
 
 
 def window_index(axes: Sequence[Axis], outputs: Sequence[Dim], taps: Sequence[te.Axis]) -> tuple[Dim, ...]:
-    """Where in the padded data the tap of a window lies."""
+    """Return the index of a tap of a window in the padded data."""
     return tuple(output * axis.stride + tap * axis.dilation for axis, output, tap in zip(axes, outputs, taps, strict=True))
 
 
 def tap_axes(axes: Sequence[Axis]) -> tuple[te.Axis, ...]:
-    """Reduction axes over the taps of a window."""
+    """Make the reduction axes over the taps of a window."""
     return tuple(te.reduce_axis(axis.kernel, f"k{number}") for number, axis in enumerate(axes))
 
 
 def windows(x: Array, axes: Sequence[Axis], value: float) -> Array:
-    """A view of the padded data as windows: shape (N, C, output positions..., taps...)."""
+    """Return a view of the padded data as windows: (N, C, output positions..., taps...)."""
     first = x.ndim - len(axes)
     widths = [(0, 0)] * first + [(arith.evaluate(axis.before, {}), arith.evaluate(axis.after, {})) for axis in axes]
     padded = np.pad(x, widths, constant_values=value)

@@ -1,7 +1,7 @@
-"""Convolution by Winograd's minimal filtering: fewer products for the same sums.
+"""Convolution by Winograd's minimal filtering algorithm.
 
 The algorithm and the matrices for tiles of 2 and 4 are those of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"
-(CVPR 2016): a tile of m x m outputs of a 3 x 3 window takes (m + 2)^2 products for each pair of channels in place of 9 m^2.
+(CVPR 2016): a tile of m x m outputs of a 3 x 3 window takes (m + 2)^2 products per pair of channels instead of 9 m^2.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from inlaid.tensor import ir, te
 from inlaid.types import TensorType, Type, from_numpy
 
 WINDOW = 3
-"""Taps along each side of the window."""
+"""Extent of each side of the window."""
 Matrix = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
 class Transforms:
-    """The matrices of a tile: `inputs` (B transposed) of a row of data, `weights` (G) of a row of the window, `outputs` (A
-    transposed) of a row of products."""
+    """The transform matrices of a tile: `inputs` (B transposed), `weights` (G) and `outputs` (A transposed)."""
 
     inputs: Matrix
     weights: Matrix
@@ -60,19 +59,19 @@ TRANSFORMS = {
         outputs=((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
     ),
 }
-"""By outputs along a side of a tile."""
+"""Transforms by `m`, the number of outputs along a side of a tile."""
 
 
 @dataclass(frozen=True)
 class WinogradAttrs(WindowAttrs):
-    """`pads` as of a convolution; `tile` is the number of outputs along a side of a tile, a key of `TRANSFORMS`."""
+    """`pads`: as of `conv`. `tile`: the number of outputs along a side of a tile, a key of `TRANSFORMS`."""
 
     tile: int = 4
 
 
 def transform_weights(weights: Array, tile: int) -> Array:
-    """The weights (O, C, 3, 3) of a convolution as those of `winograd_conv`, (tile + 2, tile + 2, C, O): worked out in float64,
-    then rounded."""
+    """Transform the weights (O, C, 3, 3) of a convolution to those of `winograd_conv`, (tile + 2, tile + 2, C, O), in float64,
+    rounded once."""
     g = np.array(TRANSFORMS[tile].weights)
     planes = weights.astype(np.float64).transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW)
     done = np.kron(g, g) @ planes.T
@@ -86,20 +85,20 @@ def _output(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[Dim, ...]:
 def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
     data, weights = tensor_type(x, FLOAT, "the data"), tensor_type(u, FLOAT, "the weights")
     if attrs.tile not in TRANSFORMS:
-        raise ValueError(f"there are no transforms for tiles of {attrs.tile}")
+        raise ValueError(f"tile must be one of {', '.join(map(str, TRANSFORMS))}, got {attrs.tile}")
     if attrs.strides or attrs.dilations:
-        raise ValueError("windows move by single elements and have no gaps")
+        raise ValueError(f"strides and dilations must be 1, got {attrs.strides} and {attrs.dilations}")
     if data.rank != 4 or weights.rank != 4 or weights.shape[:2] != (attrs.tile + 2,) * 2:
-        raise ValueError(f"data has rank 4, weights are {attrs.tile + 2} x {attrs.tile + 2} x C x O")
+        raise ValueError(f"x must be (N, C, H, W) and u ({attrs.tile + 2}, {attrs.tile + 2}, C, O), got {data!r} and {weights!r}")
     if not dims_may_equal(data.shape[1], weights.shape[2]):
-        raise ValueError(f"weights for {weights.shape[2]} input channels do not fit {data.shape[1]}")
+        raise ValueError(f"dimension 2 of u must be the {data.shape[1]} channels of x, got {weights.shape[2]}")
     if data.dtype != weights.dtype and weights.dtype.name != "float32":
-        raise ValueError(f"data of {data.dtype} is widened to float32 or to nothing, not to {weights.dtype}")
+        raise ValueError(f"u must have the dtype of x, {data.dtype}, or float32, got {weights.dtype}")
     return TensorType((data.shape[0], weights.shape[3], *_output(attrs, data.shape[2:])), weights.dtype)
 
 
 def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
-    """The windows along each side over data that is padded to whole tiles, and how many tiles there are."""
+    """Return the windows along each side of the data padded to whole tiles, and the numbers of tiles."""
     axes, tiles = [], []
     for axis, extent in zip(window_axes(attrs, (WINDOW, WINDOW)), spatial, strict=True):
         count = arith.ceildiv(axis.positions(extent), attrs.tile)
@@ -131,8 +130,8 @@ def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
 
 
 def _combined(row: Sequence[float], terms: Sequence[ir.Expr]) -> ir.Expr:
-    """The sum of terms times factors. Terms of one factor, up to its sign, are added first, and the first of them with its own
-    sign, so that rows of a matrix that differ in signs share sums."""
+    """Build the linear combination of terms. Terms with the same absolute factor are added first, with the sign of the first one,
+    so that rows of a matrix that differ only in signs share sums."""
     groups: dict[float, list[int]] = {}
     for place, factor in enumerate(row):
         if factor:
@@ -153,7 +152,7 @@ def _combined(row: Sequence[float], terms: Sequence[ir.Expr]) -> ir.Expr:
 
 
 def _chosen(index: Dim, values: Sequence[ir.Expr]) -> ir.Expr:
-    """The value of a number."""
+    """Select values[index]."""
     result = values[-1]
     for number in range(len(values) - 2, -1, -1):
         result = te.select(arith.compare("==", index, number), values[number], result)
@@ -161,8 +160,8 @@ def _chosen(index: Dim, values: Sequence[ir.Expr]) -> ir.Expr:
 
 
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
-    """Stages "pad", "rows" and "tiles" (the data, transformed along one side and along both), "products", "columns" and "winograd"
-    (the products, transformed along one side and along both)."""
+    """Build the stages "pad", "rows" and "tiles" (the data transformed along one side, then along both), "products", "columns" and
+    "winograd" (the products transformed along one side, then along both)."""
     size, transforms = attrs.tile, TRANSFORMS[attrs.tile]
     reach = size + 2
     axes, (down, across) = _axes(attrs, x.shape[2:])
@@ -213,7 +212,7 @@ winograd_conv = Operator(
     arity=(2, 2),
     inputs=("x", "u"),
 )
-"""Convolution of x (N, C, H, W) by windows of 3 x 3, of stride 1, with weights that `transform_weights` made. Narrower data is
-widened to float32 as it is read."""
+"""Convolution of x (N, C, H, W) by 3 x 3 windows with stride 1, with weights u from `transform_weights`. Narrow data is cast to
+float32 as it is read."""
 
 OPERATORS: tuple[Operator, ...] = (winograd_conv,)

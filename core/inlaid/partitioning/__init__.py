@@ -1,4 +1,4 @@
-"""Cuts a model into regions, one target each: annotate, merge into convex regions, outline, verify, explain."""
+"""Partitions a model into regions, one target each: annotate, merge into convex regions, outline, verify, explain."""
 
 from inlaid.partitioning.annotate import Annotated, Claim, annotate
 from inlaid.partitioning.compose import dissolve

@@ -1,6 +1,6 @@
-"""What keeps regions apart, and what would change if a target took an operator that it rejects.
+"""Explains what keeps regions apart, and what would change if a target accepted an operator that it rejects.
 
-Regions are counted again by their rule (see `outline`) with other homes for some operators, on the numbers of operators alone.
+Regions are recounted by the rule of `outline` with other targets for some operators, on operator numbers only.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from inlaid.partitioning.outline import Placement
 from inlaid.plugins import Reject
 
 LONGEST_PATH = 3
-"""Operators between two regions up to which it is said that they alone keep the regions apart."""
+"""Greatest number of operators between two regions that are reported as keeping the regions apart."""
 MOST = 64
-"""How many changes are counted through at most: each takes a walk over the model."""
+"""Greatest number of changes that are evaluated, since each needs a traversal of the model."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """How many regions there are, and the bytes that cross their borders, once for each region that reads them."""
+    """Number of regions, and the bytes that cross their borders, once per region that reads them."""
 
     regions: int
     crossing: int
@@ -34,7 +34,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Change:
-    """What a target makes of a model if it takes more: operators by number, and the counts `before` and `after`."""
+    """Effect of a target accepting more: the operators by number, and the counts `before` and `after`."""
 
     target: int
     operators: tuple[int, ...]
@@ -44,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Border:
-    """Why a region is not one with an earlier one of its target: a path through operators, by number, between them."""
+    """Why a region is not merged with an earlier one of its target: a path of operators, by number, between them."""
 
     earlier: str
     later: str
@@ -53,10 +53,10 @@ class Border:
 
 @dataclass(frozen=True)
 class Flow:
-    """The operators of a placed function by number: `homes` are the numbers of their targets, `names` what they do, `regions` where
-    they are; `reads` are the operators of the same scope that each reads; `values` are triples of source (-1: the host), bytes and
-    readers; `rejected` has per operator the targets that reject it. It is `plain` where no control flow stands between operators:
-    then counting gives the regions that there are."""
+    """The operators of a placed function, by number. `homes` are their target numbers, `names` their names, `regions` their
+    regions. `reads` are the operators of the same scope that each one reads. `values` are triples of source (-1: the host), bytes
+    and readers. `rejected` has the targets that reject each operator. `plain` means that there is no control flow between
+    operators, so that the counts are exact."""
 
     homes: tuple[int, ...]
     names: tuple[str, ...]
@@ -68,7 +68,7 @@ class Flow:
 
     @staticmethod
     def of(placement: Placement) -> Flow:
-        """The flow of a placed function."""
+        """Extract the flow of a placed function."""
         annotated = placement.annotated
         place = annotated.place
         count = len(annotated.calls)
@@ -95,7 +95,7 @@ class Flow:
         )
 
     def levels(self, homes: Sequence[int]) -> list[int]:
-        """The level of each operator: how many borders there are at most on a way to it."""
+        """The level of each operator: the greatest number of borders on a path to it."""
         found: list[int] = []
         for number, sources in enumerate(self.reads):
             home, level = homes[number], 0
@@ -105,7 +105,7 @@ class Flow:
         return found
 
     def count(self, homes: Sequence[int]) -> Counted:
-        """The regions that these homes give."""
+        """Count the regions for a given assignment of targets."""
         keys = list(zip(self.levels(homes), homes, strict=True))
         crossing = 0
         for source, size, readers in self.values:
@@ -115,11 +115,11 @@ class Flow:
 
     @cached_property
     def now(self) -> Counted:
-        """The regions as they are."""
+        """The counts of the current placement."""
         return self.count(self.homes)
 
     def change(self, target: int, operators: Iterable[int]) -> Change | None:
-        """What it would bring if a target took some operators as well; None where it is nothing."""
+        """The effect of a target accepting some operators as well; None if there is none."""
         moved = tuple(operators)
         homes = list(self.homes)
         for number in moved:
@@ -131,7 +131,7 @@ class Flow:
         return Change(target, moved, self.now, after) if better else None
 
     def borders(self) -> Iterator[Border]:
-        """For each region that comes after another of its target, why they are two: one path between them."""
+        """For each region that follows another one of its target, a path that keeps them apart."""
         levels = self.levels(self.homes)
         seen: set[str] = set()
         for number, later in enumerate(self.regions):
@@ -147,7 +147,7 @@ class Flow:
                 yield Border(self.regions[latest], later, tuple(reversed(path)))
 
     def _latest(self, number: int, levels: Sequence[int]) -> int | None:
-        """The operator of the greatest level that one reads."""
+        """The operator of the greatest level that an operator reads."""
         return max(self.reads[number], key=lambda source: (levels[source], -source), default=None)
 
 
@@ -157,8 +157,8 @@ def _plain(function: ir.Function) -> bool:
 
 
 def changes(flow: Flow, targets: int) -> tuple[Change, ...]:
-    """What would change if a target took every operator of a name that it rejects, or the few that lie between two of its regions;
-    the greatest first. Of many, `MOST` are looked at, those of most operators before single ones."""
+    """Evaluate what changes if a target accepts all operators of a name that it rejects, or the few between two of its regions;
+    greatest effect first. At most `MOST` changes are evaluated, those of many operators first."""
     if not flow.plain:
         return ()
     sets: dict[tuple[int, tuple[int, ...]], None] = {}

@@ -1,7 +1,7 @@
-"""What each target could take, and why it does not take the rest: its claims on a function.
+"""Annotates a function with each target's claims, and with the reasons for what a target rejects.
 
-A claim is one operator, or several that match a composite pattern of the target. A composite is one value: what its other
-operators compute must be read inside it alone, so taking it whole cannot close a cycle.
+A claim is an operator that a target accepts, or several that match one of its composite patterns. A composite has one result:
+values computed inside it must not be read outside, so that outlining it cannot create a cycle.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from inlaid.types import OptionalType, SequenceType, TensorType, TupleType, Type
 
 @dataclass(frozen=True)
 class Candidate:
-    """A target that may take operators: its rules, the names of the element types it claims, and the requantisation that it has.
-    `plugin` provides it."""
+    """A target that may get operators, with its rules, supported dtypes by name, and requantisation. `plugin` is the name of its
+    plugin."""
 
     target: Target
     rules: tuple[OpRule, ...]
@@ -37,12 +37,12 @@ class Candidate:
 
     @cached_property
     def composites(self) -> tuple[tuple[OpRule, Pattern], ...]:
-        """The rules for several operators, with their patterns."""
+        """The rules for composites, with their patterns."""
         return tuple((rule, rule.pattern) for rule in self.rules if isinstance(rule.pattern, Pattern))
 
     @cached_property
     def by_name(self) -> Mapping[str, tuple[OpRule, ...]]:
-        """The rules for one operator, by its name."""
+        """The rules for single operators, by operator name."""
         found: dict[str, tuple[OpRule, ...]] = {}
         for rule in self.rules:
             if isinstance(rule.pattern, str):
@@ -50,7 +50,7 @@ class Candidate:
         return found
 
     def judge(self, call: ir.Call) -> Verdict:
-        """The verdict of the rules for one operator. Raises `PluginError` where one cannot say."""
+        """The verdict of the rules on one operator. Raises `PluginError` if a rule fails."""
         assert isinstance(call.callee, Operator)
         unfit = _unfit(call, self)
         if unfit is not None:
@@ -66,8 +66,8 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """Operators that target number `target` can run as one. `members` are their calls, the one that computes the result first;
-    `composite` is the rule that they match together, None for an operator by itself."""
+    """Calls that a target accepts as a unit. `target` is its number; `members` are the calls, starting with the one that computes
+    the result; `composite` is the rule that they match, None for a single operator."""
 
     target: int
     members: tuple[ir.Call, ...]
@@ -82,8 +82,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Annotated:
-    """The claims on a `function`. `calls` are its operator calls, each after what it reads; `verdicts` are by id of a call, in the
-    order of the targets: acceptance where a claim of that target has the call; `claims` are in the order of their roots."""
+    """The claims on a `function`. `calls` are its operator calls in topological order. `verdicts` have the verdict of every target,
+    in order, by id of the call; a call counts as accepted if any claim of the target contains it. `claims` are in the order of
+    their roots."""
 
     function: ir.Function
     calls: tuple[ir.Call, ...]
@@ -93,12 +94,12 @@ class Annotated:
 
 
 def targeted(expr: ir.Expr) -> bool:
-    """Whether an expression is an operator that a target runs, and not the plan itself."""
+    """Whether an expression is an operator call that runs on a target, rather than in the plan."""
     return isinstance(expr, ir.Call) and isinstance(expr.callee, Operator) and not expr.callee.planned
 
 
 def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotated:
-    """What each target could take of a function, and why not the rest."""
+    """Find what each target accepts of a function, and the reasons for the rest."""
     scopes = analyse(function)
     calls = tuple(node for node in ir.post_order(function) if isinstance(node, ir.Call) and targeted(node))
     verdicts: dict[int, list[Verdict]] = {id(call): [candidate.judge(call) for candidate in candidates] for call in calls}
@@ -139,13 +140,13 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
 
 
 def in_full(reject: Reject, call: ir.Call, candidate: Candidate) -> Reject:
-    """The rejection of an operator, with the reasons why composites that could end there do not match."""
+    """Extend an operator's rejection by the reasons why composites that end at it do not match."""
     return _also(reject, call, candidate, _mismatches(candidate, call))
 
 
 def _also(reject: Reject, call: ir.Call, candidate: Candidate, reasons: Sequence[str]) -> Reject:
-    """A rejection with further reasons. That there is no rule for the operator alone, or that the target does not list a type that
-    it computes inside of composites, says nothing beside the reasons of those composites."""
+    """Extend a rejection by further reasons. A missing rule for the single operator, or a dtype that the target computes only
+    inside of composites, is dropped if there are reasons of composites."""
     if not reasons:
         return reject
     first = () if reject.reason in (_no_rule(call).reason, _unfit(call, candidate)) else (reject.reason,)
@@ -170,7 +171,7 @@ def _mismatches(candidate: Candidate, call: ir.Call) -> tuple[str, ...]:
 
 
 def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match]]:
-    """The composites of a target that end at a call."""
+    """The composites of a target that match and end at a call."""
     assert isinstance(call.callee, Operator)
     found = []
     for rule, pattern in candidate.composites:
@@ -190,15 +191,15 @@ def _judge_composite(candidate: Candidate, rule: OpRule, found: Match, scopes: S
             return Reject(unfit)
     leak = _leak(found.calls, scopes)
     if leak is not None:
-        return Reject(f"the value of {named(leak)}, inside of it, is read outside as well")
+        return Reject(f"the value of {named(leak)} inside the composite is also read outside")
     verdict = _asked(candidate, rule, found)
     reason = None if isinstance(verdict, Reject) else unlike(found, candidate.quantisation)
     return verdict if reason is None else Reject(reason)
 
 
 def _stored_types(found: Match) -> Iterator[Type]:
-    """The types of what a composite reads and gives. Those that its operators compute inside are the hardware's own; so are those
-    of constants, which a code generator may store as it likes, but for what products read, such as weights."""
+    """The types of a composite's operands and results. Types computed inside are up to the hardware. So are those of constants,
+    which a code generator can convert, except operands of products, such as weights."""
     inside = {id(call) for call in found.calls}
     for call in found.calls:
         assert isinstance(call.callee, Operator)
@@ -211,17 +212,17 @@ def _stored_types(found: Match) -> Iterator[Type]:
 
 
 def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verdict:
-    """A rule's verdict, with a condition that is known to hold, or not to, taken out."""
+    """A rule's verdict, with a condition that is provably true or false resolved."""
     verdict: Verdict = Accept()
     if rule.predicate is not None:
         calls = subject.calls if isinstance(subject, Match) else (subject,)
         with blame(candidate.plugin, f"the predicate of rule {described(rule)}", nodes=nodes_of(calls)):
             verdict = rule.predicate(subject)
             if not isinstance(verdict, Verdict):
-                raise PluginError(f"the predicate of rule {described(rule)} gave {type(verdict).__name__}, which is no verdict")
+                raise PluginError(f"the predicate of rule {described(rule)} must return a verdict, got {type(verdict).__name__}")
             if isinstance(verdict, AcceptIf) and not isinstance(verdict.constraint, (int, arith.Expr)):
                 raise PluginError(
-                    f"the predicate of rule {described(rule)} gave the condition {verdict.constraint!r}, which no size decides"
+                    f"the predicate of rule {described(rule)} must return a condition on dimensions, got {verdict.constraint!r}"
                 )
     if not isinstance(verdict, AcceptIf):
         return verdict
@@ -239,7 +240,7 @@ def nodes_of(calls: Sequence[ir.Call]) -> tuple[str, ...]:
 
 
 def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
-    """A member but the first whose value is read by others than members, or that stands in another scope."""
+    """A member other than the first whose value is read outside of the members, or that is in another scope."""
     inside: dict[int, ir.Expr] = {id(call): call for call in members}
     inner_uses: dict[int, int] = {}
     wiring: dict[int, ir.Call] = {}
@@ -261,13 +262,13 @@ def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
 
 
 def named(call: ir.Call) -> str:
-    """An operator, and where it stands in the source."""
+    """An operator's name and source node, for messages."""
     assert isinstance(call.callee, Operator)
     return f"{call.callee.name} at {call.span}" if call.span is not None else call.callee.name
 
 
 def _unfit(call: ir.Call, candidate: Candidate) -> str | None:
-    """Why the call's types are beyond what the target declares, None where they are not."""
+    """The reason why the target does not support the call's types, None if it does."""
     for type_ in (*(arg.type for arg in call.args), call.type):
         reason = _type_unfit(type_, candidate)
         if reason is not None:
@@ -286,5 +287,5 @@ def _type_unfit(type_: Type, candidate: Candidate) -> str | None:
         case TupleType(fields=fields):
             return next((reason for reason in (_type_unfit(field, candidate) for field in fields) if reason), None)
         case SequenceType() | OptionalType() if "sequence" not in candidate.dtypes:
-            return "sequences and optionals live on the host"
+            return "sequences and optionals are supported only on the host"
     return None

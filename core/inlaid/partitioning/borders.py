@@ -1,7 +1,7 @@
-"""What crosses the borders of regions in the forms that their targets ask for.
+"""Inserts conversions at region borders for the storage forms that targets ask for.
 
-A code generator may ask for an input or a result in a layout of its own, or as integers with a scale. The value is then converted
-outside of the region, by operators of regions of their own, and not at all where one region gives what the next asks for.
+A code generator may ask for an input or a result in another layout, or as integers with a scale. The value is then converted
+outside of the region, by a conversion region, but not between regions that use the same form.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ PLAIN = Border()
 
 @dataclass(frozen=True)
 class Bordered:
-    """A partitioned module whose regions have their borders: the functions in it take and give what is stored. `of` has the borders
-    of the regions that ask for any, `inside` those regions' functions as they were."""
+    """A partitioned module whose region functions take and return stored forms. `of` has the borders of regions that ask for any,
+    `inside` the original functions of those regions."""
 
     partitioned: Partitioned
     of: dict[str, Borders]
     inside: dict[str, ir.Function]
 
     def region(self, name: str, function: ir.Function, target: Target) -> Region:
-        """A region for a target, with its borders and its function as it was before them."""
+        """Create a region with its borders and its original function."""
         return Region(name, self.inside.get(name, function), target, self.of.get(name))
 
 
 def with_borders(
     partitioned: Partitioned, candidates: Sequence[Candidate], ask: Callable[[str, ir.Function, int], Borders | None]
 ) -> Bordered:
-    """Put conversions between regions that ask for forms of their own: `ask` is given a region's name, function and target. Raises
-    `CompileError` where no target takes a conversion."""
+    """Insert conversions where regions ask for storage forms. `ask` gets a region's name, function and target. Raises
+    `CompileError` if no target accepts a conversion."""
     module = partitioned.module
     borders = {name: found for name, target in partitioned.regions.items() if (found := ask(name, module[name], target))}
     if not borders:
@@ -58,12 +58,12 @@ def with_borders(
 
 
 def check_borders(function: ir.Function, borders: Borders) -> None:
-    """Raises `PluginError` for borders that do not fit a region's function."""
+    """Raise `PluginError` for borders that do not fit a region's function."""
     results = function.body.type
     assert isinstance(results, TupleType)
     if len(borders.inputs) != len(function.params) or len(borders.outputs) != len(results.fields):
         found = f"{len(borders.inputs)} inputs and {len(borders.outputs)} outputs"
-        raise PluginError(f"borders of {found} for a region of {len(function.params)} and {len(results.fields)}")
+        raise PluginError(f"expected borders of {len(function.params)} inputs and {len(results.fields)} outputs, got {found}")
     for type_, border in zip(
         (*(p.type for p in function.params), *results.fields), (*borders.inputs, *borders.outputs), strict=True
     ):
@@ -71,7 +71,7 @@ def check_borders(function: ir.Function, borders: Borders) -> None:
 
 
 def stored_function(function: ir.Function, borders: Borders) -> ir.Function:
-    """A region's function over what is stored: it decodes its inputs, does what it did, and encodes its results."""
+    """A region's function on stored forms: decode the inputs, compute, encode the results."""
     params = [ir.var(p.name, _stored_type(p.type, b), p.span) for p, b in zip(function.params, borders.inputs, strict=True)]
     given = [decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)]
     body = substitute(function.body, dict(zip(function.params, given, strict=True)))
@@ -80,7 +80,7 @@ def stored_function(function: ir.Function, borders: Borders) -> ir.Function:
 
 
 def encode(expr: ir.Expr, border: Border) -> ir.Expr:
-    """A tensor as a border has it stored."""
+    """Convert a tensor to its stored form at a border."""
     if border.scale:
         point = np.array(border.zero_point, dtype(border.dtype).numpy)
         expr = ops.quantize(expr, ir.constant(np.float32(border.scale)), ir.constant(point), dtype=border.dtype)
@@ -102,7 +102,7 @@ def encode(expr: ir.Expr, border: Border) -> ir.Expr:
 
 
 def decode(expr: ir.Expr, type_: Type, border: Border) -> ir.Expr:
-    """A tensor of a type, from what a border has stored: the inverse of `encode`."""
+    """Convert a stored form at a border back to a tensor. The inverse of `encode`."""
     last: dict[int, int] = {}
     shapes = [_tensor(type_).shape]
     for axis, factor in border.layout.blocks:
@@ -139,7 +139,7 @@ def _stored_type(type_: Type, border: Border) -> Type:
 def stored_type(tensor: TensorType, border: Border) -> TensorType:
     """The type of a tensor's buffer at a border. Raises `PluginError` for a border that does not fit."""
     if border.scale and not tensor.dtype.is_float:
-        raise PluginError(f"a border asks for a scale of {tensor!r}, which is no float")
+        raise PluginError(f"a border with a scale needs a float tensor, got {tensor!r}")
     for axis, _ in border.layout.blocks:
         _shape(tensor, axis)
     return TensorType(border.layout.shape(tensor.shape), border.dtype if border.scale else tensor.dtype)
@@ -147,22 +147,22 @@ def stored_type(tensor: TensorType, border: Border) -> TensorType:
 
 def _tensor(type_: Type) -> TensorType:
     if not isinstance(type_, TensorType):
-        raise PluginError(f"a border asks for another form of {type_!r}, which is no tensor")
+        raise PluginError(f"a border needs a tensor, got {type_!r}")
     return type_
 
 
 def _shape(type_: Type, axis: int) -> tuple[int, ...]:
-    """The shape of a tensor whose axis is to be cut; sizes elsewhere may be symbolic."""
+    """The shape of a tensor whose axis is split into blocks; other sizes may be symbolic."""
     shape = _tensor(type_).shape
     if axis >= len(shape) or not isinstance(shape[axis], int):
-        raise PluginError(f"a border asks for blocks along axis {axis} of {type_!r}, whose size there is not known")
+        raise PluginError(f"a border with blocks along axis {axis} needs a static size there, got {type_!r}")
     return shape  # type: ignore[return-value]
 
 
 @dataclass
 class _Converter:
-    """Rewrites functions that call regions. `stored` has, by id of a value that a region's result was decoded to, that result and
-    its border; `made` the conversions there are, so that each is made once."""
+    """Rewrites functions that call regions. `stored` maps a value, by id, to the region result that it was decoded from and its
+    border; `made` are existing conversions, for reuse."""
 
     candidates: Sequence[Candidate]
     borders: dict[str, Borders]
@@ -172,7 +172,7 @@ class _Converter:
     made: dict[tuple[int, Border], tuple[ir.Expr, ir.Expr]] = field(default_factory=dict)
 
     def convert(self, function: ir.Function) -> ir.Function:
-        """A function with the regions that it calls given and giving what is stored."""
+        """Rewrite a function so that its regions take and return stored forms."""
         changed = transform(function, self._visit)
         assert isinstance(changed, ir.Function)
         return changed
@@ -195,7 +195,7 @@ class _Converter:
         return ir.tuple_([self._from(ir.tuple_item(stored, n), call.type.fields[n], b) for n, b in enumerate(borders.outputs)])
 
     def _as(self, value: ir.Expr, border: Border) -> ir.Expr:
-        """A value as a border has it stored."""
+        """Convert a value to a border's stored form."""
         source, held = self.stored.get(id(value), (value, PLAIN))
         if held == border:
             return source
@@ -204,7 +204,7 @@ class _Converter:
         return self._region(source, border, lambda param: encode(decode(param, value.type, held), border))
 
     def _from(self, result: ir.Expr, type_: Type, border: Border) -> ir.Expr:
-        """A value from what a border has stored."""
+        """Convert a border's stored form to a value."""
         if border == PLAIN:
             return result
         value = self._region(result, PLAIN, lambda param: decode(param, type_, border))
@@ -212,7 +212,7 @@ class _Converter:
         return value
 
     def _region(self, value: ir.Expr, border: Border, convert: Callable[[ir.Var], ir.Expr]) -> ir.Expr:
-        """A value converted, by a region of the first target that can."""
+        """Convert a value in a region of the first target that accepts the conversion."""
         key = (id(value), border)
         if key not in self.made:
             param = ir.var("x", value.type)
@@ -233,4 +233,4 @@ class _Converter:
             if not any(isinstance(candidate.judge(call), Reject) for call in calls):
                 return number
         names = ", ".join(dict.fromkeys(call.callee.name for call in calls if isinstance(call.callee, Operator)))
-        raise CompileError(f"no target takes what a border needs: {names}", remedy="give another target, such as x86")
+        raise CompileError(f"no target supports the conversion at a border: {names}", remedy="list another target, such as x86")

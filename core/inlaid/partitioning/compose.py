@@ -1,4 +1,4 @@
-"""Composites as calls: the operators that a target takes together become one call of a function that is marked so."""
+"""Wraps the operators of a composite into one call of a marked function."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from inlaid.types import FunctionType
 
 @dataclass(frozen=True)
 class Composed:
-    """A function whose composites are calls of global functions, `composites` by name. `claims` are by id of the call
-    that stands for them."""
+    """A function whose composites are calls of global functions, `composites` by name. `claims` are by id of the wrapping call."""
 
     function: ir.Function
     claims: Mapping[int, Claim]
@@ -25,7 +24,7 @@ class Composed:
 
 
 def compose(function: ir.Function, claims: Sequence[Claim]) -> Composed:
-    """The function with each claim of several operators as one call. The same objects where no claim is a composite."""
+    """Wrap each claim of several operators in one call. Returns the same objects if no claim is a composite."""
     if not any(claim.composite for claim in claims):
         return Composed(function, {id(claim.root): claim for claim in claims}, {})
     by_member = {id(call): claim for claim in claims for call in claim.members}
@@ -48,7 +47,7 @@ def compose(function: ir.Function, claims: Sequence[Claim]) -> Composed:
 
 
 def _call(claim: Claim, name: str, functions: dict[str, ir.Function], made: Mapping[int, ir.Expr]) -> ir.Call:
-    """The call that stands for a composite: over what its members read from outside, constants excepted, which it keeps."""
+    """Call a composite's function on the values that its members read from outside. Constants stay inside."""
     function, inputs = enclosed(claim)
     functions[name] = function
     args = tuple(made.get(id(expr), expr) for expr in inputs)
@@ -57,7 +56,7 @@ def _call(claim: Claim, name: str, functions: dict[str, ir.Function], made: Mapp
 
 
 def enclosed(claim: Claim) -> tuple[ir.Function, tuple[ir.Expr, ...]]:
-    """What a claim takes as a function of its own, and what it reads from outside, constants excepted, which it keeps."""
+    """A claim as a separate function, and the values that it reads from outside. Constants stay inside."""
     inside = {id(call) for call in claim.members}
     memo: dict[int, ir.Expr] = {}
     params: list[ir.Var] = []
@@ -85,7 +84,7 @@ def enclosed(claim: Claim) -> tuple[ir.Function, tuple[ir.Expr, ...]]:
 
 
 def alone(function: ir.Function, claim: Claim) -> ir.Function:
-    """A function that a claim is the whole of, with a composite as the one call that it is in a region."""
+    """A function that consists of one claim, with a composite wrapped as in a region."""
     if claim.composite is None:
         return function
     inner, inputs = enclosed(claim)
@@ -93,8 +92,8 @@ def alone(function: ir.Function, claim: Claim) -> ir.Function:
 
 
 def dissolve(function: ir.Function, composites: Mapping[str, ir.Function] = MappingProxyType({})) -> ir.Function:
-    """The function with the bodies of composites in place of their calls: of those that are written out, and of global ones by
-    name. The same object where there are none."""
+    """Inline composites: those with a function literal as callee, and global ones by name. Returns the same object if there are
+    none."""
 
     def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
         if not isinstance(new, ir.Call):

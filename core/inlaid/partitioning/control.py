@@ -1,4 +1,4 @@
-"""Loops and branches around regions: where nothing else is in them, a region becomes the whole, so that nothing comes between."""
+"""Merges loops and branches that consist of regions of one target into regions, to remove host steps between them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from inlaid.partitioning.outline import Partitioned, call_by_name, region_operat
 from inlaid.types import TensorType, TupleType, Type, type_vars
 
 _Known = dict[int, ir.Expr]
-"""What expressions have become, by id."""
+"""Rewritten expressions, by id of the original."""
 
 
 def absorb_control(partitioned: Partitioned, loops: Collection[int], branches: Collection[int]) -> Partitioned:
-    """The partitioned module with loops and branches as regions, where they are made of nothing but regions of one target: one in
-    `loops`, and in `branches` where there are any. These regions become one, which keeps the name of the first. So does all of a
-    function that holds branches but nothing that the target does not run.
+    """Merge loops and branches into regions, if they consist of regions of one target that is in `loops` or, with branches, in
+    `branches`. The merged region keeps the name of the first. A whole function that contains branches and only regions of one
+    target is merged as well.
 
-    Loops that work out sizes stay as they are: those whose states change shape, and those that stack outputs whose number only the
-    run knows. So do branches that work out sizes, or whose arms ask something of sizes, which only the arm that runs may check.
+    Not merged: loops that compute sizes, that is, with states of varying shape or stacked outputs of data-dependent length; and
+    branches that compute sizes, or whose arms check sizes, since only the taken arm may check.
     """
     guarded = {name for guard in partitioned.guards for name in (guard.region, *guard.regions)}
     mine = {name: target for name, target in partitioned.regions.items() if name not in guarded}
@@ -41,8 +41,8 @@ def absorb_control(partitioned: Partitioned, loops: Collection[int], branches: C
 
 @dataclass
 class _Absorber:
-    """`functions` are those of the module, `regions` the targets of those that may become part of others, `merged` the names of
-    what they have become part of."""
+    """`functions` are those of the module; `regions` has the targets of regions that can be merged; `merged` has the names of
+    regions that contain merged ones."""
 
     functions: dict[str, ir.Function]
     regions: dict[str, int]
@@ -51,7 +51,7 @@ class _Absorber:
     merged: dict[str, str] = field(default_factory=dict)
 
     def absorbed(self, function: ir.Function) -> ir.Function:
-        """The function with its loops and branches as calls of regions, each with all that is in it."""
+        """Replace loops and branches of a function by calls of merged regions."""
         scopes = analyse(function)
         scope = scopes.body(function)
         if names := self._whole(scope, scopes):
@@ -74,7 +74,8 @@ class _Absorber:
         return changed
 
     def _whole(self, scope: Scope, scopes: Scopes) -> list[str]:
-        """The regions that all of a function is made of, where they can be one. One that holds no branch is one already."""
+        """The regions that make up a whole function, if they can be merged. Empty without a branch, since they are one region
+        already."""
         if not any(isinstance(expr, ir.If) for expr in scope.order):
             return []
         names = self._names(scope, scopes)
@@ -82,7 +83,7 @@ class _Absorber:
         return names if names and tensors and self.regions[names[0]] in self.branches else []
 
     def _found(self, root: Scope, scopes: Scopes) -> dict[int, ir.Call]:
-        """Calls of regions for the outermost loops and branches that can be."""
+        """Calls of merged regions for the outermost loops and branches that can be merged."""
         found: dict[int, ir.Call] = {}
         waiting = [root]
         while waiting:
@@ -101,7 +102,7 @@ class _Absorber:
         return found
 
     def _loop(self, loop: ir.Loop, scopes: Scopes) -> ir.Call | None:
-        """A loop as the call of a region; None where there can be no such region."""
+        """Merge a loop into a region and return its call; None if impossible."""
         body = loop.body
         if not isinstance(body, ir.Function) or scopes.uses[id(body)] != 1:
             return None
@@ -122,7 +123,7 @@ class _Absorber:
         return self._region(names, [*fixed, *captured], whole, captured)
 
     def _branch(self, choice: ir.If, scopes: Scopes) -> ir.Call | None:
-        """A branch as the call of a region; None where there can be no such region."""
+        """Merge a branch into a region and return its call; None if impossible."""
         names = self._chosen(choice, scopes)
         if not names or len({self.regions[name] for name in names}) > 1 or self.regions[names[0]] not in self.branches:
             return None
@@ -144,8 +145,8 @@ class _Absorber:
         build: Callable[[_Known, Sequence[ir.Var]], ir.Expr],
         read: Sequence[ir.Expr],
     ) -> ir.Call:
-        """A call, on what is given, of the region that several become. `build` makes what it does from its parameters; `read` are
-        those of the given values that regions inside read by themselves."""
+        """Merge several regions and return the call of the result on the given values. `build` makes the body from the parameters;
+        `read` are the given values that the inner regions read directly."""
         name, *others = names
         self.merged.update(dict.fromkeys(others, name))
         params = [ir.var(f"p{number}", item.type, item.span) for number, item in enumerate(given)]
@@ -155,7 +156,7 @@ class _Absorber:
         return call_by_name(name, self.functions[name], given)
 
     def _names(self, scope: Scope, scopes: Scopes, arm: bool = False) -> list[str] | None:
-        """The regions, of one target, that a scope is made of; None where it does anything else."""
+        """The regions, of one target, that make up a scope; None if it contains anything else."""
         names: list[str] = []
         for expr in scope.order:
             match expr:
@@ -173,20 +174,20 @@ class _Absorber:
         return names if len({self.regions[name] for name in names}) <= 1 else None
 
     def _chosen(self, choice: ir.If, scopes: Scopes) -> list[str] | None:
-        """The regions that the arms of a branch are made of; None where it can be part of no region."""
+        """The regions that make up the arms of a branch; None if it cannot be merged."""
         if isinstance(choice.condition, ir.Constant) or ir.introduced_sizes(choice) or not all(map(_is_tensor, _types(choice))):
             return None
         found = [self._names(arm, scopes, arm=True) for arm in scopes.branches(choice)]
         return None if None in found else [name for names in found for name in names or ()]
 
     def _suits(self, name: str, arm: bool) -> bool:
-        """Whether a region may become part of another: it works out no sizes and, in an arm, asks nothing of them."""
+        """Whether a region can be merged: it computes no sizes and, in an arm, checks none."""
         if name not in self.regions or any(map(ir.introduced_sizes, ir.post_order(self.functions[name].body))):
             return False
         return not arm or not conditions_of(region_operators(self.functions[name]))
 
     def _inlined(self, scope: Scope, scopes: Scopes, done: _Known) -> ir.Expr:
-        """The result of a scope with its calls replaced by what the regions do. `done` says what is known by other names."""
+        """The result of a scope with the calls of regions inlined. `done` has the expressions known so far."""
         for expr in scope.order:
             if isinstance(expr, ir.Call):
                 assert isinstance(expr.callee, ir.GlobalVar)
@@ -203,19 +204,19 @@ class _Absorber:
 
 
 def _items(value: ir.Expr) -> list[ir.Expr]:
-    """The items of a tuple, or a value itself."""
+    """The items of a tuple, or the value itself."""
     return (
         [ir.tuple_item(value, index) for index in range(len(value.type.fields))] if isinstance(value.type, TupleType) else [value]
     )
 
 
 def _types(value: ir.Expr) -> tuple[Type, ...]:
-    """The types of its items."""
+    """The types of the items."""
     return value.type.fields if isinstance(value.type, TupleType) else (value.type,)
 
 
 def _read(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
-    """What scopes, and the arms of branches in them, read from around them."""
+    """The values that scopes, including arms of branches in them, read from outside."""
     every = list(roots)
     for scope in every:
         every += (arm for expr in scope.order if isinstance(expr, ir.If) for arm in scopes.branches(expr))
@@ -226,7 +227,7 @@ def _read(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
 
 
 def _sizes_known(loop: ir.Loop, body: ir.Function, given: Sequence[ir.Expr]) -> bool:
-    """Whether all is tensors whose sizes are those of what the loop is given."""
+    """Whether all values are tensors whose sizes are determined by the loop's inputs."""
     assert isinstance(loop.type, TupleType) and isinstance(body.body.type, TupleType)
     results = loop.type.fields
     if not results or not all(_is_tensor(type_) for type_ in (*(item.type for item in given), *results)):

@@ -1,4 +1,4 @@
-"""Predicted seconds: of operators on targets, and of moving values between targets."""
+"""Cost model: predicted seconds of operators on targets, and of transfers between targets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from inlaid.types import TensorType, TupleType, Type
 
 @dataclass
 class CostModel:
-    """Predicts from what a plugin says, or else by a roofline (Williams et al., CACM 2009): the longer of the time for arithmetic
-    and the time to read operands and write results. Operations are counted in the loops of an operator's tensor-level meaning."""
+    """Predicts time from the plugin's figures, or else by a roofline (Williams et al., CACM 2009): the greater of the time for
+    arithmetic and the time to read operands and write results. Operations are counted in the operator's loop nest."""
 
     capabilities: tuple[Capabilities, ...]
     _operations: dict[Any, int] = field(default_factory=dict)
 
     def seconds(self, claim: Claim) -> float:
-        """How long a target takes for what it claims."""
+        """Predicted seconds of a claim on its target."""
         if claim.verdict.seconds is not None:
             return claim.verdict.seconds
         target = self.capabilities[claim.target]
@@ -36,7 +36,7 @@ class CostModel:
         return roofline(sum(map(self.operations, claim.members)), moved, target)
 
     def transfer(self, target: int, size: int) -> float:
-        """How long it takes to move so many bytes between the host and a target's memory, one way."""
+        """Seconds to move `size` bytes between the host and a target's memory, one way."""
         link = self.capabilities[target].link
         return link.latency + size / link.bandwidth
 
@@ -50,7 +50,7 @@ class CostModel:
 
 
 def byte_size(type_: Type) -> int:
-    """Bytes of a value; 0 of one that is no array."""
+    """Size of a value in bytes; 0 if it is not an array."""
     match type_:
         case TensorType(shape=shape, dtype=dtype) if dtype.kind != "string":
             return arith.size_hint(arith.product(shape)) * dtype.bytes
@@ -60,7 +60,7 @@ def byte_size(type_: Type) -> int:
 
 
 def _operations(call: ir.Call) -> int:
-    """Counted in the operator's loops; one for each element where it has none."""
+    """Operations counted in the operator's loops; one per element if it has none."""
     assert isinstance(call.callee, Operator)
     elements = byte_size(call.type)
     types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
@@ -71,6 +71,6 @@ def _operations(call: ir.Call) -> int:
     try:
         result = call.callee.compute(call.attrs, *params, **given)
         program = lower(result if isinstance(result, tuple) else (result,), params, "cost")
-    except Exception:  # the operator may be a user's; whoever compiles it will say what is wrong
+    except Exception:  # a user's operator may fail here; compiling it reports the error
         return elements
     return arith.size_hint(operations(program))

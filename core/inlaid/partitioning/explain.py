@@ -1,4 +1,4 @@
-"""Why every operator went where, what it costs, and what would change it: the report of a partitioned model."""
+"""Builds the report of a partitioned model: placement with reasons, costs, and what would change the placement."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def explain(
     measured: Mapping[str, float] = MappingProxyType({}),
     stored: Partitioned | None = None,
 ) -> Report:
-    """The report of a partitioned module, with predicted costs where a model of them is given, and `measured` seconds by name of
-    region. `stored` is the same module with what is stored at the borders of regions, and conversions between: see `borders`."""
+    """Report on a partitioned module, with predicted costs if a cost model is given, and `measured` seconds by region name.
+    `stored` is the module with the conversions at region borders (see `borders`)."""
     operators: list[OperatorReport] = []
     borders: dict[str, Border] = {}
     advice: list[ChangeReport] = []
@@ -71,7 +71,7 @@ def explain(
 
 
 def _whole(partitioned: Partitioned, name: str) -> Claim:
-    """All of a region as one claim."""
+    """A whole region as one claim."""
     return Claim(partitioned.regions[name], tuple(reversed(region_operators(partitioned.module[name]))), Accept())
 
 
@@ -83,7 +83,7 @@ def _region(
     measured: Mapping[str, float],
     name: str,
 ) -> RegionReport:
-    """What is known of a region by itself."""
+    """The report of one region, without its relation to others."""
     function, number = partitioned.module[name], partitioned.regions[name]
     assert isinstance(function.body.type, TupleType)
     given, results = [param.type for param in function.params], function.body.type.fields
@@ -125,7 +125,7 @@ def _operators(
                 words = _words(in_full(verdict, call, candidates[target]))
             elif target < claim.target:
                 conditional = isinstance(verdict, AcceptIf)
-                words += ", which placement by cost leaves out" if conditional else _lost(single.get((id(call), target)), costs)
+                words += ", which cost placement does not consider" if conditional else _lost(single.get((id(call), target)), costs)
             verdicts.append((names[target], words))
         yield OperatorReport(
             first + number,
@@ -144,10 +144,10 @@ def _operators(
 
 
 def _lost(claim: Claim | None, costs: CostModel | None) -> str:
-    """Why a target that accepts an operator, and comes before the one that has it, has it not."""
+    """Why an operator is not on a target that accepts it and has a higher priority."""
     if claim is None:
-        return " together with operators that went elsewhere"
-    seconds = "" if costs is None else f": {duration(costs.seconds(claim))} predicted there, besides what moves"
+        return " together with operators that were placed elsewhere"
+    seconds = "" if costs is None else f": {duration(costs.seconds(claim))} predicted there, without transfers"
     return f", but lost on cost{seconds}"
 
 
@@ -162,7 +162,7 @@ def _words(verdict: Verdict) -> str:
 
 
 def _size(types: Sequence[Type]) -> int | None:
-    """Bytes of values together; None where a dimension is symbolic, or one is no array."""
+    """Total bytes of values; None if a dimension is symbolic, or a value is not an array."""
     total = 0
     for type_ in types:
         size = _size(type_.fields) if isinstance(type_, TupleType) else _tensor_bytes(type_)

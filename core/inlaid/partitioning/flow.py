@@ -1,4 +1,4 @@
-"""How values flow between the operators of a function: who computes each, and who reads it."""
+"""Data flow between the operators of a function: producers and consumers of each value."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from inlaid.partitioning.cost import byte_size
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """Something that may have to move: by what call it is computed (None: given by the host), its bytes, the calls that read it,
-    and whether the host does."""
+    """A value that may have to be transferred: the call that computes it (None: an input from the host), its bytes, the calls that
+    read it, and whether the host reads it."""
 
     source: ir.Call | None
     size: int
@@ -23,7 +23,7 @@ class Value:
 
 
 def values_of(function: ir.Function) -> list[Value]:
-    """What calls compute or are given, once for each value, with all who read it."""
+    """All computed values and inputs, each with its readers."""
     scopes = analyse(function)
     found: dict[int, tuple[ir.Call | None, int, dict[int, ir.Call]]] = {}
     hosted: set[int] = set()
@@ -42,7 +42,7 @@ def values_of(function: ir.Function) -> list[Value]:
 
 
 def _sources(expr: ir.Expr, scopes: Scopes) -> Iterator[tuple[ir.Expr, ir.Call | None]]:
-    """The values that an expression stands for, wiring followed, and the operator call that computes each; constants are none."""
+    """The values that an expression refers to through wiring, with the operator call that computes each. Constants are skipped."""
     stack = [expr]
     while stack:
         part = scopes.resolve(stack.pop())

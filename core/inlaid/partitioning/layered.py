@@ -1,7 +1,7 @@
-"""A layered drawing of a graph: every node below what it reads, neighbours near each other, few crossings.
+"""Layered graph drawing: every node below its operands, with short edges and few crossings.
 
-The steps are those of Sugiyama, Tagawa and Toda (1981): layers by longest path, long edges cut into pieces, order within layers by
-barycentres, then places by least squares that keep the order (isotonic regression by pooling adjacent violators).
+The steps are those of Sugiyama, Tagawa and Toda (1981): layers by longest path, long edges split at each layer, order within layers
+by barycentres, then coordinates by least squares that keep the order (isotonic regression by pooling adjacent violators).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SWEEPS = 4
-"""How often layers are ordered, and then placed, down and up again."""
+"""Number of sweeps, down and up, that order the layers, and that place the nodes."""
 LONGEST = 24
-"""Layers that an edge may cross to be led around nodes; longer ones are drawn straight."""
+"""Edges across more layers than this are drawn straight, not routed around nodes."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Where nodes are: `columns` (not whole numbers; neighbours are at least 1 apart) and `layers`, from 0. `edges` are pairs of
-    node numbers with the columns in which they pass the layers between."""
+    """Positions of nodes: `columns` (fractional; neighbours are at least 1 apart) and `layers`, from 0. `edges` are pairs of node
+    numbers with their columns in the layers between."""
 
     columns: tuple[float, ...]
     layers: tuple[int, ...]
@@ -26,7 +26,7 @@ class Drawing:
 
 
 def draw(reads: Sequence[Sequence[int]]) -> Drawing:
-    """The drawing of nodes, each given by the earlier nodes that it reads."""
+    """Lay out nodes, each given by the earlier nodes that it reads."""
     layers = _layers(reads)
     above: list[list[int]] = [[] for _ in reads]
     level = list(layers)
@@ -47,7 +47,7 @@ def draw(reads: Sequence[Sequence[int]]) -> Drawing:
 
 
 def _layers(reads: Sequence[Sequence[int]]) -> list[int]:
-    """One below the lowest node read; what reads nothing, right above its first reader."""
+    """Assign layers: one below the lowest operand; a node without operands directly above its first reader."""
     found: list[int] = []
     for sources in reads:
         found.append(max((found[source] + 1 for source in sources), default=0))
@@ -93,8 +93,8 @@ def _mean(columns: Sequence[float], nodes: Sequence[int], otherwise: float) -> f
 
 
 def _spread(wanted: Sequence[float]) -> list[float]:
-    """The columns nearest to those wanted, by least squares, that keep the order and are 1 apart."""
-    blocks: list[tuple[float, int]] = []  # sum and number of equal values, after taking the least distances off
+    """The columns closest to the wanted ones, by least squares, that keep the order and a distance of 1."""
+    blocks: list[tuple[float, int]] = []  # sum and number of pooled values, with the minimum distances subtracted
     for place, value in enumerate(wanted):
         total, count = value - place, 1
         while blocks and blocks[-1][0] * count > total * blocks[-1][1]:

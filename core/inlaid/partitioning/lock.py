@@ -1,7 +1,7 @@
-"""Locks: where each operator went, in a file that a later compile replays.
+"""Locks: the placement of each operator in a file that a later compilation replays.
 
-Operators are named by what they do and the node of the source model, numbered where several have one name; targets by what the user
-wrote. So a lock holds while the model and its canonical form stay, whatever the rules of plugins become.
+Operators are identified by name and source node, with a number if several are equal; targets by the user's string. So a lock stays
+valid while the model and its canonical form are unchanged, even if the rules of plugins change.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from inlaid.partitioning.outline import Partitioned, Place
 from inlaid.partitioning.place import check_complete
 
 VERSION = 1
-"""The version of the file's form."""
-REMEDY = "write it anew with the command inlaid partition --lock FILE"
+"""Version of the file format."""
+REMEDY = "write it again with inlaid partition --lock FILE"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What one claim takes: the target, the rule's name where it is a composite, and the names of the operators, the one that
-    computes the result first."""
+    """The placement of one claim: the target, the rule's name for a composite, and the names of the operators, starting with the
+    one that computes the result."""
 
     target: str
     composite: str
@@ -33,17 +33,17 @@ class Decision:
 
 @dataclass(frozen=True)
 class Lock:
-    """The decisions on a model, by name of function."""
+    """The decisions for a model, by function name."""
 
     functions: Mapping[str, tuple[Decision, ...]]
 
     @staticmethod
     def of(partitioned: Partitioned, candidates: Sequence[Candidate]) -> Lock:
-        """What was decided for a partitioned module."""
+        """The lock of a partitioned module."""
         return Lock({item.name: _decisions(item.annotated, item.claims, candidates) for item in partitioned.placements})
 
     def to_text(self) -> str:
-        """The lock as JSON, one line an operator or composite."""
+        """Format the lock as JSON, one line per operator or composite."""
         functions = []
         for name, decisions in self.functions.items():
             lines = [json.dumps([item.target, item.composite, *item.operators]) for item in decisions]
@@ -54,19 +54,19 @@ class Lock:
 
     @staticmethod
     def from_text(text: str) -> Lock:
-        """The lock that such text holds. Raises `InputError` for text that is none, or of another version."""
+        """Parse a lock. Raises `InputError` for invalid text or another version."""
         try:
             data = json.loads(text)
             version, functions = data["version"], data["functions"].items()
             found = {name: tuple(_decision(entry) for entry in entries) for name, entries in functions}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"this is no lock: {error}", remedy=REMEDY) from error
+            raise InputError(f"this is not a valid lock: {error}", remedy=REMEDY) from error
         if version != VERSION:
-            raise InputError(f"the lock has version {version}, not {VERSION}", remedy=REMEDY)
+            raise InputError(f"expected lock version {VERSION}, got {version}", remedy=REMEDY)
         return Lock(found)
 
     def differences(self, other: Lock) -> tuple[str, ...]:
-        """What another lock decides differently, as lines: "-" for what this one says, "+" for what the other does."""
+        """The differences to another lock as lines: "-" for this one's decision, "+" for the other's."""
         lines = []
         for name in dict.fromkeys((*self.functions, *other.functions)):
             mine, others = (_homes(lock.functions.get(name, ())) for lock in (self, other))
@@ -79,8 +79,8 @@ class Lock:
 
 
 def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Callable[[tuple[str, ...]], None]) -> Place:
-    """Placement as a lock says. `report` is told how placement by `fresh` differs, where it does. Raises `CompileError` where the
-    lock is of another model, or a target no longer takes what it says."""
+    """A placement algorithm that follows a lock. `report` gets the differences to the placement by `fresh`, if any. Raises
+    `CompileError` if the lock is for another model, or if a target no longer accepts an operator."""
     targets = {candidate.target.kind: number for number, candidate in reversed(list(enumerate(candidates)))}
     targets.update((str(candidate.target), number) for number, candidate in enumerate(candidates))
 
@@ -93,16 +93,16 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Ca
         for decision in decisions:
             strange = next((operator for operator in decision.operators if operator not in known), None)
             if strange is not None:
-                raise CompileError(f"the lock is of another model: this one has no {strange}", remedy=REMEDY)
+                raise CompileError(f"the lock is for another model: this one has no {strange}", remedy=REMEDY)
             if decision.target not in targets:
-                raise CompileError(f"the lock needs target {decision.target}, which is not given", remedy=REMEDY)
+                raise CompileError(f"the lock needs target {decision.target}, which is not listed", remedy=REMEDY)
             number = targets[decision.target]
             text = str(candidates[number].target)
             claim = claims.get((number, Decision(text, decision.composite, decision.operators)))
             if claim is None:
                 part = f" as {decision.composite}" if decision.composite else ""
                 what = ", ".join(decision.operators)
-                raise CompileError(f"{decision.target} no longer takes {what}{part}, as the lock says", remedy=REMEDY)
+                raise CompileError(f"{decision.target} no longer accepts {what}{part}, where the lock places it", remedy=REMEDY)
             found.append(claim)
         order = {id(claim): place for place, claim in enumerate(annotated.claims)}
         locked = tuple(sorted(found, key=lambda claim: order[id(claim)]))
@@ -118,7 +118,7 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Ca
 
 def _decision(entry: list[str]) -> Decision:
     if not isinstance(entry, list) or len(entry) < 3 or not all(isinstance(item, str) for item in entry):
-        raise ValueError(f"{entry!r} is no decision")
+        raise ValueError(f"{entry!r} is not a decision")
     target, composite, *operators = entry
     return Decision(target, composite, tuple(operators))
 
@@ -135,7 +135,7 @@ def _decision_of(claim: Claim, names: Mapping[int, str], candidates: Sequence[Ca
 
 
 def _names(annotated: Annotated) -> dict[int, str]:
-    """Names of operators by id of their calls."""
+    """Unique names of operators, by id of their calls."""
     found: dict[int, str] = {}
     counts: dict[str, int] = {}
     for call in annotated.calls:
@@ -147,7 +147,7 @@ def _names(annotated: Annotated) -> dict[int, str]:
 
 
 def _homes(decisions: Sequence[Decision]) -> dict[str, str]:
-    """Where each operator goes, in words."""
+    """The target of each operator, for messages."""
     return {
         operator: f"{item.target} as {item.composite}" if item.composite else item.target
         for item in decisions

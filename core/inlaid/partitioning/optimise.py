@@ -1,9 +1,9 @@
-"""Placement by cost: the claims and transfers that take the least predicted time together.
+"""Cost placement: selects the claims with the least predicted time in total, transfers included.
 
-A mixed-integer linear program, which SciPy's solver (HiGHS) solves. Every claim is a variable, 0 or 1; every call is in exactly one
-chosen claim; values move through the host's memory, out of a target's once and into each other target's once. With two targets and
-claims of single operators its constraints are those of a minimum cut, whose linear relaxation has integers for a solution, so that
-the solver needs no search.
+This is a mixed-integer linear program, solved by SciPy (HiGHS). Each claim is a 0/1 variable, and each call is in exactly one
+chosen claim. Values move through host memory, at most once out of a target's memory and once into each other target's. With two
+targets and claims of single operators, the constraints are those of a minimum cut, whose linear relaxation has an integral
+solution, so that the solver needs no branching.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from inlaid.plugins import AcceptIf
 
 BY_PRIORITY = setting("placement", "priority")
 TIME_LIMIT = 20.0
-"""Seconds that the solver may take; after that the best placement found so far is taken, and `Solution.gap` says how far off it may
-be."""
+"""Time limit of the solver in seconds. After it, the best placement so far is used; `Solution.gap` bounds its distance from the
+optimum."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Chosen claims in the order of their roots, the predicted seconds of all together, transfers included, and by what share of
-    that the best placement may be faster: 0 where this one is known to be the best."""
+    """Chosen claims in the order of their roots; predicted seconds in total, transfers included; and the relative gap to the
+    optimum, 0 if proven optimal."""
 
     claims: tuple[Claim, ...]
     seconds: float
@@ -36,9 +36,9 @@ class Solution:
 
 
 def by_cost(annotated: Annotated, costs: CostModel, fallback: int | None = None) -> Solution:
-    """The claims that take every call once in the least predicted time. Claims under a condition are left out: what they cost
-    depends on sizes. The target number `fallback` gets only what no other target takes by itself. Raises `CompileError` where SciPy
-    is missing, or where no placement is complete."""
+    """Choose claims that cover every call once in the least predicted time. Claims under a condition are not considered, since
+    their cost depends on sizes. Target number `fallback` gets only operators that no other target accepts alone. Raises
+    `CompileError` without SciPy, or if no placement covers all calls."""
     claims = [claim for claim in annotated.claims if not isinstance(claim.verdict, AcceptIf)]
     better = {id(claim.root) for claim in claims if len(claim.members) == 1 and claim.target != fallback}
     claims = [claim for claim in claims if claim.target != fallback or id(claim.root) not in better]
@@ -70,23 +70,23 @@ class _Program:
         self.upper: list[float] = []
 
     def variable(self, cost: float, *, integer: bool) -> int:
-        """A variable between 0 and 1."""
+        """Add a variable between 0 and 1."""
         self.costs.append(cost)
         self.integer.append(integer)
         return len(self.costs) - 1
 
     def row(self, entries: list[tuple[int, float]], lower: float, upper: float) -> None:
-        """lower <= sum of entries <= upper."""
+        """Add the constraint lower <= sum of entries <= upper."""
         self.entries += [(len(self.lower), variable, factor) for variable, factor in entries]
         self.lower.append(lower)
         self.upper.append(upper)
 
     def exactly_one(self, variables: list[int]) -> None:
-        """One of the variables is 1."""
+        """Require that exactly one of the variables is 1."""
         self.row([(variable, 1.0) for variable in variables], 1, 1)
 
     def transfers(self, value: Value, target: int, seconds: float, on: dict[tuple[int, int], list[int]]) -> None:
-        """Variables that become 1 where a value has to leave a target's memory, or to come into it."""
+        """Add variables that are 1 if a value leaves a target's memory, or enters it."""
         if seconds <= 0:
             return
         made = [] if value.source is None else [(v, 1.0) for v in on.get((id(value.source), target), ())]
@@ -104,7 +104,7 @@ class _Program:
                 self.row([(into, 1.0), *((v, -f) for v, f in read), *made], 0, np.inf)
 
     def solve(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], float, float]:
-        """The values of the variables, their cost, and the gap. Raises `CompileError`."""
+        """Solve the program. Returns the values of the variables, their cost, and the gap. Raises `CompileError`."""
         try:
             from scipy.optimize import Bounds, LinearConstraint, milp
             from scipy.sparse import csr_array
@@ -116,7 +116,7 @@ class _Program:
             return np.zeros(0), 0.0, 0.0
         rows, columns, factors = zip(*self.entries, strict=True)
         matrix = csr_array((factors, (rows, columns)), shape=(len(self.lower), len(self.costs)))
-        # In units of the greatest cost, so that the solver's tolerances mean something for times of microseconds.
+        # Scaled by the greatest cost, so that the solver's tolerances suit times of microseconds.
         costs = np.array(self.costs)
         scale = float(costs.max()) or 1.0
         found = milp(
@@ -127,5 +127,5 @@ class _Program:
             options={"time_limit": TIME_LIMIT, "mip_rel_gap": 1e-4},
         )
         if found.x is None:
-            raise CompileError(f"no placement by cost: {found.message}", remedy=Remedy.of("give ", BY_PRIORITY))
+            raise CompileError(f"cost placement failed: {found.message}", remedy=Remedy.of("give ", BY_PRIORITY))
         return found.x, float(found.fun) * scale, float(found.mip_gap or 0.0)

@@ -1,8 +1,8 @@
-"""Regions: maximal sets of operators of one target that can run as one, outlined into functions of the module.
+"""Outlines regions, maximal sets of operators of one target that can run together, into functions of the module.
 
-Every operator gets a level: the greatest level of what it reads, plus one where that belongs to another target. Operators of one
-target and level form a region. A path that leaves a region raises the level and never lowers it again, so it cannot come back:
-regions are convex, and no two depend on one another, by construction.
+Every operator gets a level: the greatest level of its operands, plus one for an operand on another target. Operators of one target
+and level form a region. A path that leaves a region raises the level and never lowers it, so it cannot return. Regions are
+therefore convex and free of cyclic dependences by construction.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from inlaid.plugins import Accept, AcceptIf, Target
 from inlaid.types import FunctionType, TensorType, TupleType, type_vars
 
 REGION_TARGET = "target"
-"""The attribute of a region's function that names its target."""
+"""Attribute of a region's function that names its target."""
 _PLAN = -1
-"""The "target" of control flow, which the executor runs itself."""
+"""Target number of control flow, which the executor runs."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A function of the module before, by `name`: what targets could take of it, the claims that take every call once, and the
-    names of the regions that they are in, claim by claim."""
+    """Placement of an original function, by `name`: its annotations, the chosen claims that cover every call once, and the region
+    name of each claim."""
 
     name: str
     annotated: Annotated
@@ -44,8 +44,8 @@ class Placement:
 
 @dataclass(frozen=True)
 class Guard:
-    """A region whose target takes it under a condition alone: where the region `condition` gives false, the function `otherwise`
-    does the same on other targets. `regions` are `condition` and those that `otherwise` is made of."""
+    """Run-time guard of a region whose target accepts it only under a condition. If the region `condition` returns false, the
+    function `otherwise` computes the same on other targets. `regions` are `condition` and the regions of `otherwise`."""
 
     region: str
     constraint: Dim
@@ -56,8 +56,8 @@ class Guard:
 
 @dataclass(frozen=True, repr=False)
 class Partitioned:
-    """A module cut into regions: `module` holds the entry and one function per region; `placements` are by function of the module
-    before; `regions` gives the numbers of the targets by name of region, those that guards bring in included."""
+    """A partitioned module: `module` has the entry and one function per region; `placements` are by original function; `regions`
+    maps region names to target numbers, including regions of guards."""
 
     module: ir.Module
     placements: tuple[Placement, ...]
@@ -69,17 +69,17 @@ class Partitioned:
 
 
 Place = Callable[[str, Annotated], tuple[Claim, ...]]
-"""Chooses among the claims on a function, which has that name in the module, those that take every call once."""
+"""Placement algorithm: chooses claims that cover every call once, for a function with the given name."""
 
 
 def first_come(name: str, annotated: Annotated) -> tuple[Claim, ...]:
-    """Placement by priority."""
+    """Place by priority."""
     return by_priority(annotated)
 
 
 def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main", place: Place = first_come) -> Partitioned:
-    """Cut the entry of a module, and the functions that it calls by name. Raises `CompileError` for an operator that no target
-    takes."""
+    """Partition the entry of a module and the functions that it calls by name. Raises `CompileError` for an operator that no target
+    accepts."""
     placements = []
     functions = dict(module.functions)
     regions = _Regions()
@@ -93,7 +93,7 @@ def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "
 def _cut(
     name: str, function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, place: Place
 ) -> tuple[ir.Function, Placement]:
-    """A function with its regions outlined."""
+    """Outline the regions of a function."""
     annotated = annotate(function, candidates)
     claims = place(name, annotated)
     check_complete(annotated, claims, candidates)
@@ -105,7 +105,7 @@ def _cut(
 
 
 def called(module: ir.Module, entry: str) -> tuple[str, ...]:
-    """The entry and the functions of the module that it calls by name, directly or not."""
+    """The entry and all functions of the module that it calls by name, directly or indirectly."""
     found = [entry]
     for name in found:
         names = (expr.name for expr in ir.post_order(module[name]) if isinstance(expr, ir.GlobalVar))
@@ -115,7 +115,7 @@ def called(module: ir.Module, entry: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Regions:
-    """The functions of regions, and the numbers of their targets, by name; the guards of regions, and their functions."""
+    """The functions of regions and their target numbers, by name; and the guards of regions with their functions."""
 
     functions: dict[str, ir.Function] = field(default_factory=dict)
     targets: dict[str, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class _Regions:
 
 @dataclass
 class _Unit:
-    """What is emitted as one: a region's calls, or a single node of control flow."""
+    """A unit of emission: a region's calls, or a single control flow node."""
 
     level: int
     target: int
@@ -134,8 +134,8 @@ class _Unit:
 
 @dataclass(frozen=True)
 class _Result:
-    """A member's value that is used outside its region: all of it, or the `items` of a tuple. `readers` are the expressions that
-    take items out, where nothing else reads it."""
+    """A member's value that is used outside its region: the whole value, or `items` of a tuple. `readers` are the expressions that
+    extract the items, if nothing else reads it."""
 
     member: ir.Expr
     items: tuple[int, ...] | None = None
@@ -156,14 +156,14 @@ class _Outline:
         self.consumers = self._consumers()
 
     def run(self) -> ir.Expr:
-        """The new body of the entry."""
+        """Build the new body of the function."""
         return self._scope(self.scopes.body(self.function))
 
     def _consumers(self) -> dict[int, list[tuple[int, ir.Expr]]]:
-        """Who reads each expression: pairs of (id of the reader in the expression's own scope, reader itself).
+        """The readers of each expression: pairs of (id of the reader in the expression's own scope, reader).
 
-        A reader inside a nested scope counts as the control flow that owns that scope. A binding reads its value: it stands outside
-        of every region.
+        A reader inside a nested scope counts as the control flow node that owns that scope. A `Let` reads its value, outside of
+        every region.
         """
         found: dict[int, list[tuple[int, ir.Expr]]] = {}
         for expr in ir.post_order(self.function):
@@ -186,7 +186,7 @@ class _Outline:
         return found
 
     def _value(self, expr: ir.Expr) -> ir.Expr:
-        """What an expression stands for: the body of a binding, the value of a bound variable, anything else itself."""
+        """Resolve an expression: the body of a `Let`, the value of a bound variable, otherwise the expression itself."""
         while True:
             if isinstance(expr, ir.Let):
                 expr = expr.body
@@ -196,8 +196,8 @@ class _Outline:
                 return expr
 
     def _seen(self, expr: ir.Expr, inside: Collection[int] = ()) -> ir.Expr:
-        """What an expression is translated as: a bound variable stays where something outside of the region computes its value, so
-        that the value stays where it is computed; otherwise as what it stands for."""
+        """The expression to translate: a bound variable whose value is computed outside of the region is kept, so that the value
+        stays there; otherwise the resolved expression."""
         while isinstance(expr, ir.Let):
             expr = expr.body
         value = self._value(expr)
@@ -208,7 +208,7 @@ class _Outline:
         return tuple(self._seen(child, inside) for child in ir.children(expr))
 
     def _levels(self, scope: Scope) -> list[_Unit]:
-        """The units of a scope, in an order in which they can run."""
+        """The units of a scope, in a valid order of execution."""
         level = self.level
         target: dict[int, int] = {}
         units: dict[tuple[int, int], _Unit] = {}
@@ -222,8 +222,8 @@ class _Outline:
             if isinstance(expr, ir.Let):
                 continue
             if isinstance(expr, (ir.Tuple, ir.TupleItem)):
-                # Wiring follows the latest of what it wires. Where that is of several targets, it is nobody's: whoever reads it
-                # comes after all of them.
+                # Wiring belongs to the latest of its operands. If that has several targets, the wiring belongs to none, and its
+                # readers come after all of them.
                 level[id(expr)] = max((level[source] for source in sources), default=-1)
                 latest = {target[source] for source in sources if level[source] == level[id(expr)]}
                 target[id(expr)] = latest.pop() if len(latest) == 1 else _PLAN
@@ -255,7 +255,7 @@ class _Outline:
         return self._with_bindings(scope, self._mapped(scope.result))
 
     def _with_bindings(self, scope: Scope, result: ir.Expr) -> ir.Expr:
-        """The result of a scope inside the bindings that stand in it, those whose values are computed first outermost."""
+        """Wrap the result of a scope in its bindings, the earliest computed outermost."""
         bindings = []
         for expr in scope.order:
             if isinstance(expr, ir.Let):
@@ -267,7 +267,7 @@ class _Outline:
         return result
 
     def _mapped(self, expr: ir.Expr) -> ir.Expr:
-        """An expression after outlining; wiring is rebuilt on demand."""
+        """An expression after outlining. Wiring is rebuilt on demand."""
         expr = self._seen(expr)
         stack = [expr]
         while stack:
@@ -326,7 +326,7 @@ class _Outline:
     def _emit(
         self, unit: _Unit, results: list[_Result], inner: dict[int, ir.Expr], params: list[ir.Var], args: list[ir.Expr]
     ) -> None:
-        """Add a region's function, and put its results in place of the members' values."""
+        """Add a region's function, and replace the members' values by its results."""
         target = self.candidates[unit.target].target
         name = f"region{len(self.regions.functions)}_{target.kind}"
         fields = []
@@ -360,14 +360,14 @@ class _Outline:
             else:
                 self.memo[id(member)] = found[0] if indices is None else ir.tuple_(found, member.span)
 
-    def _unshown(self, body: ir.Expr, params: list[ir.Var], taker: Candidate) -> list[ir.Var]:
-        """The function's own parameters that show the sizes which attributes in a region read, and no parameter of the region
-        shows: a region has its sizes from its inputs, where the target takes them."""
+    def _unshown(self, body: ir.Expr, params: list[ir.Var], candidate: Candidate) -> list[ir.Var]:
+        """Parameters of the function whose shapes determine sizes that attributes in a region read, but that no parameter of the
+        region determines: a region gets its sizes from its inputs, if the target accepts them."""
         read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
         missing = read - _shown(params)
         found: list[ir.Var] = []
         for param in self.function.params:
-            if not isinstance(param.type, TensorType) or param.type.dtype.name not in taker.dtypes:
+            if not isinstance(param.type, TensorType) or param.type.dtype.name not in candidate.dtypes:
                 continue
             if missing & _shown([param]):
                 found.append(param)
@@ -375,7 +375,7 @@ class _Outline:
         return found
 
     def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
-        """The region where the constraint holds, else the same on targets that take it without one."""
+        """The region if the constraint holds, otherwise the same on targets that accept it unconditionally."""
         region = self.regions.functions[name]
         before = len(self.regions.functions)
         condition, otherwise = f"{name}_condition", f"{name}_otherwise"
@@ -388,12 +388,12 @@ class _Outline:
         return ir.if_(ir.tuple_item(holds, 0), call, call_by_name(otherwise, instead, args))
 
     def _add_condition(self, name: str, given: Sequence[ir.Var], constraint: Dim) -> None:
-        """A region that says whether a constraint on dimensions of what it is given holds, on the first target that can tell."""
+        """Add a region that evaluates a constraint on dimensions of the given values, on the first target that can."""
         value = ops.cast(ops.reshape(ops.sizes(dims=(constraint,)), shape=()), dtype="bool")
         calls = [expr for expr in ir.post_order(value) if isinstance(expr, ir.Call)]
         able = [all(isinstance(candidate.judge(call), Accept) for call in calls) for candidate in self.candidates]
         if not any(able):
-            raise CompileError(f"no target can tell whether {constraint!r} holds")
+            raise CompileError(f"no target can evaluate the condition {constraint!r}")
         number = able.index(True)
         params = tuple(ir.var(param.name, param.type) for param in given)
         attrs = ((REGION_TARGET, str(self.candidates[number].target)),)
@@ -401,7 +401,7 @@ class _Outline:
         self.regions.targets[name] = number
 
     def _results(self, unit: _Unit, inside: set[int]) -> list[_Result]:
-        """What of the members' values is used outside the region: whole values, or those items of them that are."""
+        """The members' values that are used outside the region: whole values, or items of tuples."""
         results = []
         for member in unit.members:
             if not isinstance(member.type, TupleType):
@@ -431,13 +431,13 @@ class _Outline:
         return False
 
     def _passes_on(self, expr: ir.Expr, inside: set[int]) -> bool:
-        """Whether an expression is wiring that a region takes in: any tuple, and items of what the region itself computes."""
+        """Whether a region includes an expression as wiring: any tuple, and items of values that it computes."""
         while isinstance(expr, ir.TupleItem):
             expr = self._value(expr.tuple)
         return isinstance(expr, ir.Tuple) or id(expr) in inside
 
     def _needed(self, member: ir.Expr, done: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
-        """What to translate for a member: its arguments, wiring inside the region included, then itself."""
+        """The expressions to translate for a member: its operands, with wiring inside the region, then the member."""
         order: list[ir.Expr] = []
         seen: set[int] = set()
         stack: list[tuple[ir.Expr, bool]] = [(member, False)]
@@ -455,7 +455,7 @@ class _Outline:
 
 
 def _shown(params: Sequence[ir.Var]) -> frozenset[arith.Expr]:
-    """The sizes that are an extent of a parameter."""
+    """The sizes that are an extent of some parameter."""
     shapes = (param.type.shape for param in params if isinstance(param.type, TensorType))
     return frozenset(dim for shape in shapes for dim in shape if isinstance(dim, arith.SizeVar))
 
@@ -465,25 +465,25 @@ def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:
 
 
 def call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:
-    """A call of a function of the module, by its name there."""
+    """Call a function of the module by name."""
     type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
     return ir.Call(function.body.type, None, ir.global_var(name, type_), tuple(args), Attrs())
 
 
 def outlined(function: ir.Function, target: Target) -> ir.Function:
-    """A function as a region of a target: its results are a tuple."""
+    """Mark a function as a region of a target, with a tuple as result."""
     body = function.body
     fields = [ir.tuple_item(body, n) for n in range(len(body.type.fields))] if isinstance(body.type, TupleType) else [body]
     return ir.function(function.params, ir.tuple_(fields), ((REGION_TARGET, str(target)),))
 
 
 def _copy(function: ir.Function) -> ir.Function:
-    """The same function over parameters of its own, and no region yet."""
+    """A copy with new parameters, not marked as a region."""
     params = tuple(ir.var(param.name, param.type, param.span) for param in function.params)
     return ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
 
 
 def region_operators(function: ir.Function) -> list[ir.Call]:
-    """The operator calls of a region, those in composites included, in the order in which they run."""
+    """The operator calls of a region, including those in composites, in order of execution."""
     body = dissolve(function).body
     return [e for e in ir.post_order(body) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]

@@ -1,4 +1,4 @@
-"""The report on a partitioned model as one page of HTML, with the graph drawn; it needs nothing but a browser."""
+"""Renders the report on a partitioned model as a self-contained HTML page with a drawing of the graph."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from inlaid.partitioning.layered import draw
 from inlaid.partitioning.report import OperatorReport, Report
 
 DATA = "/*DATA*/"
-"""What stands in the template for the report."""
+"""Placeholder for the report in the template."""
 
 
 def page(report: Report, title: str) -> str:
-    """The page of a report: its operators as a graph coloured by target, each with its verdicts and costs, and the regions. A
-    composite is one node."""
+    """Render a report: the operators as a graph coloured by target, with verdicts and costs, and the regions. A composite is one
+    node."""
     groups: dict[int, list[OperatorReport]] = {}
     for item in report.operators:
         groups.setdefault(item.root, []).append(item)
-    roots = sorted(groups)  # after all that is read: only its root's result leaves a composite
+    roots = sorted(groups)  # in topological order, since only the root's result leaves a composite
     place = {item.number: number for number, root in enumerate(roots) for item in groups[root]}
     reads = [
         list(dict.fromkeys(place[source] for item in groups[root] for source in item.reads if place[source] != number))
@@ -57,6 +57,6 @@ def page(report: Report, title: str) -> str:
         ],
         "edges": [[source, reader, [round(column, 3) for column in path]] for source, reader, path in drawing.edges],
     }
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # names may hold the end of a script
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # names may contain "</script>"
     template = files("inlaid.partitioning").joinpath("page.html").read_text(encoding="utf-8")
     return template.replace(DATA, text)

@@ -1,4 +1,4 @@
-"""Which claim takes which operator: by priority, or by cost."""
+"""Placement by priority."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from inlaid.plugins import Accept, AcceptIf, Reject, Verdict
 
 
 def by_priority(annotated: Annotated, conditions: bool = True) -> tuple[Claim, ...]:
-    """Claims that take every operator once, in the order of their roots: the first target takes what it can, the next what is left.
+    """Choose claims by priority of their target; each operator is covered at most once. Claims are in the order of their roots.
 
-    Within a target composites come before single operators, those that end later before others, since they are the larger ones,
-    and the earlier rule before the later. Without `conditions`, claims under a condition are left out.
+    Within a target, composites precede single operators, later roots precede earlier ones (such composites are larger), and earlier
+    rules precede later ones. Without `conditions`, claims under a condition are not considered.
     """
     taken: dict[int, Claim] = {}
     for claim in sorted(annotated.claims, key=lambda claim: _priority(annotated, claim)):
@@ -26,7 +26,7 @@ def by_priority(annotated: Annotated, conditions: bool = True) -> tuple[Claim, .
 
 
 def in_order(annotated: Annotated, taken: Mapping[int, Claim]) -> tuple[Claim, ...]:
-    """The claims that take calls, by id of the call, in the order of their roots."""
+    """The claims that cover calls, given by id of the call, in the order of their roots."""
     return tuple(taken[id(call)] for call in annotated.calls if id(call) in taken and taken[id(call)].root is call)
 
 
@@ -35,7 +35,7 @@ def _priority(annotated: Annotated, claim: Claim) -> tuple[int, bool, int]:
 
 
 def check_complete(annotated: Annotated, claims: tuple[Claim, ...], candidates: Sequence[Candidate]) -> None:
-    """Raises `CompileError` for an operator that no claim takes, with every target's reason."""
+    """Raise `CompileError` for an operator that no claim covers, with every target's reason."""
     taken = {id(call) for claim in claims for call in claim.members}
     for call in annotated.calls:
         if id(call) not in taken:
@@ -44,15 +44,15 @@ def check_complete(annotated: Annotated, claims: tuple[Claim, ...], candidates: 
                 f"{candidate.target}: {reason(verdict)}"
                 for candidate, verdict in zip(candidates, annotated.verdicts[id(call)], strict=True)
             )
-            raise CompileError(f"no target takes it: {reasons}", operator=call.callee.name, node=str(call.span or ""))
+            raise CompileError(f"no target accepts it: {reasons}", operator=call.callee.name, node=str(call.span or ""))
 
 
 def reason(verdict: Verdict) -> str:
-    """Why a target did not get an operator that it was asked about."""
+    """Why a target did not get an operator."""
     match verdict:
         case Reject(reason=reason):
             return reason
         case AcceptIf(constraint=constraint):
             return f"only where {constraint!r}"
         case Accept():
-            return "only together with operators that went elsewhere"
+            return "only together with operators that were placed elsewhere"

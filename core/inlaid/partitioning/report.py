@@ -1,4 +1,4 @@
-"""The report on a partitioned model: as data, and as text."""
+"""Report on a partitioned model, as data and as text."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import Any
 from inlaid.markup import frame
 
 SHOWN = 12
-"""How many changes the text names; the data has all."""
+"""Number of changes that the text lists; the data has all."""
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 NODES = 3
-"""How many operators of a change or of a path the text names."""
+"""Number of operators of a change or a path that the text names."""
 
 
 @dataclass(frozen=True)
 class OperatorReport:
-    """One operator: its number, the source `node`, the `target` and `region` that it is in, the `composite` that takes it, if its
-    rule is a pattern, how many operators that takes together (`parts`) and the number of the one whose result it gives (`root`; an
-    operator by itself is its own), the numbers of the operators whose results it reads, the predicted `seconds` of the claim that
-    it is the root of (None for the rest of a composite, and where there is no prediction), and every target's verdict in order of
-    priority."""
+    """One operator: its number, source `node`, `target` and `region`; the `composite` that contains it, if any, with its number of
+    operators (`parts`) and the number of its root operator (`root`; a single operator is its own root); the numbers of the
+    operators that it reads; the predicted `seconds` of its claim (None for other operators of a composite, and without a
+    prediction); and every target's verdict, in order of priority."""
 
     number: int
     node: str
@@ -38,16 +37,16 @@ class OperatorReport:
 
     @property
     def name(self) -> str:
-        """The operator and where it stands in the source."""
+        """The operator's name and source node."""
         return f"{self.operator} at {self.node or '?'}"
 
 
 @dataclass(frozen=True)
 class RegionReport:
-    """One region: how many operators it has; the bytes that cross its border (None where dimensions are symbolic); where its
-    target takes it under a condition alone, that, in `condition`; the seconds predicted for its operators and for what crosses, and
-    those measured; an `earlier` region of its target with which it would close a cycle, and `through` which operators; and kernels
-    that run by the generic schedule although reductions take most of their time, in words (`generic`)."""
+    """One region: its number of operators; the bytes that cross its border (None for symbolic dimensions); the `condition` under
+    which its target accepts it, if any; the predicted seconds of its operators and of its transfers, and the measured seconds; an
+    `earlier` region of its target with which it would close a cycle, and the operators of the path (`through`); and reducing
+    kernels with the generic schedule that take most of the time (`generic`, as text)."""
 
     name: str
     target: str
@@ -65,7 +64,7 @@ class RegionReport:
 
 @dataclass(frozen=True)
 class ChangeReport:
-    """What would change if `target` took operators, given by number, that it rejects: regions and bytes that cross borders."""
+    """Effect of `target` accepting operators, by number, that it rejects: numbers of regions, and bytes that cross borders."""
 
     target: str
     operator: str
@@ -78,7 +77,7 @@ class ChangeReport:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """A partitioned model, explained. `conversions` are the regions that bring values into the forms that other regions ask for."""
+    """A partitioned model, explained. `conversions` are the regions that convert values at borders of other regions."""
 
     operators: tuple[OperatorReport, ...]
     regions: tuple[RegionReport, ...]
@@ -87,7 +86,7 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """What all regions together are predicted to take, with what moves between them; 0 where there is no prediction."""
+        """Predicted seconds of all regions and transfers; 0 without a prediction."""
         return sum((region.seconds or 0.0) + (region.transfer or 0.0) for region in (*self.regions, *self.conversions))
 
     def __repr__(self) -> str:
@@ -117,7 +116,7 @@ class Report:
         }
 
     def summary(self) -> str:
-        """How many operators went where, and the regions, as lines of text."""
+        """Number of operators per target, and the regions, as lines of text."""
         counts: dict[str, int] = {}
         for item in self.operators:
             counts[item.target] = counts.get(item.target, 0) + 1
@@ -131,10 +130,9 @@ class Report:
         return "\n".join(lines)
 
     def to_text(self) -> str:
-        """The summary, what would change it, then every operator with the target that takes it, and the reasons of those that did
-        not."""
+        """The summary, what would change it, and every operator with its target and the reasons of targets that did not get it."""
         lines = [self.summary()]
-        slow = [f"{region.name} by the generic schedule: {kernel}" for region in self.regions for kernel in region.generic]
+        slow = [f"{region.name} with the generic schedule: {kernel}" for region in self.regions for kernel in region.generic]
         if slow:
             lines += ["", *slow]
         apart = list(self._apart())
@@ -151,21 +149,21 @@ class Report:
         return "\n".join(lines)
 
     def change(self, item: ChangeReport) -> str:
-        """A change in words."""
+        """Describe a change."""
         regions = f"{_count(item.regions_then, 'region')} instead of {item.regions}"
         crossing = f"{item.crossing_then} bytes instead of {item.crossing} across borders"
-        return f"If {item.target} took {self._named(item.operators, item.operator)}: {regions}, {crossing}"
+        return f"If {item.target} accepted {self._named(item.operators, item.operator)}: {regions}, {crossing}"
 
     def _region(self, region: RegionReport, what: str = "") -> str:
         crossing = f"{_bytes(region.bytes_in)} in, {_bytes(region.bytes_out)} out"
         where = f", where {region.condition}; else other targets" if region.condition else ""
         cost = f"; predicted {duration(region.seconds)}" if region.seconds else ""
-        cost += f" and {duration(region.transfer)} to move" if region.seconds and region.transfer else ""
+        cost += f" and {duration(region.transfer)} for transfers" if region.seconds and region.transfer else ""
         cost += "" if region.measured is None else f", measured {duration(region.measured)}"
         return f"{region.name} on {region.target}: {what or _count(region.operators, 'operator')}, {crossing}{where}{cost}"
 
     def _apart(self) -> Iterator[str]:
-        """Why regions are not one with earlier ones of their targets."""
+        """Explain why regions are not merged with earlier ones of their targets."""
         alone = {change.operators for change in self.changes}
         for region in self.regions:
             if not region.earlier:
@@ -177,7 +175,7 @@ class Report:
                 yield f"{region.name} would close a cycle with {region.earlier} through {self._named(region.through)}"
 
     def _named(self, numbers: Sequence[int], operator: str = "") -> str:
-        """Some operators, by what they do and where they stand."""
+        """Name some operators, with their source nodes."""
         if operator:
             nodes = ", ".join(self.operators[number].node or "?" for number in numbers[:NODES])
             more = f" and {len(numbers) - NODES} more" if len(numbers) > NODES else ""
@@ -187,7 +185,7 @@ class Report:
 
 
 def _tells(item: OperatorReport, target: str, verdict: str) -> bool:
-    """Whether a target's verdict says something about where the operator went: one before in priority, or one that lost on cost."""
+    """Whether a target's verdict explains the placement: it has a higher priority, or lost on cost."""
     names = [name for name, _ in item.verdicts]
     return names.index(target) < names.index(item.target) or (target != item.target and "lost on cost" in verdict)
 
@@ -201,6 +199,6 @@ def _bytes(size: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in words, to three digits."""
+    """Format a time to three digits with a unit."""
     scale, unit = next(((scale, unit) for scale, unit in _UNITS if seconds >= 0.9995 * scale), _UNITS[-1])
     return f"{seconds / scale:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""Whether a target has the requantisation that a composite asks for."""
+"""Checks whether a target supports the requantisation of a composite."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from inlaid.plugins.contract import HALF_EVEN, ONCE, Quantisation
 
 
 def unlike(found: Match, having: Quantisation) -> str | None:
-    """Why a target that has some requantisation cannot run a composite, None where it can."""
+    """The reason why a target with some requantisation cannot run a composite, None if it can."""
     if not having.roundings:
         return None
     callees = [call.callee for call in found.calls]
     if dequantize in callees and quantize in callees and HALF_EVEN not in having.roundings:
         return _rounds(HALF_EVEN, having)
     for call in found.calls:
-        # A shift to the right scales sums where a pattern of `inlaid.ops.composites` says so.
+        # A right shift is a requantisation only where a pattern of `inlaid.ops.composites` marks it as such.
         asked = factor(call) if call.callee is not shift_right or found.get("scaled") is call else None
         reason = None if asked is None else _unfit(asked, having)
         if reason is not None:
@@ -29,27 +29,27 @@ def unlike(found: Match, having: Quantisation) -> str | None:
 
 
 def _rounds(rounding: str, having: Quantisation) -> str:
-    return f"it requantises with rounding {rounding}, and the target has {' and '.join(having.roundings)}"
+    return f"it requantises with rounding {rounding}, but the target supports {' and '.join(having.roundings)}"
 
 
 def _unfit(asked: Factor, having: Quantisation) -> str | None:
     if asked.rounding not in having.roundings:
         return _rounds(asked.rounding, having)
     if asked.per_channel and not having.per_channel:
-        return "it requantises with a factor for each channel, and the target has one for all"
+        return "it requantises per channel, but the target supports only one factor per tensor"
     used = asked.multipliers != 0
     multipliers, shifts = [int(value) for value in asked.multipliers[used]], asked.shifts[used].astype(np.int64)
     room = np.zeros(len(multipliers), np.int64)
     if asked.rounding in (HALF_EVEN, ONCE):
-        # What is rounded once depends on the product alone: a multiplier is written with as many bits as the shifts allow.
+        # With a single rounding, only the product matters: a multiplier can have as many bits as the shifts allow.
         room = np.array([FRACTION - value.bit_length() for value in multipliers], np.int64)
         room = room if having.shifts is None else np.minimum(room, shifts - having.shifts[0])
     zeros = np.array([(value & -value).bit_length() - 1 for value in multipliers], np.int64)
     bits, shifts = FRACTION - zeros - room, shifts - room
     if bits.max(initial=0) > having.multiplier_bits:
-        return f"it requantises with multipliers of {bits.max()} bits, and the target has {having.multiplier_bits}"
+        return f"it requantises with {bits.max()}-bit multipliers, but the target supports {having.multiplier_bits} bits"
     if having.shifts is not None and shifts.size:
         low, high = having.shifts
         if not low <= shifts.min() <= shifts.max() <= high:
-            return f"it requantises with shifts from {shifts.min()} to {shifts.max()}, and the target has {low} to {high}"
+            return f"it requantises with shifts from {shifts.min()} to {shifts.max()}, but the target supports {low} to {high}"
     return None

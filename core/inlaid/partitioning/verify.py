@@ -1,4 +1,4 @@
-"""What must hold of every partitioned module."""
+"""Verifies invariants of a partitioned module."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from inlaid.types import FunctionType
 
 
 def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main") -> None:
-    """Check that types are unchanged, that every operator of the entry and of what it calls is in exactly one region, that no
-    constant changed, and that regions are closed. That no two regions depend on one another needs no check: a region is a call,
-    and a graph of calls has no cycle. Raises `VerifyError`."""
+    """Check that types are unchanged, that every operator of the entry and of its callees is in exactly one region, that no
+    constant changed, and that regions are closed. Cyclic dependences between regions cannot occur, since a region is a call and a
+    graph of calls is acyclic. Raises `VerifyError`."""
     names = called(before, entry)
     for name in names:
         old, new = before[name], after.module[name]
@@ -25,11 +25,11 @@ def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main")
     regions = [after.module[name] for name in after.regions if name not in spare]
     count, expected = sum(map(_operators, regions)), sum(_operators(before[name]) for name in names)
     if count != expected:
-        raise VerifyError(f"partitioning made {count} operator calls of {expected}")
+        raise VerifyError(f"expected {expected} operator calls after partitioning, got {count}")
     for guard in after.guards:
         region, otherwise = after.module[guard.region], after.module[guard.otherwise]
         if region.type != otherwise.type:
-            raise VerifyError(f"what stands in for {guard.region} is of type {otherwise.type!r}, not {region.type!r}")
+            raise VerifyError(f"expected type {region.type!r} for the alternative of {guard.region}, got {otherwise.type!r}")
     kept = _digests(*(after.module[name] for name in names), *(after.module[name] for name in after.regions))
     if not kept <= _digests(*(before[name] for name in names)):
         raise VerifyError("partitioning changed a constant")

@@ -1,9 +1,9 @@
-"""The plugin contract: all that a plugin's module imports from Inlaid.
+"""The plugin contract: everything that a plugin's entry module imports from Inlaid.
 
-A plugin is a module that an entry point of group `inlaid.plugins` names. It states `PLUGIN_API_VERSION = 2`, marks the hooks it
-implements (see `inlaid.plugins.hookspecs`) with `hookimpl`, and imports its own heavy libraries inside them.
+A plugin is a module named by an entry point of group `inlaid.plugins`. It defines `PLUGIN_API_VERSION = 2`, implements hooks of
+`inlaid.plugins.hookspecs` marked with `hookimpl`, and imports vendor libraries inside the hooks.
 
-Names are loaded on first use: a program that runs packages needs few of them.
+Names are loaded lazily: a program that runs packages needs few of them.
 """
 
 from __future__ import annotations

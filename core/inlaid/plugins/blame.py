@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a plugin says so: which plugin, doing what, and for which region and nodes of the source model."""
+"""Attribution of errors to a plugin, region and source nodes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from inlaid.errors import InlaidError, PluginError
 
 _NAMED = 3
-"""How many source nodes of a region are named."""
+"""Greatest number of source nodes named in a message."""
 
 
 class blame:  # noqa: N801 - reads as a statement
-    """Turns whatever is raised inside into a `PluginError` that says what failed. Inlaid's own errors pass, with the names added
-    that they lack."""
+    """Context manager that converts foreign exceptions into a `PluginError` stating the plugin and what failed. Inlaid's own errors
+    pass through, with missing names filled in."""
 
     def __init__(self, plugin: str, what: str, region: str = "", nodes: Sequence[str] = ()) -> None:
         self.plugin = plugin
@@ -35,11 +35,11 @@ class blame:  # noqa: N801 - reads as a statement
 
 
 def describe(error: BaseException) -> str:
-    """An exception in words: its type and what it says."""
+    """Format an exception: its type and message."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def some(nodes: Sequence[str]) -> str:
-    """The names of a region's source nodes, of many the first."""
+    """Format source node names: the first few, and the number of others."""
     more = len(nodes) - _NAMED
     return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")

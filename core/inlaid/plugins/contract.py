@@ -1,6 +1,6 @@
-"""The vocabulary of the plugin contract: everything a plugin gives or is given.
+"""Data types and interfaces of the plugin contract.
 
-At run time this module needs the vocabulary packages of Inlaid only, so that naming a target costs nothing.
+At run time this module imports only basic packages of Inlaid, so that declaring a target is cheap.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from inlaid.tensor.region import RegionProgram
 
 COMPOSITE = "composite"
-"""The attribute of a composite's function in a region: the name of the rule that it matches."""
+"""Attribute of a composite's function in a region: the name of the rule that it matched."""
 
 
 class Phase(Enum):
-    """When a plugin's passes run. BEFORE_PEELING: over each kernel as nests of whole loops, where a padded copy is one nest with a
-    choice of values; LOOP: over plain loops, their last iterations apart where only those ask for bounds, and copies between
-    layouts too."""
+    """Phase in which a plugin's passes run. BEFORE_PEELING: on each kernel before loops are peeled, when a padded copy is one loop
+    nest with a select. LOOP: on each kernel and layout copy after remainder iterations are peeled, so that main loops need no
+    guards."""
 
     BEFORE_PARTITION = "before-partition"
     AFTER_PARTITION = "after-partition"
@@ -45,18 +45,18 @@ class Phase(Enum):
 
 
 HALF_EVEN, UP, AWAY, ONCE = ROUNDINGS = ("half_even", "up", "away", "once")
-"""How a scaled sum is rounded: see `inlaid.ops.requantisation.Factor`."""
+"""Roundings of a requantised sum; see `inlaid.ops.requantisation.Factor`."""
 
 
 @dataclass(frozen=True)
 class Quantisation:
-    """The requantisation that a target has: how it brings sums to the scale of what it stores. Composites of another are refused,
-    with the reason; `inlaid.quantize` makes models that need no other.
+    """The requantisation of a target: how it scales sums to its stored type. Composites that need another one are rejected with the
+    reason; `inlaid.quantize` makes models that need no other.
 
-    roundings: "half_even", "up", "away", "once", as `inlaid.ops.requantisation.Factor` says; where there is none, the target's
-    rules alone decide, and the rest means nothing. multiplier_bits: significant bits of a multiplier; 1: it shifts, and no more.
-    shifts: the least and the greatest shift, of a factor multiplier * 2^(shift - 31) with a multiplier of 31 bits; None for any.
-    per_channel: whether output channels may have factors of their own.
+    roundings: any of "half_even", "up", "away", "once" (see `inlaid.ops.requantisation.Factor`); if empty, only the target's rules
+    decide, and the other fields are ignored. multiplier_bits: significant bits of a multiplier; 1 means shifts only. shifts: least
+    and greatest shift of a factor multiplier * 2^(shift - 31) with a 31-bit multiplier; None for any. per_channel: whether each
+    output channel may have its own factor.
     """
 
     roundings: tuple[str, ...] = ()
@@ -67,8 +67,8 @@ class Quantisation:
 
 @dataclass(frozen=True)
 class Link:
-    """How values get from the host's memory to a target's and back: seconds before the first byte, bytes a second after it. The
-    default is a target that works in the host's memory, where only starting a region costs something."""
+    """Link between host memory and a target's memory: latency in seconds, bandwidth in bytes/s. The default is for a target that
+    works in host memory, where only starting a region takes time."""
 
     latency: float = 2e-6
     bandwidth: float = math.inf
@@ -76,11 +76,10 @@ class Link:
 
 @dataclass(frozen=True)
 class StaticMemory:
-    """Memory that is scarce, and that a region has to itself: inputs and outputs have places in the workspace as all else has, and
-    share it with what lives at other times, an input until it is read last. Nothing is copied that can be read where it lies, and
-    no padded copies are made. `alignment` is that of buffers, in bytes, where none has wider elements; `fast` the bytes of a second
-    memory, which takes what it has room for, that first of which each byte is used most. Loop programs are placed so;
-    `CompileContext.steps` has places for what lies between steps, and none for inputs and outputs."""
+    """Statically planned memory. Inputs and outputs live in the workspace arena; an input may be overwritten after its last use.
+    Values are read in place where possible, and padded copies are avoided. `alignment` is the least alignment of buffers, in bytes.
+    `fast` is the size in bytes of a second, faster memory, which gets the buffers with the most accesses per byte. Loop programs
+    are planned this way; `CompileContext.steps` plans values between steps, but not inputs and outputs."""
 
     alignment: int = 4
     fast: int = 0
@@ -88,42 +87,42 @@ class StaticMemory:
 
 @dataclass(frozen=True)
 class Core:
-    """A core with vectors, as the cost models of shared schedule rules have it. Times are cycles of the core, a load is one of a
-    vector. The defaults stand for no processor; measure your own, or take them from its manual.
+    """Cost model of a core with vectors, for shared schedule rules. Times are in cycles; a load is of one vector. The defaults are
+    no particular processor: measure yours, or use its manual.
 
-    latency: of a multiply-add. units: multiply-adds, and loads, that start in a cycle. entry: cycles to start and to leave an inner
-    loop: filling and draining the pipeline, addresses, and the branch that ends it. near_bytes: of the first-level cache. ways: of
-    that cache, which bounds the rows of a tile. alias: bytes between rows of which a multiple puts them all into the same few sets
-    of it. crowding: cycles that a row costs each step where rows lie so. far_bytes: of the second-level cache, as far as it is the
-    core's own. far_load: for a load from it. shared_load: what such a load takes from multiply-adds. farther_load: for a load
-    from behind it. last_bytes: of the last-level cache that one kernel may use. last_rate: bytes a cycle from that.
+    latency: of a multiply-add. units: multiply-adds, and loads, that start per cycle. loop_entry: overhead of an inner loop, for
+    filling and draining the pipeline, addresses and the final branch. l1_bytes: size of the first-level cache. l1_ways: its
+    associativity, which bounds the rows of a tile. alias_bytes: rows at a multiple of this distance map to the same few cache sets.
+    alias_cycles: cost per row and step of such rows. l2_bytes: size of the second-level cache per core. l2_load: time of a load
+    from it. load_stall: time by which such a load delays multiply-adds. l3_load: time of a load from beyond it. llc_bytes: share of
+    the last-level cache that one kernel may use. llc_rate: its bandwidth in bytes/cycle.
     """
 
     latency: float = 4
     units: int = 2
-    entry: float = 30
-    near_bytes: int = 32 << 10
-    ways: int = 12
-    alias: int = 2048
-    crowding: float = 0.1
-    far_bytes: int = 1 << 20
-    far_load: float = 2
-    shared_load: float = 0.2
-    farther_load: float = 2.75
-    last_bytes: int = 8 << 20
-    last_rate: float = 12
+    loop_entry: float = 30
+    l1_bytes: int = 32 << 10
+    l1_ways: int = 12
+    alias_bytes: int = 2048
+    alias_cycles: float = 0.1
+    l2_bytes: int = 1 << 20
+    l2_load: float = 2
+    load_stall: float = 0.2
+    l3_load: float = 2.75
+    llc_bytes: int = 8 << 20
+    llc_rate: float = 12
 
 
 @dataclass(frozen=True)
 class Threads:
-    """Thread model of a target whose kernels are grids of blocks of threads, for shared schedule rules and cost models. Shared
-    memory is the memory scope with owner "block"; rules do without if none is declared.
+    """Thread model of a target whose kernels are grids of thread blocks, for shared schedule rules and cost models. Shared memory
+    is the memory scope with owner "block"; rules do without it if none is declared.
 
-    block: most threads of a block; 1 for a processor whose cores run blocks one after another: such a target has vectors, and
-    rules for vectors schedule its kernels. subgroup: threads that run in lock step, whose accesses to neighbouring elements are
-    one; 1 where there are none. shuffles: whether the threads of a subgroup, then a power of two, can read one
-    another's registers: kernels may have buffers of scope `SUBGROUP`. resident: threads that the device holds at once; fewer leave
-    parts of it idle. vector_bytes: what one thread should load and store at once. registers: of 32 bits, that a thread may use.
+    block: greatest number of threads per block; 1 for a CPU that runs blocks one after another, whose kernels vector rules
+    schedule. subgroup: threads in lock step, whose adjacent accesses coalesce; 1 for none. shuffles: whether threads of a subgroup
+    (a power of two) can read each other's registers; kernels may then have buffers of scope `SUBGROUP`. resident: threads that the
+    device holds at once; fewer leave it partly idle. vector_bytes: bytes that one thread should load or store at once. registers:
+    32-bit registers per thread.
     """
 
     block: int = 256
@@ -178,21 +177,21 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Accept:
-    """The target can do it. `seconds` predicts how long it takes; None: a roofline from the capabilities."""
+    """The target supports it. `seconds` is the predicted time; None uses a roofline from the capabilities."""
 
     seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Reject:
-    """The target cannot do it, and why, in words for the user."""
+    """The target does not support it. `reason` is shown to the user."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class AcceptIf:
-    """The target can do it where a condition on dimensions holds (nonzero)."""
+    """The target supports it if a condition on dimensions is nonzero at run time."""
 
     constraint: Dim
     seconds: float | None = None
@@ -203,12 +202,12 @@ Verdict = Accept | Reject | AcceptIf
 
 @dataclass(frozen=True)
 class OpRule:
-    """What a target takes: one operator, or a composite.
+    """A rule that lets a target accept an operator or a composite.
 
-    `pattern` is the name of an operator, "*" for every operator, or a pattern of `inlaid.graph.pattern` over one or several, which
-    become one call in the region, of a function with the attribute `COMPOSITE` set to `name`. A rule with a pattern has a name
-    that no other has: steps, reports and locks know its composites by it. `predicate` judges a call of the operator, or a `Match`
-    of the pattern; None accepts all. Composites come before operators by name, and earlier rules before later ones.
+    `pattern` is an operator's name, "*" for every operator, or a pattern of `inlaid.graph.pattern`. What a pattern matches becomes
+    one call in the region, of a function whose attribute `COMPOSITE` is `name`. The rule's name must then be unique: steps, reports
+    and locks refer to it. `predicate` judges a call of the operator, or a `Match` of the pattern; None accepts all. Composites are
+    tried before single operators, and earlier rules before later ones.
     """
 
     pattern: str | Pattern
@@ -218,9 +217,9 @@ class OpRule:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far values of an element type may be from the reference's: floats by `relative` times the greatest magnitude in the
-    result, plus `absolute`; integers by `steps` units. `operator`: of that operator or composite alone, by its name or its
-    rule's; "" for all and for whole models."""
+    """Allowed difference from the reference for an element type. Floats: `relative` times the greatest magnitude in the result,
+    plus `absolute`. Integers: `steps` units. `operator` limits it to an operator, or to a composite by its rule's name; "" applies
+    to all operators and to whole models."""
 
     dtype: str
     relative: float = 0.0
@@ -231,8 +230,8 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class ExpectedFailure:
-    """A check of the conformance suite that is known to fail, and why. `check` is its name in reports, such as
-    "operators/agrees[exp-float16]"; one that ends with an asterisk stands for all that begin so."""
+    """A check of the conformance suite that is known to fail, and why. `check` is its id in reports, such as
+    "operators/agrees[exp-float16]"; a trailing asterisk matches any suffix."""
 
     check: str
     reason: str
@@ -240,24 +239,24 @@ class ExpectedFailure:
 
 @dataclass(frozen=True)
 class Conformance:
-    """What a plugin says of a target to the conformance suite. `tolerances` are in place of the suite's own; checks of the levels
-    plugin, annotations and codegen cannot be expected to fail. `examples` are functions whose body is a call of an operator, or
-    what a composite matches: those that the rules accept, and the suite cannot find by itself."""
+    """A target's declarations for the conformance suite. `tolerances` override the defaults. `expected_failures` must not name
+    checks of the levels plugin, annotations and codegen. `examples` are functions whose body is a call of an operator or matches a
+    composite, for rules whose inputs the suite cannot find by search."""
 
     tolerances: tuple[Tolerance, ...] = ()
     expected_failures: tuple[ExpectedFailure, ...] = ()
     examples: tuple[Function, ...] = ()
 
     def tolerance(self, dtype: str, operator: str = "") -> Tolerance | None:
-        """The declared tolerance for an element type in the results of an operator or composite, or, for "", in those of whole
-        models; None where there is none."""
+        """The declared tolerance for an element type in results of an operator or composite, or of whole models for ""; None if
+        there is none."""
         return next((item for item in self.tolerances if (item.dtype, item.operator) == (dtype, operator)), None)
 
 
 @dataclass(frozen=True)
 class Border:
-    """How a tensor that enters or leaves a region lies in its buffer: in a `layout`, padded with zeros; and, where `scale` is not
-    0, as integers of type `dtype`: real = (integer - zero_point) * scale, padded with the zero point."""
+    """How an input or output of a region is stored: in a `layout`, padded with zeros. A nonzero `scale` means integers of type
+    `dtype`, real = (integer - zero_point) * scale, padded with the zero point."""
 
     layout: Layout = ROW_MAJOR
     dtype: str = ""
@@ -274,13 +273,13 @@ class Borders:
 
 
 Form = Callable[[TensorType], Border]
-"""How a target stores tensors of a type. Equal types get equal answers, so that neighbouring regions agree."""
+"""Maps a tensor type to its storage on a target. It must be a pure function, so that neighbouring regions agree."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A closed graph for one target: `function` has tensors in and out and no free variables. `borders` is what the code generator
-    asked for, None where it asked for nothing; the function knows nothing of it."""
+    """A closed graph for one target. `function` has tensor parameters and results and no free variables. `borders` are the storage
+    forms that the code generator asked for, None for the default; the function's types do not show them."""
 
     symbol: str
     function: Function
@@ -288,7 +287,7 @@ class Region:
     borders: Borders | None = None
 
     def stored_as(self, form: Form) -> Borders:
-        """Borders at which each tensor is stored as a form says; row-major what is no tensor."""
+        """Apply a form to each input and output. Values that are not tensors are row-major."""
         results = self.function.body.type
         fields = results.fields if isinstance(results, TupleType) else (results,)
         inputs, outputs = (
@@ -299,61 +298,59 @@ class Region:
 
 
 class CompileContext(Protocol):
-    """Services of the compiler to a code generator."""
+    """Compiler services for a code generator."""
 
     @property
     def target(self) -> Target:
-        """The target that the region is for."""
+        """The target of the region."""
 
     def lower(self, region: Region) -> RegionProgram:
-        """The region as loop programs."""
+        """Lower the region to loop programs."""
 
     def steps(self, region: Region, form: Form | None = None) -> StepProgram:
-        """The region as steps over numbered buffers: operators, and composites under the names of their rules. Inputs and outputs
-        have the shapes that the region's borders store; values between steps those of `form`, None for row-major order."""
+        """Convert the region to steps over numbered buffers: operators, and composites by their rule's name. Inputs and outputs
+        have their stored shapes; values between steps are stored by `form`, or row-major if None."""
 
     def operator(self, name: str) -> Operator:
-        """The canonical operator of that name."""
+        """Look up a canonical operator by name."""
 
     @property
     def instructions(self) -> Sequence[Any]:
-        """Tensor intrinsics that the user declares beside those of `inlaid_intrinsics`, each with how it is printed, in the form
-        that the target's own have: see `inlaid.build`."""
+        """Tensor intrinsics passed to `inlaid.build`, in addition to those of `inlaid_intrinsics`, each with its emitter in the
+        form of this target's plugin."""
 
     @property
     def objects(self) -> Store:
-        """Where code generators keep what they made, by `inlaid.cache.digest` of all that it depends on."""
+        """Cache of generated code on disk, keyed by `inlaid.cache.digest` of everything that the code depends on."""
 
     @property
     def printed(self) -> dict[Any, Any]:
-        """Where a code generator of loop level keeps what it makes of kernels: further regions of a model may have the same ones,
-        as objects. Keys begin with the target."""
+        """Cache in memory of a loop-level code generator's results, since regions of a model may share kernel objects. Keys start
+        with the target."""
 
     def report(self, step: str, done: int, total: int) -> None:
-        """Tell the user, and whoever times the compiler, which step a code generator is at, and how far it is: 0 of 0 where that is
-        not known."""
+        """Report the current step of the code generator and its progress; 0 of 0 if unknown."""
 
 
 class Codegen(ABC):
-    """The compile side of a target. Needs no device."""
+    """Compile side of a target. Needs no device."""
 
     @abstractmethod
     def compile(self, unit: Any, context: CompileContext) -> Artifact:
-        """The artifact of `unit`: of a `Region` or, at loop level, of a `RegionProgram`, or of a `RegionLoop` where the target's
-        capabilities say so. Equal units give equal bytes. Raises `Unsupported` for what it cannot compile."""
+        """Compile `unit`: a `Region`, or at loop level a `RegionProgram`, or a `RegionLoop` if the capabilities allow it. Equal
+        units must give equal bytes. Raises `Unsupported` for what cannot be compiled."""
 
     def borders(self, region: Region) -> Borders | None:
-        """The forms in which a region's inputs and results are stored; None for row-major order and the types of the graph. Equal
-        regions give equal answers. The compiler converts outside of the region, and not at all between regions that agree;
-        `compile` is then given the region with these borders, and its artifact's signature says what is stored. The loop programs
-        of a loop-level target convert by themselves."""
+        """Choose how a region's inputs and results are stored; None for row-major order and the types of the graph. Must be a pure
+        function. The compiler converts values outside of the region, except between regions that agree. `compile` then gets the
+        region with these borders, and its artifact's signature has the stored types. Loop programs of a loop-level target convert
+        inside the region."""
         return None
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an exporter wrote: its files, and lines of text for the user, such as how much memory a model takes. `facts` are the
-    same for programs."""
+    """Result of an exporter: files, lines of text for the user, such as the memory size, and the same as `facts` for programs."""
 
     files: tuple[Path, ...]
     lines: tuple[str, ...] = ()
@@ -361,8 +358,8 @@ class Exported:
 
 
 class Exporter(Protocol):
-    """Writes what is compiled for a target as files for programs without Inlaid, such as sources for firmware."""
+    """Writes a compiled model as files for programs without Inlaid, such as firmware sources."""
 
     def export(self, executable: Executable, folder: Path, name: str) -> Exported:
-        """Write files into a folder, which is there. `name` is what the model is called, an identifier in C. Raises `Unsupported`,
-        naming the source node, for a model that cannot run without Inlaid."""
+        """Write files into an existing folder. `name` is the model's name, a C identifier. Raises `Unsupported`, naming the source
+        node, for a model that cannot run without Inlaid."""

@@ -1,8 +1,8 @@
-"""Loads plugins, and keeps the broken ones from the rest.
+"""Plugin discovery with isolation of broken plugins.
 
-A plugin that cannot be imported, was written for another version of the contract, misspells a hook, or declares what is another's
-is unregistered and listed with the reason; pluggy itself guards neither loading nor a rejected registration. This is the one module
-that works with pluggy's manager.
+A plugin that fails to import, was written for another contract version, misspells a hook, or declares a target or format of another
+plugin is unregistered and listed with the reason. pluggy handles neither load errors nor rejected registrations. Only this module
+uses pluggy's manager.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from inlaid.plugins.frontend import Frontend
 from inlaid.plugins.target import PLUGIN_API_VERSION, TargetSpec
 
 DISABLED = "INLAID_DISABLED_PLUGINS"
-"""Environment variable: names of plugins, separated by commas, that are not loaded."""
+"""Environment variable with names of plugins not to load, separated by commas."""
 
 Stage = Literal["disabled", "import", "version", "hooks", "targets", "frontends"]
 
 CORE, RUNTIME = "inlaid", "inlaid-runtime"
-"""The distribution of the core, whose plugins come before others in the same place, and that of the runtime: it contains halves of
-plugins, with the entry points of the whole ones."""
+"""Distribution of the core, whose plugins have precedence over others of the same name, and that of the runtime, which contains the
+run-time halves of plugins under the entry points of the complete ones."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SUFFIX = re.compile(r"\.[^./\\A-Z\s]+")
@@ -40,7 +40,7 @@ _OPTION_TYPES = (bool, int, float, str)
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a plugin is not in use: at which stage of loading it failed, and how."""
+    """Why a plugin is not in use: the stage of loading that failed, and the message."""
 
     plugin: str
     stage: Stage
@@ -49,9 +49,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """What is known of an installed plugin. `distribution` and `version` are those of the package that brought it, empty where it
-    was not installed as one; `kinds` are the targets it provides, `formats` the names of its frontends; `problem` is None for a
-    plugin in use."""
+    """An installed plugin. `distribution` and `version` are those of its package, empty if it was not installed from one. `kinds`
+    are its targets, `formats` the names of its frontends. `problem` is None for a plugin in use."""
 
     name: str
     distribution: str
@@ -62,14 +61,14 @@ class PluginInfo:
 
     @property
     def status(self) -> str:
-        """ "ok", or the stage at which the plugin failed and the reason."""
+        """ "ok", or the failed stage and the reason."""
         return "ok" if self.problem is None else f"{self.problem.stage}: {self.problem.message}"
 
 
 @dataclass(frozen=True)
 class Found:
-    """Pluggy's manager with the plugins in use; what is known of every plugin, by name; and targets by kind and frontends by name,
-    each with the plugin that provides it. Frontends of the core come first."""
+    """Result of discovery: pluggy's manager with the plugins in use; all plugins, by name; targets by kind and frontends by name,
+    each with its plugin's name. Frontends of the core come first."""
 
     manager: pluggy.PluginManager
     plugins: tuple[PluginInfo, ...]
@@ -78,12 +77,12 @@ class Found:
 
 
 def discover(entry_points: Iterable[EntryPoint]) -> Found:
-    """Load plugins. Never raises on account of one."""
+    """Load plugins. A plugin that fails is recorded, not raised."""
     return _Discovery().run(tuple(entry_points))
 
 
 class _Rejected(Exception):
-    """A plugin is unusable."""
+    """A plugin cannot be used."""
 
     def __init__(self, stage: Stage, message: str) -> None:
         super().__init__(message)
@@ -99,7 +98,7 @@ class _Candidate:
 
 
 class _Discovery:
-    """One run of discovery."""
+    """State of one discovery."""
 
     def __init__(self) -> None:
         self.manager = pluggy.PluginManager("inlaid")
@@ -142,7 +141,7 @@ class _Discovery:
 
     def _reject(self, candidate: _Candidate, error: _Rejected) -> None:
         self.problems.append((candidate, Problem(candidate.name, error.stage, str(error))))
-        # A plugin that has the name of one already in use was never registered: leave the other one alone.
+        # A plugin whose name is already in use was never registered, so unregistering the name would remove the other one.
         if error.stage not in ("disabled", "import") and self.manager.has_plugin(candidate.name):
             self.manager.unregister(name=candidate.name)
 
@@ -176,19 +175,19 @@ class _Discovery:
             except pluggy.PluginValidationError as error:
                 name = self.manager.get_name(error.plugin)
                 assert name is not None
-                self._reject(loaded.pop(name), _Rejected("hooks", f"{error}; the hooks are {', '.join(_HOOKS)}"))
+                self._reject(loaded.pop(name), _Rejected("hooks", f"{error}; known hooks are {', '.join(_HOOKS)}"))
 
     def _share_kinds(
         self, declared: dict[str, tuple[TargetSpec, ...]], loaded: dict[str, _Candidate]
     ) -> dict[str, tuple[str, TargetSpec]]:
-        """Give each kind to one plugin. A plugin named like one of its kinds comes before others, so that no plugin takes over
-        the target of another by its name's place in the alphabet."""
+        """Assign each kind to one plugin. A plugin named like one of its kinds has precedence, so that no other plugin takes over
+        its target by coming first in the alphabet."""
         specs: dict[str, tuple[str, TargetSpec]] = {}
         for name in sorted(declared, key=lambda name: (name not in {spec.kind for spec in declared[name]}, name)):
             taken = [spec.kind for spec in declared[name] if spec.kind in specs]
             if taken:
                 owner = specs[taken[0]][0]
-                self._reject(loaded[name], _Rejected("targets", f"target {taken[0]} is provided by plugin {owner} already"))
+                self._reject(loaded[name], _Rejected("targets", f"target {taken[0]} is already provided by plugin {owner}"))
                 continue
             specs.update({spec.kind: (name, spec) for spec in declared[name]})
         return specs
@@ -196,13 +195,13 @@ class _Discovery:
     def _share_formats(
         self, declared: dict[str, tuple[Frontend, ...]], loaded: dict[str, _Candidate]
     ) -> dict[str, tuple[str, Frontend]]:
-        """Give each name of a frontend to one plugin: to the core's first, then by name of plugin."""
+        """Assign each frontend name to one plugin: the core's first, then by plugin name."""
         found: dict[str, tuple[str, Frontend]] = {}
         for name in sorted(declared, key=lambda name: (loaded[name].distribution != CORE, name)):
             taken = [item.name for item in declared[name] if item.name in found]
             if taken:
                 owner = found[taken[0]][0]
-                self._reject(loaded[name], _Rejected("frontends", f"frontend {taken[0]} is provided by plugin {owner} already"))
+                self._reject(loaded[name], _Rejected("frontends", f"frontend {taken[0]} is already provided by plugin {owner}"))
                 continue
             found.update({item.name: (name, item) for item in declared[name]})
         return found
@@ -222,7 +221,7 @@ def _candidate(entry_point: EntryPoint) -> _Candidate:
 
 
 def _rank(candidate: _Candidate) -> tuple[object, ...]:
-    """By name; of the same name the core's own plugins first, and the runtime's last."""
+    """Sort key: by name; the core's plugins before others of the same name, the runtime's last."""
     distribution = candidate.distribution
     return candidate.name, distribution != CORE, distribution == RUNTIME, distribution, candidate.entry_point.value
 
@@ -238,11 +237,11 @@ def _declared_targets(manager: pluggy.PluginManager, plugin: str) -> tuple[Targe
         raise _Rejected("targets", error.message) from error
     for index, spec in enumerate(specs):
         if not _NAME.fullmatch(spec.kind):
-            raise _Rejected("targets", f"{spec.kind!r} is not a kind: lower-case letters, digits and underscores are")
+            raise _Rejected("targets", f"a target kind must be lower-case letters, digits and underscores, got {spec.kind!r}")
         if any(spec.kind == other.kind for other in specs[:index]):
-            raise _Rejected("targets", f"inlaid_targets gives {spec.kind} twice")
+            raise _Rejected("targets", f"inlaid_targets returned {spec.kind} twice")
         if not callable(spec.capabilities):
-            raise _Rejected("targets", f"the capabilities of {spec.kind} are not a function of its options")
+            raise _Rejected("targets", f"the capabilities of {spec.kind} must be a function of its options")
         _check_options(spec)
     return specs
 
@@ -254,9 +253,9 @@ def _declared_frontends(manager: pluggy.PluginManager, plugin: str) -> tuple[Fro
         raise _Rejected("frontends", error.message) from error
     for index, item in enumerate(found):
         if not _NAME.fullmatch(item.name):
-            raise _Rejected("frontends", f"{item.name!r} is not a name: lower-case letters, digits and underscores are")
+            raise _Rejected("frontends", f"a frontend name must be lower-case letters, digits and underscores, got {item.name!r}")
         if any(item.name == other.name for other in found[:index]):
-            raise _Rejected("frontends", f"inlaid_frontends gives {item.name} twice")
+            raise _Rejected("frontends", f"inlaid_frontends returned {item.name} twice")
         if not callable(item.load) or not callable(item.recognises):
             raise _Rejected("frontends", f"load and recognises of {item.name} must be functions")
         wrong = [suffix for suffix in item.suffixes if not _SUFFIX.fullmatch(suffix)]
@@ -268,14 +267,14 @@ def _declared_frontends(manager: pluggy.PluginManager, plugin: str) -> tuple[Fro
 def _check_options(spec: TargetSpec) -> None:
     options = spec.options
     if not (dataclasses.is_dataclass(options) and getattr(options, "__dataclass_params__").frozen):  # noqa: B009
-        raise _Rejected("targets", f"the options of {spec.kind} are not a frozen dataclass")
+        raise _Rejected("targets", f"the options of {spec.kind} must be a frozen dataclass")
     for item in dataclasses.fields(options):
         if type(item.default) not in _OPTION_TYPES:
-            raise _Rejected("targets", f"option {item.name} of {spec.kind} has no default that is a bool, int, float or string")
+            raise _Rejected("targets", f"option {item.name} of {spec.kind} must have a bool, int, float or string as its default")
 
 
 def call(manager: pluggy.PluginManager, plugin: str, hook: str, **arguments: object) -> object:
-    """What one plugin's implementation of a hook returns; None when it has none."""
+    """Call one plugin's implementation of a hook. Returns None if it has none."""
     module = manager.get_plugin(plugin)
     others = [other for other in manager.get_plugins() if other is not module]
     caller: Callable[..., list[object]] = manager.subset_hook_caller(hook, remove_plugins=others)
@@ -288,7 +287,7 @@ def sequence(answer: object, element: type, plugin: str, hook: str) -> tuple[Any
     if answer is None:
         return ()
     if not isinstance(answer, (list, tuple)):
-        raise PluginError(f"{hook} returned {type(answer).__name__}, not a list or tuple", plugin=plugin)
+        raise PluginError(f"{hook} must return a list or tuple, got {type(answer).__name__}", plugin=plugin)
     for item in answer:
         expect(item, element, plugin, hook)
     return tuple(answer)
@@ -296,5 +295,5 @@ def sequence(answer: object, element: type, plugin: str, hook: str) -> tuple[Any
 
 def expect(value: object, wanted: type, plugin: str, hook: str) -> object:
     if not isinstance(value, wanted):
-        raise PluginError(f"{hook} gave {type(value).__name__} where {wanted.__name__} is due", plugin=plugin)
+        raise PluginError(f"{hook} must return {wanted.__name__}, got {type(value).__name__}", plugin=plugin)
     return value

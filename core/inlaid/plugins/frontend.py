@@ -1,4 +1,4 @@
-"""What a plugin that imports models provides: a format, how to recognise a model of it, and how to import one."""
+"""Frontends in the plugin contract: a model format, how to recognise it, and how to import it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from inlaid.graph.ir import Module
 
 HEAD_BYTES = 64
-"""First bytes of a model that `Frontend.recognises` is given."""
+"""Number of leading bytes of a model that `Frontend.recognises` gets."""
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model as the user gave it.
+    """A model to import.
 
-    `model` is the path of a file, the bytes of one, or an object of a library, such as an `onnx.ModelProto`. `dims` fixes symbolic
-    dimensions by name, or bounds them, inclusively. `opened` is to be told the path, from the model's folder, of each other file
-    from which data is taken: compiled packages are kept by the contents of all of them.
+    `model` is a file path, bytes, or a library object such as an `onnx.ModelProto`. `dims` fixes symbolic dimensions by name, or
+    bounds them inclusively. `opened` must be called with the path, relative to the model's folder, of every other file that is
+    read: the contents of all files are part of the key of cached packages.
     """
 
     model: Any
@@ -31,11 +31,11 @@ class ModelSource:
 
     @property
     def name(self) -> str:
-        """The name of the file, for spans and errors; "<model>" for a model in memory."""
+        """File name, for spans and errors; "<model>" for a model in memory."""
         return self.model.name if isinstance(self.model, Path) else "<model>"
 
     def read(self) -> bytes:
-        """The bytes of a model given as a path or as bytes. Raises `ModelImportError` where the file cannot be read."""
+        """Read a model given as a path or as bytes. Raises `ModelImportError` if the file cannot be read."""
         if isinstance(self.model, bytes):
             return self.model
         try:
@@ -48,13 +48,12 @@ class ModelSource:
 class Frontend:
     """A model format that a plugin imports.
 
-    name: lower-case letters, digits and underscores; no other frontend has it. description: the format in words, such as
-    "TensorFlow Lite". load: imports a model. Its `main` takes the model's inputs under their names; the names of outputs are in
-    the function attribute "outputs", as a JSON list. Raises `ModelImportError` for a model that is damaged or not supported.
-    suffixes: of the format's files, in lower case, such as ".onnx". recognises: whether the first `HEAD_BYTES` bytes of a file, or
-    an object of a library, are of the format; called for models without a known suffix, so it must import nothing. requires:
-    distributions that `load` imports. install: what pip installs to get them, such as "inlaid[torch]".
-    """
+    name: lower-case letters, digits and underscores, unique among frontends. description: the format's name for users, such as
+    "TensorFlow Lite". load: imports a model. The parameters of its `main` have the names of the model's inputs; the function
+    attribute "outputs" is a JSON list of output names. Raises `ModelImportError` for a damaged or unsupported model. suffixes: file
+    suffixes in lower case, such as ".onnx". recognises: whether the first `HEAD_BYTES` bytes of a file, or a library object, are of
+    this format; called for models without a known suffix, so it must import nothing. requires: distributions that `load` imports.
+    install: requirement that makes pip install them, such as "inlaid[torch]"."""
 
     name: str
     description: str
@@ -71,17 +70,17 @@ class Frontend:
 
     @property
     def remedy(self) -> str:
-        """How to install what is missing."""
+        """Command that installs what is missing."""
         return f'pip install "{self.install or " ".join(self.missing)}"'
 
     @property
     def title(self) -> str:
-        """The format and its suffixes, for messages: "ONNX (.onnx)"."""
+        """Format and suffixes, for messages: "ONNX (.onnx)"."""
         return f"{self.description} ({', '.join(self.suffixes)})" if self.suffixes else self.description
 
 
 def version_of(distribution: str) -> str | None:
-    """The version of an installed distribution; None where it is not installed."""
+    """Version of an installed distribution; None if it is not installed."""
     import importlib.metadata  # slow to load, and not needed to run packages
 
     try:

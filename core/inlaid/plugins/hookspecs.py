@@ -1,8 +1,7 @@
-"""The hooks that a plugin may implement.
+"""Hooks that a plugin may implement.
 
-A plugin is the module that an entry point of group `inlaid.plugins` names. It imports only the standard library and
-`inlaid.plugins`; vendor libraries are imported inside the hooks that need them. Each hook returns data or an object of
-`inlaid.plugins.contract`; an implementation may leave out arguments that it does not need.
+A plugin's entry module imports only the standard library and `inlaid.plugins`; vendor libraries are imported inside the hooks that
+need them. Hooks return data or objects of `inlaid.plugins.contract`. An implementation may omit parameters that it does not use.
 """
 
 from __future__ import annotations
@@ -27,70 +26,68 @@ hookimpl = pluggy.HookimplMarker("inlaid")
 
 @hookspec
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """The kinds of target that this plugin provides. Called at discovery: must be cheap."""
+    """Declare the target kinds of this plugin. Called at discovery, so it must be cheap."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_frontends() -> Sequence[Frontend]:
-    """The model formats that this plugin imports. Called at discovery: must be cheap."""
+    """Declare the model formats of this plugin. Called at discovery, so it must be cheap."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Operator annotations and composite patterns for a target, in order of priority. Called for every plugin: return an empty
-    sequence for targets that are not yours, unless you mean to add to them."""
+    """Operator rules and composite patterns for a target, in order of priority. Called for every plugin: return an empty sequence
+    for targets of other plugins, unless you mean to extend them."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
-    """Passes to run for a target in a phase: graph passes before and after partitioning, loop passes before loops are peeled and at
-    the end."""
+    """Passes for a target and phase: graph passes before and after partitioning, loop passes before and after peeling."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
-    """Schedule rules for a loop-level target, tried in order before the shared ones."""
+    """Schedule rules of a loop-level target, tried in order before the shared rules."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
-    """Tensor intrinsics that the code generator of a loop-level target can print. Schedule rules find those that they can use by
-    what their loop nests compute, never by their names. Asked only of the plugin that provides the target's kind."""
+    """Tensor intrinsics that the code generator of a loop-level target can emit. Schedule rules select them by their semantic loop
+    nests, never by name. Called only for the target's own plugin."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_codegen(target: Target) -> Codegen:
-    """The code generator. Asked only of the plugin that provides the target's kind."""
+    """Create the code generator. Called only for the target's own plugin."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_runtime(target: Target, device: int) -> RuntimeModule:
-    """The runtime module for device number `device`, 0 where the user names none. Asked only of the plugin that provides the
-    target's kind."""
+    """Create the runtime module for device number `device`, 0 by default. Called only for the target's own plugin."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_exporter(target: Target) -> Exporter:
-    """What writes models as files for programs without Inlaid: `inlaid compile -o folder/`. Asked only of the plugin that provides
-    the target's kind; most need none."""
+    """Create the exporter for programs without Inlaid (`inlaid compile -o folder`). Called only for the target's own plugin; most
+    targets need none."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_probe(target: Target) -> DeviceStatus:
-    """Whether the target can run here. Asked only of the plugin that provides the target's kind; must not raise."""
+    """Report whether the target can run here. Called only for the target's own plugin; must not raise."""
     raise AssertionError
 
 
 @hookspec
 def inlaid_conformance(target: Target) -> Conformance:
-    """Tolerances and expected failures for the conformance suite. Asked only of the plugin that provides the target's kind."""
+    """Tolerances, expected failures and examples for the conformance suite. Called only for the target's own plugin."""
     raise AssertionError

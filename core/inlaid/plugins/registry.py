@@ -1,6 +1,6 @@
-"""Typed access to the plugins in use, each asked only what is its to answer.
+"""Typed access to the plugins in use, with hooks routed to the plugin that owns a target.
 
-It imports no compiler package, so that a program that only runs packages can use it.
+Imports no compiler package, so that programs that only run packages can use it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from inlaid.tensor.primitives import TensorIntrin
 
 LEAST_REGISTERS = 4
-"""Vector registers of a target that has any: schedules keep sums, operands and a broadcast element in them."""
+"""Least number of vector registers of a target with vectors: schedules need them for accumulators, operands and a broadcast
+element."""
 
 
 class PluginRegistry:
-    """The plugins in use, and typed access to their hooks. Immutable once built; make one with `discover`. `entry_points` are those
-    that it was made from, the unusable ones included."""
+    """The plugins in use. Immutable; create one with `discover`. `entry_points` are all entry points, including those of unusable
+    plugins."""
 
     def __init__(self, found: Found, entry_points: Sequence[EntryPoint]) -> None:
         self._manager = found.manager
@@ -44,7 +45,7 @@ class PluginRegistry:
 
     @classmethod
     def discover(cls, entry_points: Iterable[EntryPoint] | None = None) -> PluginRegistry:
-        """Load plugins: those given, or else every installed one. Never raises on account of a plugin."""
+        """Load the given plugins, or all installed ones. A plugin that fails is recorded in `problems`, not raised."""
         if entry_points is None:
             entry_points = installed(hookspecs.GROUP)
         points = tuple(entry_points)
@@ -53,45 +54,45 @@ class PluginRegistry:
     # --- facts ------------------------------------------------------------------------------------------------------------
 
     def plugins(self) -> tuple[PluginInfo, ...]:
-        """Every plugin found, the unusable ones with their reason, by name."""
+        """All plugins by name; unusable ones have a `problem`."""
         return self._plugins
 
     def problems(self) -> tuple[Problem, ...]:
-        """Why plugins are not in use, by name of plugin."""
+        """Reasons why plugins are not in use, by plugin name."""
         return tuple(info.problem for info in self._plugins if info.problem is not None)
 
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of target that can be named, sorted."""
+        """The usable target kinds, sorted."""
         return tuple(sorted(self._specs))
 
     def spec(self, kind: str) -> TargetSpec:
-        """The declaration of a kind of target. Raises `TargetError` when no usable plugin provides it."""
+        """The declaration of a target kind. Raises `TargetError` if no usable plugin provides it."""
         return self._owned(kind)[1]
 
     def owner(self, kind: str) -> str:
-        """The name of the plugin that provides a kind of target. Raises `TargetError` when none does."""
+        """The name of the plugin that provides a target kind. Raises `TargetError` if none does."""
         return self._owned(kind)[0]
 
     def module(self, plugin: str) -> str:
-        """The name of the module that a plugin in use is."""
+        """The module name of a plugin in use."""
         return cast("str", getattr(self._manager.get_plugin(plugin), "__name__", ""))
 
     def modules(self) -> dict[str, str]:
-        """The names of the modules that plugins are, by name of plugin: of those in use, and of those that would be if they could,
-        so that another process finds the same."""
+        """The module names of plugins, by plugin name: those in use, and those that failed to load, so that another process
+        discovers the same ones."""
         broken = {problem.plugin for problem in self.problems() if problem.stage != "disabled"}
         return {point.name: point.value for point in self.entry_points if point.name in broken} | {
             info.name: self.module(info.name) for info in self._plugins if info.problem is None
         }
 
     def target(self, text: str) -> Target:
-        """The target that a string such as `x86` or `x86:threads=1` names. Raises `TargetError`, which says what is installed,
-        what is broken and why, and what could be installed."""
+        """Parse a target string such as `x86` or `x86:threads=1`. Raises `TargetError`, which lists installed targets, broken
+        plugins with their reasons, and what could be installed."""
         return parse_options(text, self.spec(text.partition(":")[0]))
 
     def capabilities(self, target: Target) -> Capabilities:
-        """What the target can do. Raises `PluginError` when its plugin fails to say, or gives fewer vector registers than a tile of
-        one row and one column takes."""
+        """The capabilities of a target. Raises `PluginError` if its plugin fails, or declares too few vector registers for a tile
+        of one row and one column."""
         owner, spec = self._owned(target.kind)
         with blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
@@ -103,12 +104,12 @@ class PluginRegistry:
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
-        """`sources` as they were when this was first asked for, which is what this process has loaded."""
+        """`sources` at the first access, which are the sources that this process has loaded."""
         return self.sources()
 
     def sources(self) -> str | None:
-        """Says what code compiles here: a hash of the sources of Inlaid and of the packages that the plugins in use are in, as they
-        are now. None where a plugin is no module that lies in files."""
+        """Hash of the current sources of Inlaid and of the plugins in use, which identifies the compiler. None if a plugin does not
+        consist of files."""
         from inlaid.cache import digest, tree_digest
 
         core = Path(__file__).parents[1]
@@ -125,7 +126,7 @@ class PluginRegistry:
         return digest(*parts)
 
     def surroundings(self, target: Target) -> str:
-        """What code for a target depends on besides its options and sources. Raises `PluginError` when its plugin fails to say."""
+        """State that generated code depends on besides options and sources. Raises `PluginError` if the plugin fails."""
         owner, spec = self._owned(target.kind)
         spec.check_compiles()
         with blame(owner, "surroundings"):
@@ -133,42 +134,42 @@ class PluginRegistry:
         return cast("str", expect(result, str, owner, "surroundings"))
 
     def versions(self, target: Target) -> tuple[Target, ...]:
-        """The targets that a region for this one is compiled for, the least demanding first. Raises `PluginError` when its plugin
-        gives none, or fails to say."""
+        """The targets whose code a region of this target holds, the least demanding first. Raises `PluginError` if the plugin
+        returns none, or fails."""
         owner, spec = self._owned(target.kind)
         with blame(owner, "versions"):
             found = sequence(spec.versions(target.options), spec.options, owner, "versions")
             if not found:
-                raise PluginError(f"target {target} has no versions, and compiles to at least one")
+                raise PluginError(f"expected at least one version of target {target}, got none")
         return tuple(Target(target.kind, options) for options in found)
 
     def frontends(self) -> tuple[tuple[str, Frontend], ...]:
-        """The frontends, each with the name of its plugin: those of the core first, then others', by name of plugin."""
+        """All frontends with their plugins' names: the core's first, then by plugin name."""
         return tuple(self._frontends.values())
 
-    # --- hooks that the owner of the kind answers -------------------------------------------------------------------------
+    # --- hooks of the plugin that owns the target -------------------------------------------------------------------------
 
     def codegen(self, target: Target) -> Codegen:
-        """The target's code generator. Raises `Unsupported` or `PluginError` when its plugin has none, and `TargetError` where a
+        """Create the target's code generator. Raises `Unsupported`, or `PluginError` if the plugin has none, and `TargetError` if a
         module that it imports is not installed."""
         self.spec(target.kind).check_compiles()
         return cast("Codegen", self._ask_owner("inlaid_codegen", plugins.Codegen, target=target))
 
     def runtime(self, target: Target, device: int = 0) -> RuntimeModule:
-        """The target's runtime module for device number `device`. Raises `PluginError` when its plugin has none."""
+        """Create the target's runtime module for device number `device`. Raises `PluginError` if the plugin has none."""
         return cast("RuntimeModule", self._ask_owner("inlaid_runtime", RuntimeModule, target=target, device=device))
 
     def exporter(self, target: Target) -> Exporter | None:
-        """What writes models for the target as files; None where its plugin writes none."""
+        """Create the target's exporter; None if the plugin has none."""
         owner = self.owner(target.kind)
         answer = self.ask(owner, "inlaid_exporter", target=target)
         if answer is not None and not callable(getattr(answer, "export", None)):
-            raise PluginError(f"inlaid_exporter returned {type(answer).__name__}, which has no method export", plugin=owner)
+            found = type(answer).__name__
+            raise PluginError(f"inlaid_exporter must return an object with a method export, got {found}", plugin=owner)
         return cast("Exporter | None", answer)
 
     def probe(self, target: Target) -> DeviceStatus:
-        """Whether the target can run here. A plugin that does not implement the hook is taken to be available; one whose hook
-        fails is not."""
+        """Whether the target can run here. A plugin without the hook counts as available, one whose hook fails as unavailable."""
         owner = self.owner(target.kind)
         try:
             answer = self.ask(owner, "inlaid_probe", target=target)
@@ -179,24 +180,24 @@ class PluginRegistry:
             return DeviceStatus(False, str(error))
 
     def intrinsics(self, target: Target) -> tuple[TensorIntrin, ...]:
-        """The tensor intrinsics that the target's code generator prints; none where its plugin does not implement the hook."""
+        """The tensor intrinsics that the target's code generator can emit; none if the plugin lacks the hook."""
         owner = self.owner(target.kind)
         self.spec(target.kind).check_compiles()
         return sequence(self.ask(owner, "inlaid_intrinsics", target=target), object, owner, "inlaid_intrinsics")
 
     def conformance(self, target: Target) -> Conformance:
-        """What the target's plugin says to the conformance suite; nothing where it does not implement the hook."""
+        """The target's declarations for the conformance suite; the defaults if the plugin lacks the hook."""
         owner = self.owner(target.kind)
         answer = self.ask(owner, "inlaid_conformance", target=target)
         if answer is None:
             return plugins.Conformance()
         return cast("Conformance", expect(answer, plugins.Conformance, owner, "inlaid_conformance"))
 
-    # --- hooks that every plugin answers ----------------------------------------------------------------------------------
+    # --- hooks of all plugins ----------------------------------------------------------------------------------------------
 
     def op_rules(self, target: Target, check: Callable[[OpRule], None] = lambda rule: None) -> tuple[OpRule, ...]:
-        """Operator annotations and composite patterns for a target: the owner's first, then others', by name of plugin. `check`
-        raises for a rule that cannot be used; its plugin is blamed."""
+        """Operator rules and composite patterns for a target: the owner's first, then by plugin name. `check` raises for a rule
+        that cannot be used; the error names its plugin."""
         found: list[OpRule] = []
         for plugin, rules in self._answers("inlaid_op_rules", plugins.OpRule, target=target):
             with blame(plugin, "inlaid_op_rules"):
@@ -206,7 +207,7 @@ class PluginRegistry:
         return tuple(found)
 
     def passes(self, target: Target, phase: Phase) -> tuple[Any, ...]:
-        """Passes for a target in a phase, the owner's first."""
+        """Passes for a target and phase, the owner's first."""
         return self._collect("inlaid_passes", object, target=target, phase=phase)
 
     def schedules(self, target: Target) -> tuple[ScheduleRule, ...]:
@@ -230,7 +231,7 @@ class PluginRegistry:
             )
         if not isinstance(answer, wanted):
             raise PluginError(
-                f"{hook} returned {type(answer).__name__}, which is no {wanted.__name__}",
+                f"{hook} must return a {wanted.__name__}, got {type(answer).__name__}",
                 plugin=owner,
                 remedy=f"derive its class from inlaid.plugins.{wanted.__name__}",
             )
@@ -240,7 +241,7 @@ class PluginRegistry:
         return tuple(item for _, answer in self._answers(hook, element, target=target, **arguments) for item in answer)
 
     def _answers(self, hook: str, element: type, *, target: Target, **arguments: object) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """Each plugin's answer to a hook, by its name: the owner's first, then others', by name."""
+        """Each plugin's answer to a hook, with its name: the owner's first, then by name."""
         owner, spec = self._owned(target.kind)
         spec.check_compiles()
         others = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
@@ -248,7 +249,7 @@ class PluginRegistry:
             yield plugin, sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)
 
     def ask(self, plugin: str, hook: str, **arguments: object) -> object:
-        """What a plugin's implementation of a hook returns, as it is; None where it has none. Raises `PluginError`."""
+        """Call a plugin's implementation of a hook, without checking the result; None if it has none. Raises `PluginError`."""
         return call(self._manager, plugin, hook, **arguments)
 
     def _unknown(self, kind: str) -> TargetError:
@@ -257,31 +258,35 @@ class PluginRegistry:
         extras = sorted(_extras() - set(self._specs))
         broken = {problem.plugin: problem for problem in self.problems()}
         if kind in broken and broken[kind].stage == "disabled":
-            hint = f"unset {DISABLED}, or take {kind} out of it"
+            hint = f"unset {DISABLED}, or remove {kind} from it"
         elif kind in extras:
-            hint = f'pip install "inlaid[{kind}]"' if kind not in broken else f'repair it, or pip install "inlaid[{kind}]" again'
+            hint = (
+                f'pip install "inlaid[{kind}]"'
+                if kind not in broken
+                else f'repair it or reinstall it: pip install "inlaid[{kind}]"'
+            )
         elif extras:
-            hint = "more can be had by " + " or ".join(f'pip install "inlaid[{extra}]"' for extra in extras)
+            hint = "to install more targets: " + " or ".join(f'pip install "inlaid[{extra}]"' for extra in extras)
         else:
-            hint = 'targets are added by pip install "inlaid[<extra>]" or by installing a vendor\'s plugin'
+            hint = 'to install targets: pip install "inlaid[<extra>]", or a vendor\'s plugin'
         return TargetError(f"no target {kind!r} is installed{suggestion(kind, self.kinds())}", remedy="; ".join([*facts, hint]))
 
 
 @functools.cache
 def default_registry() -> PluginRegistry:
-    """The registry of the installed plugins, discovered once in a process."""
+    """The registry of all installed plugins, discovered once per process."""
     return PluginRegistry.discover()
 
 
 def _folder(plugin: object) -> Path | None:
-    """The folder of the package that a plugin's module is in."""
+    """The folder of the package that contains a plugin's module."""
     name = getattr(plugin, "__name__", "").partition(".")[0]
     file = getattr(sys.modules.get(name), "__file__", None)
     return None if file is None or Path(file).name != "__init__.py" else Path(file).parent
 
 
 def _extras() -> set[str]:
-    """The extras of the installed core that bring a target: names of the back ends that pip can add."""
+    """The extras of the installed core that install a target."""
     import importlib.metadata
 
     try:

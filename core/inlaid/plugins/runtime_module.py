@@ -1,4 +1,4 @@
-"""The run side of the plugin contract: what loads artifacts and what runs them."""
+"""Run side of the plugin contract: loading and running artifacts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from inlaid.plugins.device import Device, DeviceKernel, DeviceTensor
 
 
 class Kernel(Protocol):
-    """A region that runs over buffers of its caller's: arrays in host memory, row-major, at multiples of 64 bytes or, inputs, of
-    what `Loaded.alignment` says.
+    """A region that runs on buffers of the caller: row-major host arrays aligned to 64 bytes, or, for inputs, to
+    `Loaded.alignment`.
 
-    `dims` holds the value of each dimension of the signature, as int64; the kernel writes those that it works out (zero at
-    first). An output whose shape has such a dimension comes with its upper bound there, and is filled row-major at the actual
-    size. `workspace` has at least the bytes that the artifact asks for. Raises `KernelFault` when the region reports an error.
-    May be called from several threads at once.
+    `dims` is an int64 array with one element per dimension of the signature; the kernel writes those that it computes, which start
+    as 0. An output with a computed dimension is allocated at its upper bound and filled row-major at the actual size. `workspace`
+    has at least the bytes that the artifact requires. Raises `KernelFault` if the region reports an error. Must be thread-safe.
     """
 
     def invoke(
@@ -33,10 +32,10 @@ class Kernel(Protocol):
 
 
 class AllocatingKernel(Protocol):
-    """A region that allocates its own results: for sizes that have no bound before the run, and for values that are no arrays.
+    """A region that allocates its results, for sizes without an upper bound and for values that are not arrays.
 
-    Values are arrays or host objects: a sequence is a list, an optional is None or its value, a tensor of strings is an object
-    array. The results belong to the caller; the executor reads sizes off their shapes.
+    Values are arrays or host objects: a list for a sequence, None or the value for an optional, an object array for a tensor of
+    strings. The results belong to the caller; the executor reads sizes from their shapes.
     """
 
     def call(self, inputs: Sequence[Any]) -> Sequence[Any]: ...
@@ -44,8 +43,8 @@ class AllocatingKernel(Protocol):
 
 @dataclass(frozen=True)
 class KernelTime:
-    """How long one kernel of a region took: its number in `Artifact.kernels`, which say what it computes, when it started, in
-    seconds from the start of the region, and the seconds it ran."""
+    """Run time of one kernel of a region: its index in `Artifact.kernels`, its start in seconds from the start of the region, and
+    its duration in seconds."""
 
     kernel: int
     start: float
@@ -61,24 +60,23 @@ Profiled = Callable[
     ],
     Sequence[KernelTime],
 ]
-"""Does what `Kernel.invoke` does, with the same arguments, and says how long each part took."""
+"""Runs like `Kernel.invoke`, with the same arguments, and returns the time of each kernel."""
 
 TimedLaunch = Callable[
     [Sequence[DeviceTensor], Sequence[DeviceTensor], DeviceTensor | None, np.ndarray[Any, Any], Any],
     Callable[[], Sequence[KernelTime]],
 ]
-"""Does what `DeviceKernel.launch` does, with the same arguments, and gives what says how long each kernel took, once the queue has
-done it."""
+"""Launches like `DeviceKernel.launch`, with the same arguments, and returns a function that gives the time of each kernel once the
+queue has finished them."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A region that is ready to run, in one of three ways: `kernel` fills its caller's buffers, `allocating` makes its results
-    itself, `launching` works in a device's memory; the others are None. `profile`: the kernel's way to time its parts, None where
-    it has none, `timed_launch` the same of one that is launched. `alignment`: inputs in the host's memory start at multiples of so
-    many bytes, a power of two up to 64; those that lie elsewhere are copied first.
+    """A loaded region, with exactly one of three kernels: `kernel` fills buffers of the caller, `allocating` allocates its results,
+    `launching` works in device memory. `profile` and `timed_launch` are the timed variants of `kernel` and `launching`, None if
+    unavailable. `alignment` is the alignment of host inputs in bytes, a power of two up to 64; other inputs are copied first.
 
-    Raises `ValueError` where none or several are given, or the alignment is none."""
+    Raises `ValueError` for none or several kernels, or a wrong alignment."""
 
     kernel: Kernel | None = None
     allocating: AllocatingKernel | None = None
@@ -89,32 +87,30 @@ class Loaded:
 
     def __post_init__(self) -> None:
         if [self.kernel, self.allocating, self.launching].count(None) != 2:
-            raise ValueError("a loaded region has one kernel: one that fills buffers, that allocates, or that is launched")
+            raise ValueError("expected exactly one of kernel, allocating and launching")
         if self.alignment not in (1, 2, 4, 8, 16, 32, ALIGNMENT):
-            raise ValueError(f"the alignment of inputs is a power of two up to {ALIGNMENT}, not {self.alignment}")
+            raise ValueError(f"alignment must be a power of two up to {ALIGNMENT}, got {self.alignment}")
 
 
 class RuntimeModule(ABC):
-    """The run side of a target, loaded without the compiler."""
+    """Run side of a target, usable without the compiler."""
 
     @abstractmethod
     def check(self, artifact: Artifact) -> str | None:
-        """None when the artifact can run here, else the reason why not."""
+        """Return None if the artifact can run here, else the reason."""
 
     @abstractmethod
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
-        """The artifact ready to run; `constants` are those of the artifact, in its order, mapped and aligned to 64 bytes. Raises
-        `Unsupported` where the code cannot be loaded."""
+        """Load the artifact. `constants` are the artifact's, in its order, memory-mapped and aligned to 64 bytes. Raises
+        `Unsupported` if the code cannot be loaded."""
 
     def device(self) -> Device | None:
-        """The device in whose memory regions work; None where that is the host's. Always the same object."""
+        """The device whose memory regions use, always the same object; None for host memory."""
         return None
 
     def live_bytes(self) -> int | None:
-        """Bytes, on the host or the device, that the module and what it loaded have taken and not given back; None where it does
-        not count them."""
+        """Bytes of host and device memory that the module and its loaded regions hold; None if not counted."""
         return None
 
-    def close(self) -> None:  # noqa: B027 (most hold nothing)
-        """Give back what the module holds. It may be called twice; where there was something, `load` then raises an Inlaid
-        error."""
+    def close(self) -> None:  # noqa: B027 (optional)
+        """Release all resources. May be called twice; a module that held resources then raises an Inlaid error in `load`."""

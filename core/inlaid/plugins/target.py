@@ -1,7 +1,5 @@
-"""Targets: how a plugin declares a kind of target, and how a text names one.
-
-Apart from the rest of the contract, since loading a package needs this much of it.
-"""
+"""Target kinds as plugins declare them, and their text form. Separate from the rest of the contract because loading a package needs
+only this part."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Capabilities
 
 PLUGIN_API_VERSION = 2
-"""The version of this contract. A plugin states the version it was written for as `PLUGIN_API_VERSION` in its module: as a number,
-since one that imports this constant would claim to fit every version."""
+"""Version of this contract. A plugin states the version that it was written for as `PLUGIN_API_VERSION` in its module. It must be a
+literal: importing this constant would claim compatibility with every version."""
 
 
 class Level(Enum):
-    """What a target's code generator is given: a closed graph, or loop programs."""
+    """Input of a target's code generator: a closed graph, or loop programs."""
 
     REGION = "region"
     LOOP = "loop"
@@ -31,18 +29,18 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class NoOptions:
-    """The options of a target that has none."""
+    """Options of a target without options."""
 
 
 @dataclass(frozen=True)
 class TargetSpec:
-    """A kind of target that a plugin provides. `options` is a frozen dataclass of ints, floats, bools and strings with defaults;
-    `capabilities(options)` is a pure function. `surroundings(options)` says what compiled code depends on besides the options and
-    the sources of Inlaid and the plugin, such as what was detected of this machine and the versions of libraries: it is part of the
-    key under which packages are kept. `versions(options)` lists the options of the versions that an artifact of a region holds (see
-    `Artifact.variants`), the least demanding first: each is lowered and compiled for a target of its own, with the capabilities,
-    intrinsics and schedules of that. `requires`: modules that only compiling imports; where one is missing, the target runs
-    packages and cannot compile. `install`: what pip installs to get them, such as "inlaid[x86]"."""
+    """A target kind that a plugin provides. `options` is a frozen dataclass of ints, floats, bools and strings with defaults;
+    `capabilities(options)` is a pure function. `surroundings(options)` is the state that generated code depends on besides the
+    options and the sources, such as detected CPU features and library versions; it is part of the cache key of packages.
+    `versions(options)` lists the options of the code versions in one artifact (see `Artifact.variants`), the least demanding first;
+    each is lowered and compiled with its own capabilities, intrinsics and schedules. `requires` are the modules that only compiling
+    imports: if one is missing, the target runs packages but cannot compile. `install` is the requirement for pip that installs
+    them, such as "inlaid[x86]"."""
 
     kind: str
     description: str
@@ -61,11 +59,11 @@ class TargetSpec:
 
     @property
     def remedy(self) -> str:
-        """How to install what is missing."""
+        """Command that installs the missing modules."""
         return f'pip install "{self.install}"'
 
     def check_compiles(self) -> None:
-        """Raise `TargetError` where a required module is not installed."""
+        """Raise `TargetError` if a required module is not installed."""
         if self.missing:
             raise TargetError(
                 f"target {self.kind} runs packages here but cannot compile: {self.missing[0]} is not installed",
@@ -75,7 +73,7 @@ class TargetSpec:
 
 @dataclass(frozen=True)
 class Target:
-    """A target with its options: `x86:threads=1,cpu=x86-64-v3`."""
+    """A target kind with options, written `x86:threads=1,cpu=x86-64-v3`."""
 
     kind: str
     options: Any = NoOptions()
@@ -90,7 +88,7 @@ class Target:
 
 
 def parse_options(text: str, spec: TargetSpec) -> Target:
-    """The target that `kind` or `kind:key=value,...` names. Raises `TargetError`."""
+    """Parse `kind` or `kind:key=value,...`. Raises `TargetError`."""
     kind, _, rest = text.partition(":")
     fields = {item.name: item for item in dataclasses.fields(spec.options)}
     given: dict[str, object] = {}
@@ -99,7 +97,8 @@ def parse_options(text: str, spec: TargetSpec) -> Target:
         if not equals or key not in fields:
             known = ", ".join(fields) or "none"
             raise TargetError(
-                f"target {kind} has no option {key!r}" if equals else f"option {key!r} has no value", remedy=f"options: {known}"
+                f"target {kind} has no option {key!r}" if equals else f"option {key!r} of target {kind} has no value",
+                remedy=f"options: {known}",
             )
         if key in given:
             raise TargetError(f"option {key} of target {kind} is given twice", remedy="give it once")
@@ -128,7 +127,7 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True)
 class DeviceStatus:
-    """Whether a target can run here; `detail` names the device, or says why not and what to do."""
+    """Whether a target can run here. `detail` names the device, or gives the reason and the remedy."""
 
     available: bool
     detail: str = ""

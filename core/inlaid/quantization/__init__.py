@@ -1,1 +1,1 @@
-"""Quantisation: int8 models from float ones. Nothing is imported here: the command line asks for the settings alone."""
+"""Post-training quantisation of float models to int8. Imports nothing, since the command line needs only the settings."""

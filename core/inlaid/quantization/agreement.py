@@ -1,4 +1,4 @@
-"""Agreement of a quantised model's outputs with the float model's."""
+"""Agreement of a quantised model's outputs with those of the float model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from inlaid.quantization.histogram import Array
 class Agreement:
     """Cosine similarity and top-1 agreement of one output over samples.
 
-    `rows` counts vectors along the last axis, of outputs with two elements or more there, and `equal` those whose greatest element
-    has the same index in both models: the predictions that quantisation leaves as they are, if the output classifies. `dot`, `real`
-    and `found` are sums of products and of squares over finite elements.
+    `rows` counts vectors along the last axis, for outputs with at least two elements there; `equal` counts those whose greatest
+    element has the same index in both models. For a classifier, these are the unchanged predictions. `dot`, `real` and `found` are
+    the sums of products and of squares over finite elements.
     """
 
     dot: float = 0.0
@@ -27,7 +27,7 @@ class Agreement:
     equal: int = 0
 
     def with_values(self, real: Array, found: Array) -> Agreement:
-        """With the values of one more sample: of the float model, and of the quantised one."""
+        """Add one more sample, with the values of the float and of the quantised model."""
         rows = equal = 0
         if real.ndim > 0 and real.shape[-1] > 1:
             best, other = (values.reshape(-1, values.shape[-1]).argmax(axis=1) for values in (real, found))
@@ -41,7 +41,7 @@ class Agreement:
 
     @property
     def cosine(self) -> float:
-        """Cosine of the angle between the outputs of all samples, taken as one vector; 1 where both are zero."""
+        """Cosine of the angle between the outputs of all samples, concatenated; 1 if both are zero."""
         if self.real == self.found == 0:
             return 1.0
         return self.dot / math.sqrt(self.real * self.found) if self.real and self.found else 0.0
@@ -52,7 +52,7 @@ class Agreement:
         return self.equal / self.rows if self.rows else None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The agreement as JSON values."""
         return {"cosine": round(self.cosine, 6), "top1": self.top1, "top1_rows": self.rows}
 
     def __str__(self) -> str:

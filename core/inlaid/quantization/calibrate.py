@@ -1,4 +1,4 @@
-"""What the values of a float model are, and the scales that follow."""
+"""Calibration: value ranges of a float model, and the resulting scales."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from inlaid.quantization.ranges import Scale, choose_scale, scales_of
 from inlaid.quantization.settings import Quantization
 
 MASK_MARGIN = 12.0
-"""Room below a range for what is masked: its exponential is stored as 0 beside the least of the others'."""
+"""Margin below a range for masked values: their exponential is 0 after quantisation relative to the least unmasked one."""
 Sample = Mapping[str, Any]
 Run = Callable[[Sample], Sequence[Array]]
-"""Runs a module on one sample: its outputs in order."""
+"""Runs a module on one sample and returns its outputs in order."""
 Compile = Callable[[Module], Run]
-"""Makes a module ready to run."""
+"""Compiles a module to a `Run` function."""
 
 
 class Scales:
-    """The scale of every stored expression of a plan. Those that moves tie together share one."""
+    """The scale of every stored expression of a plan. Expressions that are only moved share one scale."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -49,11 +49,11 @@ class Scales:
         return self._scales[self._root(expr)]
 
     def get(self, expr: Expr) -> Scale | None:
-        """The scale of an expression; None for one that is not stored."""
+        """The scale of an expression; None if it is not stored."""
         return self[expr] if id(expr) in self._parent else None
 
     def choose(self, seen: Mapping[int, Histogram], settings: Quantization) -> None:
-        """Choose all scales. `seen` has the values of expressions, by id."""
+        """Choose all scales from the observed values, by id of the expression."""
         groups: dict[int, list[Expr]] = {}
         for expr in self._plan.stored:
             groups.setdefault(self._root(expr), []).append(expr)
@@ -70,8 +70,7 @@ class Scales:
                 self._scales[root] = choose_scale(together, settings, below)
 
     def _spread(self, members: Sequence[Expr], seen: Mapping[int, Histogram]) -> float:
-        """How far apart the values are that a sum of a mask and something else has where nothing is masked; 0 where what is masked
-        is added to nothing."""
+        """The range of the unmasked values of a sum of a mask and another value; 0 if the mask is added to nothing."""
         mine = {id(expr) for expr in members}
         found = 0.0
         for expr in self._plan.stored:
@@ -81,13 +80,13 @@ class Scales:
         return found
 
     def _is_part(self, expr: Expr) -> bool:
-        """Whether values are parts of a whole, between 0 and 1, whatever the samples say."""
+        """Whether values are always between 0 and 1, regardless of the samples."""
         step = self._plan.steps.get(id(expr))
         return step is not None and (isinstance(step.form, Softmax) or self._plan.is_moved(expr))
 
 
 def _values_of(expr: Expr, plan: Plan, seen: Mapping[int, Histogram]) -> Sequence[Histogram]:
-    """What an expression adds to the values that its group has."""
+    """The observed values that an expression contributes to its group."""
     if isinstance(expr, Constant):
         return [_counted(expr.data, id(expr) in plan.masked)]
     if not plan.is_moved(expr):
@@ -95,7 +94,7 @@ def _values_of(expr: Expr, plan: Plan, seen: Mapping[int, Histogram]) -> Sequenc
     step = plan.steps[id(expr)]
     assert isinstance(step.form, Move)
     fill = None if step.form.fill is None else step.form.call.args[step.form.fill]
-    # Minus infinity around what a greatest element is taken of is stored as the least value there is.
+    # Minus infinity as the padding of a maximum is stored as the least value.
     return [_counted(fill.data)] if isinstance(fill, Constant) and np.isfinite(fill.data).all() else []
 
 
@@ -106,13 +105,13 @@ def _counted(data: Array, masked: bool = False) -> Histogram:
 
 
 def observed(plan: Plan) -> tuple[Expr, ...]:
-    """The stored expressions whose values are looked at: those that are not constants, and not moved from others."""
+    """The stored expressions whose values are observed: neither constants nor moved from other expressions."""
     return tuple(expr for expr in plan.stored if not isinstance(expr, Constant) and not plan.is_moved(expr))
 
 
 def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogram]:
-    """The values of the observed expressions, by id, over all samples: those of one sample are held at a time. `run` gives them
-    first. Raises `InputError` for values that are not finite, and for a sample that the model does not take."""
+    """Observe the values of expressions, by id, over all samples; only one sample is in memory at a time. `run` returns the values
+    first. Raises `InputError` for non-finite values, and for a sample that does not fit the model."""
     watched = observed(plan)
     found = {id(expr): Histogram() for expr in watched}
     for number, sample in enumerate(samples):
@@ -125,14 +124,14 @@ def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogr
                 (found[id(expr)].add_unmasked if id(expr) in plan.masked else found[id(expr)].add)(values)
             except ValueError as error:
                 raise InputError(
-                    f"sample {number} makes {error} at {name_of(expr)}",
+                    f"sample {number} gives {error} at {name_of(expr)}",
                     remedy=Remedy("leave the sample out, or keep the operator float with keep_float", "leave the sample out"),
                 ) from None
     return found
 
 
 def name_of(expr: Expr) -> str:
-    """What a report calls an expression: its node in the source."""
+    """The name of an expression in reports: its source node."""
     if isinstance(expr, Var):
         return f"input {expr.name}"
     if expr.span is not None:

@@ -1,8 +1,8 @@
-"""How operators are computed in integers: one form for each kind.
+"""Integer implementations of operators, one form for each kind.
 
-A form is made from a call of a float operator and says how the same is computed of stored tensors. Most give a `Total`: a sum in
-int32, which is then scaled, limited and stored. The factors and the roundings are those of TensorFlow Lite's kernels where these
-have them, so that what is tuned for its models serves these too.
+A form is created from a call of a float operator, and computes the same from stored tensors. Most return a `Total`, an int32
+accumulator that is then requantised, clamped and stored. Factors and roundings follow TensorFlow Lite's kernels where these exist,
+so that kernels tuned for its models serve these as well.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ EXP_BITS = 15
 RECIPROCAL_BITS = 30
 LONGEST_SOFTMAX = (1 << (31 - EXP_BITS)) - 1
 BIAS_LIMIT = 1 << 29
-"""No stored bias is larger, which leaves three quarters of int32 to the products that it is added to."""
+"""Greatest stored bias, which leaves three quarters of int32 to the products."""
 
 
 class Form:
-    """How one operator, with those that are taken into it, is computed in integers."""
+    """Integer implementation of an operator, including operators folded into it."""
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
-        """The sum in int32."""
+        """The int32 accumulator."""
         raise NotImplementedError
 
     def real(self, operands: Sequence[Stored]) -> Expr | None:
-        """The result in float32, where that is how `Quantization.arithmetic` "float" computes it; None where it scales the sum."""
+        """The result in float32, if `Quantization.arithmetic` "float" computes it that way; None if it scales the accumulator."""
         return None
 
     def biased(self, offset: Array) -> Form | None:
-        """The form with a constant added; None where it takes none."""
+        """The form with a constant added; None if it cannot take one."""
         return None
 
 
@@ -53,7 +53,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Weights:
-    """Constant weights in int8, with one scale for each output channel or one for all, and the bias in units of the sums."""
+    """Constant int8 weights, with a scale per output channel or one for all, and the bias in units of the accumulator."""
 
     stored: Array
     scales: Array
@@ -61,9 +61,9 @@ class Weights:
 
 
 def stored_weights(weights: Array, axis: int, offset: Array, x: Scale, settings: Quantization) -> Weights:
-    """Weights in [-127, 127] and the bias as int32, one for each index of the output channels' `axis`.
+    """Quantise weights to [-127, 127], and the bias to int32, per index of the output channels' `axis`.
 
-    Where a bias is so large beside the weights that it would take most of int32, the weights' scale grows to fit.
+    If a bias would take most of int32, the weights' scale is increased.
     """
     rest = tuple(at for at in range(weights.ndim) if at != axis)
     largest = np.abs(weights).max(axis=rest, initial=0.0).astype(np.float64)
@@ -81,13 +81,13 @@ def _sums(weights: Array, axis: int) -> Array:
 
 
 def _bound(weights: Weights, axis: int) -> float:
-    """What no sum of products with stored values exceeds."""
+    """Upper bound of the magnitude of any sum of products with stored values."""
     return float((np.abs(_sums(np.abs(weights.stored.astype(np.int64)), axis)) * BYTE + np.abs(weights.bias)).max(initial=0))
 
 
 @dataclass(frozen=True)
 class Product(Form):
-    """A convolution or a matrix product with constant weights, plus `offset`, one for each output channel."""
+    """A convolution or matrix product with constant weights, plus `offset` per output channel."""
 
     product: Call
     weights: Array
@@ -95,7 +95,7 @@ class Product(Form):
 
     @property
     def _axes(self) -> tuple[int, int]:
-        """That of output channels in the weights, and in the result."""
+        """The axis of output channels in the weights, and in the result."""
         if self.product.callee is ops.matmul:
             return 1, tensor_of(self.product).rank - 1
         return int(self.product.callee is ops.conv_transpose), 1
@@ -111,7 +111,7 @@ class Product(Form):
         span, attrs, operator = self.product.span, self.product.attrs, self.product.callee
         bias, data = made.bias, x.value
         if operator is ops.conv_transpose:
-            data = x.centred  # what lies between the elements is zero, not the zero point
+            data = x.centred  # the gaps between elements are 0, not the zero point
         else:
             bias = bias - x.scale.zero_point * _sums(made.stored, axis)
             if operator is ops.conv:
@@ -131,7 +131,7 @@ class Product(Form):
 
 @dataclass(frozen=True)
 class Affine(Form):
-    """x * `factor` + `offset`, each one for each index along `axis`: what is left of a batch normalisation."""
+    """x * `factor` + `offset`, each per index along `axis`: an unfused batch normalisation."""
 
     x: TensorType
     factor: Array
@@ -154,7 +154,7 @@ class Affine(Form):
 
 
 def by_channel(values: Array, result: TensorType, axis: int) -> Array | None:
-    """Constants that broadcast to a result, one for each index along an axis; None where they are something else."""
+    """Constants that broadcast to a result, as a vector along an axis; None if they do not vary along that axis only."""
     extent = result.shape[axis]
     if not isinstance(extent, int) or values.ndim > result.rank:
         return None
@@ -169,7 +169,7 @@ def by_channel(values: Array, result: TensorType, axis: int) -> Array | None:
 
 @dataclass(frozen=True)
 class Both(Form):
-    """A matrix product of two tensors that the model computes."""
+    """A matrix product of two computed tensors."""
 
     product: Call
 
@@ -183,7 +183,7 @@ class Both(Form):
 
 @dataclass(frozen=True)
 class Sum(Form):
-    """A sum or a difference of two tensors."""
+    """A sum or difference of two tensors."""
 
     operator: Operator
 
@@ -197,7 +197,7 @@ class Sum(Form):
 
 
 class Times(Form):
-    """A product of two tensors, element by element."""
+    """An element-wise product of two tensors."""
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         a, b = operands
@@ -210,7 +210,7 @@ class Times(Form):
 
 @dataclass(frozen=True)
 class Scaled(Form):
-    """What another form computes, times a positive number."""
+    """Another form times a positive constant."""
 
     form: Form
     number: float
@@ -222,7 +222,7 @@ class Scaled(Form):
 
 @dataclass(frozen=True)
 class Mean(Form):
-    """A sum over axes, times a factor."""
+    """A sum over axes times a factor."""
 
     axes: tuple[int, ...]
     keepdims: bool
@@ -237,8 +237,8 @@ class Mean(Form):
 
 @dataclass(frozen=True)
 class Average(Form):
-    """Sums over windows, as a convolution with ones: it reads stored values as they are, where a reduction has to have them widened
-    before, which takes four times the memory. `counts` has what the sum of each window is divided by."""
+    """Sums over windows, as a convolution with ones. It reads stored values directly, where a reduction needs them widened first,
+    which takes four times the memory. `counts` are the divisors of the windows."""
 
     attrs: Any
     channels: int
@@ -250,7 +250,7 @@ class Average(Form):
         taps = int(np.prod(attrs.kernel))
         shape = tensor_of(x.value).shape
         if settings.requantisation.roundings and shape[2:] == tuple(attrs.kernel) and not any(attrs.pads):
-            # Accelerators sum whole images, and windows of few sizes.
+            # Accelerators support sums over whole images, and few window sizes.
             return Mean(tuple(range(2, len(shape))), True, 1 / int(self.counts.max()), taps).total(operands, settings)
         ones = np.ones((self.channels, 1, *attrs.kernel), np.int8)
         value: Expr = ops.conv(
@@ -261,7 +261,7 @@ class Average(Form):
         most, bound = int(self.counts.max()), taps * BYTE
         if int(self.counts.min()) == most:
             return Total(value, np.array([x.scale.scale / most]), 1, bound)
-        # Reciprocals with as many bits as the sums leave.
+        # Reciprocals with as many bits as the sums leave free.
         bits = RECIPROCAL_BITS - bound.bit_length()
         reciprocals = np.rint((1 << bits) / self.counts).astype(np.int32)
         return Total(ops.mul(value, constant(reciprocals)), np.array([x.scale.scale / (1 << bits)]), 1, 1 << RECIPROCAL_BITS)
@@ -269,7 +269,7 @@ class Average(Form):
 
 @dataclass(frozen=True)
 class Softmax(Form):
-    """A softmax: 256 differences from the greatest have 256 exponentials, a table; one division for each sum of them."""
+    """A softmax. The exponentials of the 256 differences from the maximum come from a table; each sum takes one division."""
 
     axis: int
 
@@ -287,15 +287,15 @@ class Softmax(Form):
 
 @dataclass(frozen=True)
 class Move(Form):
-    """An operator that moves data: its result has the scale of what it reads. `places` are the operands that it moves from, `fill`
-    is the one that fills, a constant; see `Moves`."""
+    """An operator that moves data, whose result has the scale of its operands. `places` are the operands that it moves, `fill` is
+    the constant that it fills with; see `Moves`."""
 
     call: Call
     places: tuple[int, ...]
     fill: int | None = None
 
     def moved(self, operands: Sequence[Stored], others: Sequence[Expr]) -> Expr:
-        """The call over stored operands; `others` has the arguments at the other places, None at these."""
+        """The call on stored operands. `others` are the arguments at other positions, None at these."""
         args = list(others)
         for place, operand in zip(self.places, operands, strict=True):
             args[place] = operand.value

@@ -1,4 +1,4 @@
-"""Counts of the values of a tensor, gathered in one pass: what ranges are chosen by."""
+"""Histograms of a tensor's values, computed in one pass, from which ranges are chosen."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 BINS = 8192
-"""Bins over [-reach, reach). What is seen fills more than a half of them, of values of one sign more than a quarter: 2048 at least,
-eight for each value that int8 has."""
+"""Number of bins over [-reach, reach). The values span more than half of them, or more than a quarter if all have one sign: at
+least 2048, eight per int8 value."""
 NOTHING = 88.0
-"""How far below another number one has an exponential that is nothing beside the other's in float32."""
+"""Difference from the maximum at which an exponential is negligible in float32."""
 LEAST_EXPONENT = -100
-"""Of the reach: below it, widths of bins would not be normal numbers of float32."""
+"""Least exponent of the reach, below which bin widths would be denormal in float32."""
 
 
 class Histogram:
-    """How often values of a tensor fall into bins of one width.
+    """Counts of a tensor's values in bins of equal width.
 
-    The reach is the least power of two above all magnitudes seen. It doubles as values come, two bins becoming one, so that neither
-    the order of the values nor how they are parted into arrays changes the result. Zeros are counted apart: they are stored
-    exactly, whatever the range.
+    The reach is the least power of two above all observed magnitudes. When it doubles, pairs of bins are merged, so that the result
+    depends neither on the order of the values nor on their distribution over arrays. Zeros are counted separately, since they are
+    stored exactly with any range.
     """
 
     def __init__(self) -> None:
@@ -36,21 +36,21 @@ class Histogram:
 
     @property
     def reach(self) -> float:
-        """Where the last bin ends."""
+        """Upper end of the last bin."""
         return math.ldexp(1.0, self._exponent)
 
     @property
     def total(self) -> int:
-        """The number of values."""
+        """Number of values."""
         return self.zeros + int(self.counts.sum())
 
     @property
     def edges(self) -> Array:
-        """Where bins begin and end, in float64: one more than there are bins."""
+        """Bin edges in float64, one more than bins."""
         return np.linspace(-self.reach, self.reach, BINS + 1)
 
     def add(self, values: Array) -> None:
-        """Count the values of a float array. Raises ValueError for one that is not finite."""
+        """Count the values of a float array. Raises ValueError for a non-finite value."""
         flat = np.asarray(values, np.float32).reshape(-1)
         if not flat.size:
             return
@@ -59,7 +59,7 @@ class Histogram:
             raise ValueError("NaN or infinity")
         self.least, self.greatest = min(self.least, least), max(self.greatest, greatest)
         self._widen(math.frexp(max(abs(least), abs(greatest)))[1])
-        # The width of a bin is a power of two: nothing is rounded.
+        # Bin widths are powers of two, so nothing is rounded.
         places = np.floor(flat * np.float32(BINS / 2 / self.reach)).astype(np.int32)
         counts = np.bincount(places + BINS // 2, minlength=BINS)
         zeros = flat.size - int(np.count_nonzero(flat))
@@ -68,14 +68,14 @@ class Histogram:
         self.zeros += zeros
 
     def add_unmasked(self, values: Array) -> None:
-        """Count the values from which an exponential is more than nothing beside the greatest; and note whether there are others.
-        Raises ValueError as `add` does, minus infinity apart."""
+        """Count the values whose exponential is not negligible relative to the maximum, and record whether there are others. Raises
+        ValueError as `add`, but accepts minus infinity."""
         kept = values[unmasked(values)]
         self.masked |= kept.size < values.size
         self.add(kept)
 
     def merge(self, other: Histogram) -> None:
-        """Count what another one has counted."""
+        """Add the counts of another histogram."""
         self.least, self.greatest = min(self.least, other.least), max(self.greatest, other.greatest)
         self.masked |= other.masked
         self._widen(other._exponent)
@@ -93,7 +93,7 @@ class Histogram:
 
 
 def unmasked(values: Array) -> Array:
-    """Where values are less than `NOTHING` below the greatest, or NaN: a bool for each."""
+    """Mask of values that are less than `NOTHING` below the maximum, or NaN."""
     return np.asarray(~(values < values.max(initial=-np.inf) - np.float32(NOTHING)))
 
 

@@ -1,4 +1,4 @@
-"""Which form a call has in integers, or why it has none."""
+"""Selects the integer form of a call, or the reason why it has none."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from inlaid.types import TensorType
 _PRODUCTS = (ops.conv, ops.conv_transpose, ops.matmul)
 _BINARY = (ops.add, ops.sub, ops.mul, ops.div)
 MEAN_LIMIT = 1 << 23
-"""Elements whose sum, of 8 bits each, is sure to fit into 32."""
+"""Greatest number of 8-bit elements whose sum certainly fits into 32 bits."""
 WINDOW_LIMIT = 1 << 12
-"""Elements of a window that an average is taken of."""
+"""Greatest number of elements of an averaging window."""
 MASK = 1e5
-"""A constant that is as large is added to mask something: beside it, nothing else would be stored with any precision."""
-NO_FORM = "it has no form in integers"
+"""Magnitude from which an added constant is a mask: in one range with it, other values would lose all precision."""
+NO_FORM = "it has no integer implementation"
 
 
 def form_of(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
-    """The form of a call of a float32 operator, and the operands that it reads as stored tensors; or why there is none."""
+    """The form of a call of a float32 operator and its stored operands, or the reason why there is none."""
     operator = target.callee
     if operator in _PRODUCTS:
         return _product(target)
@@ -57,7 +57,7 @@ def form_of(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
     if operator is ops.softmax:
         extent = tensor_of(target).shape[target.attrs.axis]
         if not isinstance(extent, int) or not 0 < extent <= LONGEST_SOFTMAX:
-            return f"its sums are of {extent} elements, and at most {LONGEST_SOFTMAX} are sure to fit into int32"
+            return f"it sums {extent} elements, but int32 can hold sums of at most {LONGEST_SOFTMAX}"
         return Softmax(target.attrs.axis), target.args
     return _move(target)
 
@@ -67,9 +67,9 @@ def _product(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
     if not isinstance(weights, Constant) or (target.callee is ops.matmul and weights.data.ndim != 2):
         return (Both(target), target.args) if target.callee is ops.matmul else "its weights are computed by the model"
     if not np.isfinite(weights.data).all():
-        return "its weights are not all finite"
+        return "its weights are not finite"
     if target.callee is ops.conv_transpose and target.attrs.groups != 1:
-        return "it is transposed and has groups"
+        return "it is a transposed convolution with groups"
     outputs = weights.data.shape[0 if target.callee is ops.conv else 1]
     return Product(target, weights.data, np.zeros(outputs)), (data,)
 
@@ -84,7 +84,7 @@ def _binary(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
 
 
 def _affine(target: Call) -> tuple[Form, tuple[Expr, ...]] | None:
-    """A scale or a shift of each channel by constants; None where a call is something else."""
+    """A per-channel scale or shift by constants; None for another call."""
     values, sign = _constant_side(target)
     divides = target.callee is ops.div
     if values is None or (divides and not values.all()):
@@ -106,7 +106,7 @@ def _mean(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
     extents = known([shape[axis] for axis in axes])
     count = math.prod(extents)
     if min(extents, default=0) < 0 or not 0 < count < MEAN_LIMIT:
-        return "its sums are long, or of as many elements as only a run knows"
+        return "it sums too many elements, or a symbolic number"
     spatial = 3 <= len(shape) <= 5 and axes == tuple(range(2, len(shape))) and target.attrs.keepdims
     if spatial and count <= WINDOW_LIMIT and isinstance(shape[1], int):
         return Average(AvgPoolAttrs(kernel=tuple(extents)), shape[1], np.ones((1,) * len(axes), np.int64)), target.args
@@ -121,14 +121,14 @@ def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
     (channels, *sizes), kernel = known(type_.shape[1:]), known(attrs.kernel)
     taps = math.prod(kernel)
     if min((channels, taps, *sizes, *pads)) < 0:
-        return "its windows are known to a run alone"
+        return "its windows have symbolic sizes"
     if not 0 < taps <= WINDOW_LIMIT:
         if sizes != kernel or any(pads) or not 0 < taps < MEAN_LIMIT:
-            return f"its windows have {taps} elements"
+            return f"its windows have {taps} elements, expected at most {WINDOW_LIMIT}"
         return Mean(tuple(range(2, type_.rank)), True, 1 / taps, taps), target.args
     if attrs.count_include_pad:
         return Average(attrs, channels, np.full((1,) * rank, taps)), target.args
-    # A window over ones, and zeros around them, counts its elements.
+    # Summing a window over ones, with zeros around them, counts its elements.
     ones, window = constant(np.ones((1, 1, *sizes), np.int8)), constant(np.ones((1, 1, *kernel), np.int8))
     counted = ops.conv(ones, window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations)
     counts: Array = evaluate(function([], counted), [])[0, 0]
@@ -136,7 +136,7 @@ def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
 
 
 def known(dims: Sequence[Dim]) -> list[int]:
-    """Dimensions as numbers; -1 for one that only a run knows."""
+    """Dimensions as numbers; -1 for symbolic ones."""
     return [dim if isinstance(dim, int) else -1 for dim in dims]
 
 
@@ -158,8 +158,8 @@ def _move(target: Call) -> tuple[Move, tuple[Expr, ...]] | str:
 
 
 def with_constant(form: Form, target: Call) -> Form | None:
-    """The form of a call's operand with the call itself taken in, where that adds a constant or multiplies by a positive number;
-    None where it cannot be taken in."""
+    """The form of a call's operand with the call folded in, if the call adds a constant or multiplies by a positive one; otherwise
+    None."""
     values, sign = _constant_side(target)
     if values is None:
         return None
@@ -170,8 +170,8 @@ def with_constant(form: Form, target: Call) -> Form | None:
 
 
 def _constant_side(target: Call) -> tuple[Array | None, float]:
-    """The constant of a sum, a difference, a product or a quotient, in float64, and the sign that it is added with; None where
-    there is none, or one that masks."""
+    """The constant of a sum, difference, product or quotient, in float64, and its sign; None if there is none, or if it is a
+    mask."""
     if target.callee not in _BINARY:
         return None, 0.0
     a, b = target.args
@@ -184,7 +184,7 @@ def _constant_side(target: Call) -> tuple[Array | None, float]:
 
 
 def limits_of(target: Expr) -> tuple[float, float] | None:
-    """The bounds that a relu or a clip keeps to; None for anything else."""
+    """The bounds of a relu or clip; None for other expressions."""
     if not isinstance(target, Call) or not isinstance(target.callee, Operator):
         return None
     if target.callee is ops.relu:
@@ -200,5 +200,5 @@ def _operator(target: Call) -> Operator:
 
 
 def is_real(expr: Expr) -> bool:
-    """Whether an expression is a tensor of float32."""
+    """Whether an expression is a float32 tensor."""
     return isinstance(expr.type, TensorType) and expr.type.dtype.name == "float32"

@@ -1,8 +1,8 @@
-"""Which expressions of a model are computed in integers.
+"""Selects the expressions of a model that are computed in integers.
 
-Products with weights are. What moves, adds, multiplies or averages is where it has integers to read and somebody reads integers of
-it: between two operators that stay float nothing is gained by going to integers and back. What is computed element by element of
-one stored tensor needs no form of its own: it becomes a table of the 256 values.
+Products with weights always are. Operators that move, add, multiply or average are, if they have integer operands and integer
+consumers: between two float operators, conversion to integers and back gains nothing. Element-wise functions of one stored tensor
+become tables of 256 values.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from inlaid.quantization.match import form_of, is_real, limits_of, with_constant
 from inlaid.quantization.settings import INT8, Quantization
 from inlaid.types import TensorType
 
-KEPT = "it was asked to stay float"
-NESTED = "it is in a loop or a branch"
-NOTHING_STORED = "all that it reads is float"
-NOTHING_READS = "all that reads it is float"
+KEPT = "keep_float names it"
+NESTED = "it is in a loop or branch"
+NOTHING_STORED = "all of its operands are float"
+NOTHING_READS = "all of its consumers are float"
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """An expression that is computed in integers from other stored tensors, and the calls that this takes in, the first one first.
-    Real values of the result are limited to `low` and `high`."""
+    """An expression that is computed in integers from stored tensors, and the calls folded into it, in order. The real values of
+    the result are clamped to `low` and `high`."""
 
     form: Form | Move
     operands: tuple[Expr, ...]
@@ -40,18 +40,18 @@ class Step:
 
     @property
     def anchors(self) -> bool:
-        """Whether it is worth quantising for by itself."""
+        """Whether it is worth quantising without integer operands."""
         form = self.form.form if isinstance(self.form, Scaled) else self.form
         return isinstance(form, (Product, Both))
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What is computed how in a function whose expressions, parts before wholes, are `order`.
+    """How each expression of a function is computed. `order` are the expressions in topological order.
 
-    `steps` are by the id of the expression they compute; `stored` are the expressions that are needed as int8, `real` the ids of
-    those needed as floats, `direct` those among these that sums in int32 become without being stored. `masked` are the ids of what
-    only softmax reads, where values far below the greatest stand for nothing. `reasons` say by id why calls stay float.
+    `steps` are by id of the computed expression; `stored` are the expressions needed in int8; `real` are the ids of those needed as
+    floats, and `direct` of those among them that are converted from int32 accumulators without being stored. `masked` are the ids
+    of values read only by softmax, where values far below the maximum are negligible. `reasons` explain by id why calls stay float.
     """
 
     main: Function
@@ -66,7 +66,7 @@ class Plan:
     borders: str
 
     def is_int8(self, border: Expr) -> bool:
-        """Whether an input or output is given as int8."""
+        """Whether an input or output has type int8."""
         return self.borders == INT8 and any(border is expr for expr in self.stored)
 
     def is_moved(self, expr: Expr) -> bool:
@@ -76,7 +76,7 @@ class Plan:
 
 
 def make_plan(main: Function, order: Sequence[Expr], settings: Quantization) -> Plan:
-    """The plan for a function in canonical form."""
+    """Plan the quantisation of a function in canonical form."""
     outputs = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
     planner = _Planner(main, order, outputs, settings)
     planner.find()
@@ -116,10 +116,10 @@ class _Planner:
         self._params = {id(param) for param in main.params}
         self._outputs = {id(expr) for expr in outputs}
 
-    # --- what could be ----------------------------------------------------------------------------------------------
+    # --- candidates -------------------------------------------------------------------------------------------------
 
     def find(self) -> None:
-        """Steps and tables wherever there is a form."""
+        """Find all possible steps and tables."""
         for expr in self.order:
             if not isinstance(expr, Call) or not isinstance(expr.callee, Operator):
                 continue
@@ -137,7 +137,7 @@ class _Planner:
         )
 
     def _taken_in(self, call: Call) -> bool:
-        """Whether a call has become part of the step before it."""
+        """Whether a call is folded into the previous step."""
         inner = next((arg for arg in call.args if id(arg) in self.steps), None)
         if inner is None or not self._uses.single(inner) or not is_real(call) or inner.type != call.type:
             return False
@@ -160,7 +160,7 @@ class _Planner:
         return True
 
     def _tabulated(self, call: Call) -> bool:
-        """Whether a call computes element by element, of one tensor of its own shape and of numbers."""
+        """Whether a call is an element-wise function of one tensor of its own shape and constants."""
         assert isinstance(call.callee, Operator)
         if not call.callee.elementwise or not isinstance(call.type, TensorType):
             return False
@@ -179,14 +179,14 @@ class _Planner:
         if isinstance(found, str):
             self.reasons[id(call)] = found
         elif not all(map(is_real, found[1])):
-            self.reasons[id(call)] = "it does not read float32 alone"
+            self.reasons[id(call)] = "it has operands other than float32"
         else:
             self.steps[id(call)] = Step(found[0], found[1], (call,))
 
-    # --- what is worth it -------------------------------------------------------------------------------------------
+    # --- selection --------------------------------------------------------------------------------------------------
 
     def prune(self) -> None:
-        """Take out steps that have no integers to read, or nobody who reads integers of them, until all others have both."""
+        """Remove steps without integer operands or without integer consumers, until none is left."""
         while True:
             stored, read = self._has_integers(), self._read_as_integers()
             lost = {key: NOTHING_STORED for key in self.steps if key not in stored} | {
@@ -200,7 +200,7 @@ class _Planner:
                     self.reasons[id(call)] = why
 
     def _has_integers(self) -> set[int]:
-        """Ids of the expressions that are computed of stored tensors."""
+        """Ids of the expressions that are computed from stored tensors."""
         found = set(self._params) if self.settings.borders == INT8 else set()
         moved = set(self._params)
         for expr in self.order:
@@ -209,7 +209,7 @@ class _Planner:
                 if id(self.sources.get(id(expr))) in found:
                     found.add(id(expr))
                 continue
-            # What is only moved may be stored before it is moved: that is exact.
+            # A moved value may be stored before it is moved, without a loss.
             usual = isinstance(step.form, Move) and all(id(arg) in moved or isinstance(arg, Constant) for arg in step.operands)
             if step.anchors or usual or any(id(operand) in found for operand in step.operands):
                 found.add(id(expr))
@@ -218,7 +218,7 @@ class _Planner:
         return found
 
     def _read_as_integers(self) -> set[int]:
-        """Ids of the expressions that a step, a table or whoever runs the model may read as integers."""
+        """Ids of the expressions that a step, a table or the model's caller may read as integers."""
         found = set(self._outputs)
         for expr in reversed(self.order):
             step = self.steps.get(id(expr))
@@ -228,10 +228,10 @@ class _Planner:
                 found.add(id(self.sources[id(expr)]))
         return found
 
-    # --- what is needed ---------------------------------------------------------------------------------------------
+    # --- requirements -----------------------------------------------------------------------------------------------
 
     def needed(self) -> tuple[set[int], set[int], set[int]]:
-        """Ids of the expressions that are needed as int8, as floats, and of those of the floats that are never stored."""
+        """Ids of the expressions needed in int8, of those needed as floats, and of those floats that are never stored."""
         computed = self._has_integers()
         stored: set[int] = set()
         real: set[int] = set()
@@ -248,7 +248,7 @@ class _Planner:
             step = self.steps.get(id(expr))
             if step is not None:
                 if id(expr) in stored or id(expr) in real:
-                    # A product that nobody reads as integers is not rounded to 8 bits, unless all that the hardware gives is.
+                    # A product without integer consumers is not rounded to 8 bits, unless the hardware always rounds.
                     sums = step.anchors and id(expr) not in stored and not self.settings.requantisation.roundings
                     (direct if sums else stored).add(id(expr))
                     stored.update(map(id, step.operands))
@@ -265,7 +265,7 @@ class _Planner:
         return stored, real, direct
 
     def masked(self, stored: set[int], real: set[int]) -> frozenset[int]:
-        """Ids of the stored expressions that nobody but softmax reads, at once, moved, or after a sum."""
+        """Ids of the stored expressions that only softmax reads, directly, after moves, or after a sum."""
         found: set[int] = set()
         others = set(self._outputs)
         for expr in reversed(self.order):

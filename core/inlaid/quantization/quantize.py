@@ -1,4 +1,4 @@
-"""The order of the steps: plan, calibrate, choose scales, build, measure."""
+"""Quantises a module: plan, calibrate, choose scales, build, measure accuracy."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from inlaid.quantization.settings import Quantization
 from inlaid.types import TensorType
 
 _WHOLE = ("attention",)
-"""Operators that are quantised in parts."""
+"""Composite operators that are decomposed and then quantised."""
 
 
-READ_AS_FLOAT = "it is computed of floats, or read as a float"
+READ_AS_FLOAT = "its operands or consumers are float"
 
 
 @dataclass(frozen=True, repr=False)
 class QuantizedModule(Module):
-    """A module in int8, and the report on how it came to be."""
+    """A quantised module with its report."""
 
     report: QuantizationReport
 
@@ -44,10 +44,10 @@ class QuantizedModule(Module):
 def quantize_module(
     module: Module, samples: Sequence[Sample], measured: Sequence[Sample], settings: Quantization, compile_: Compile
 ) -> QuantizedModule:
-    """A module whose products, and what lies between them, are computed in int8.
+    """Quantise the products of a module, and the operators between them, to int8.
 
-    `samples` say which values occur, `measured` what the accuracy is measured on; `compile_` makes functions ready to run. Raises
-    `InputError` for a model that has nothing to quantise, for samples that it cannot run on, and for names that it does not have.
+    Ranges come from `samples`, accuracy is measured on `measured`; `compile_` compiles functions. Raises `InputError` for a model
+    without anything to quantise, for samples that do not fit, and for unknown names.
     """
     named = _names(module)
     module = PassManager((*CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
@@ -56,15 +56,15 @@ def quantize_module(
         if name not in named:
             near = get_close_matches(name, sorted(named), 1, 0)
             raise InputError(
-                f"keep_float names {name!r}, which is no node and no operator of the model",
+                f"keep_float names {name!r}, which is neither a node nor an operator of the model",
                 remedy="".join(f"is it {each!r}?" for each in near) or None,
             )
     main = module.main
     plan = make_plan(main, tuple(post_order(main.body)), settings)
     if not any(step.anchors for step in plan.steps.values()):
         raise InputError(
-            "the model has no convolution or matrix product of float32 that could be quantised",
-            remedy="it may be quantised already, or of another precision"
+            "expected a float32 convolution or matrix product to quantise, got none",
+            remedy="check that the model is not quantised already, or of another precision"
             + (", or keep_float names all" * bool(settings.keep_float)),
         )
     watched = [*observed(plan), *plan.direct]
@@ -95,7 +95,7 @@ def quantize_module(
 
 
 def _names(module: Module) -> set[str]:
-    """What `keep_float` may name: the nodes of the source, and the kinds of operators."""
+    """Names that `keep_float` accepts: source nodes and operator names."""
     calls = [expr for expr in post_order(module.main.body) if isinstance(expr, Call)]
     return {_operator(call) for call in calls} | {call.span.node for call in calls if call.span is not None}
 
@@ -116,7 +116,7 @@ def _differences(
     quantised: Run,
     samples: Sequence[Sample],
 ) -> tuple[list[Difference], list[Agreement]]:
-    """Differences of the values of two functions: inside, where one gives stored values, and then of results; and the agreement of
+    """Differences between the values of two functions, first of inner values that one stores, then of results; and the agreement of
     results."""
     of = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
     found, agreed = [Difference() for _ in of], [Agreement() for _ in results]
@@ -177,7 +177,7 @@ def _operators(expr: Expr, plan: Plan) -> tuple[str, ...]:
 
 
 def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
-    """What is left in floats, in the order in which it is computed. Why is asked of the plan, by node and operator."""
+    """Operators that stay float, in order of execution, with the plan's reasons by node and operator."""
     reasons = {
         (expr.span, _operator(expr)): plan.reasons[id(expr)]
         for expr in plan.order
@@ -193,12 +193,12 @@ def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
 
 
 def _joins(expr: Call) -> bool:
-    """Whether a call is how `Quantization.arithmetic` "float" joins two stored tensors."""
+    """Whether a call joins two stored tensors in the way of `Quantization.arithmetic` "float"."""
     return expr.callee in (add, sub, mul) and all(isinstance(arg, Call) and arg.callee is dequantize for arg in expr.args)
 
 
 def _is_float(expr: Call) -> bool:
-    """Whether a call reads or gives floats, other than to store them, to have them back, or to scale sums."""
+    """Whether a call computes on floats, other than to quantise, dequantise or scale accumulators."""
     if not isinstance(expr.callee, Operator) or expr.callee in (quantize, dequantize, requantize):
         return False
     return any(isinstance(part.type, TensorType) and part.type.dtype.is_float for part in (expr, *expr.args))

@@ -1,4 +1,4 @@
-"""From the values seen to the scale and zero point that a tensor is stored with."""
+"""Chooses scales and zero points from observed values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from inlaid.quantization.settings import ENTROPY, MINMAX, MSE, PERCENTILE, POWER
 
 LOWEST, HIGHEST = -128, 127
 SQUARED_ENDS = 128
-"""Ends of the range that the mean squared error is worked out for, on either side of zero."""
+"""Number of candidate range ends on either side of zero, for the mean squared error."""
 ENTROPY_ENDS = 64
-"""Ranges that the divergence is worked out for."""
+"""Number of candidate ranges, for the divergence."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """real = (stored - zero_point) * scale, stored in int8. The scale is a number of float32."""
+    """Quantisation parameters: real = (stored - zero_point) * scale, stored in int8. The scale is a float32 number."""
 
     scale: float
     zero_point: int
@@ -28,18 +28,18 @@ class Scale:
         return int(np.clip(np.rint(np.float64(real) / self.scale) + self.zero_point, LOWEST, HIGHEST))
 
     def stored_array(self, real: Array) -> Array:
-        """The nearest stored values, as int8; what is out of range becomes the least or the greatest."""
+        """The nearest stored values as int8, saturating."""
         whole = np.rint(real.astype(np.float64) / self.scale) + self.zero_point
         return np.asarray(np.clip(whole, LOWEST, HIGHEST).astype(np.int8))
 
     def real_array(self, stored: Array) -> Array:
-        """What stored values stand for, as float32."""
+        """The real values of stored ones, as float32."""
         return ((stored.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale)).astype(np.float32)
 
 
 def choose_scale(seen: Histogram, settings: Quantization, below: float = 0.0) -> Scale:
-    """The scale for a tensor by the calibration that the settings ask for, with so much room `below` the range. A tensor that
-    is zero throughout gets the scale 1."""
+    """Choose the scale of a tensor by the calibration of the settings, with margin `below` the range. A tensor of zeros gets scale
+    1."""
     if seen.total == 0 or (seen.least == seen.greatest == below == 0):
         return Scale(1.0, 0)
     low, high = _RANGES[settings.calibration](seen, settings) if seen.least < seen.greatest else (seen.least, seen.greatest)
@@ -48,7 +48,7 @@ def choose_scale(seen: Histogram, settings: Quantization, below: float = 0.0) ->
 
 
 def scales_of(lows: Array, highs: Array, settings: Quantization) -> tuple[Array, Array]:
-    """Scales (float64 holding numbers of float32) and zero points for ranges, which are widened to have zero in them."""
+    """Scales (float64 with float32 values) and zero points for ranges, which are extended to contain zero."""
     lows, highs = np.minimum(lows, 0.0), np.maximum(highs, 0.0)
     if settings.activations == SYMMETRIC:
         scales = rounded_scales(np.maximum(-lows, highs) / HIGHEST, settings)
@@ -58,7 +58,7 @@ def scales_of(lows: Array, highs: Array, settings: Quantization) -> tuple[Array,
 
 
 def rounded_scales(scales: Array, settings: Quantization) -> Array:
-    """Scales as numbers of float32 that can be: powers of two are the next above, so that the range stays covered."""
+    """Round scales to float32; powers of two are rounded up, so that the range stays covered."""
     scales = np.maximum(scales, np.finfo(np.float32).tiny)
     if settings.scales == POWER_OF_TWO:
         fractions, exponents = np.frexp(scales)
@@ -71,7 +71,7 @@ def _whole(seen: Histogram, settings: Quantization) -> tuple[float, float]:
 
 
 def _percentile(seen: Histogram, settings: Quantization) -> tuple[float, float]:
-    """The ends that the given part of the values does not exceed, to the width of a bin."""
+    """The bounds that the given percentage of values does not exceed, to the resolution of a bin."""
     counts = seen.counts.copy()
     counts[len(counts) // 2] += seen.zeros
     below = np.concatenate([[0], np.cumsum(counts)]) / counts.sum()
@@ -84,7 +84,7 @@ def _percentile(seen: Histogram, settings: Quantization) -> tuple[float, float]:
 
 
 def _least_squares(seen: Histogram, settings: Quantization) -> tuple[float, float]:
-    """The range of the least error, among all pairs of `SQUARED_ENDS` ends on either side."""
+    """The range with the least mean squared error, among all pairs of `SQUARED_ENDS` ends on either side."""
     parts = np.arange(1, SQUARED_ENDS + 1) / SQUARED_ENDS
     lows = parts * seen.least if seen.least < 0 else np.zeros(1)
     highs = parts * seen.greatest if seen.greatest > 0 else np.zeros(1)
@@ -95,8 +95,8 @@ def _least_squares(seen: Histogram, settings: Quantization) -> tuple[float, floa
 
 
 def _squared_errors(seen: Histogram, scales: Array, points: Array) -> Array:
-    """The sum of squared errors for each scale: a twelfth of its square for a value within the range, the distance to the range
-    squared for one beyond; none for zeros."""
+    """The sum of squared errors for each scale: scale^2 / 12 for a value within the range, the squared distance to the range for
+    one beyond, 0 for zeros."""
     edges = seen.edges
     middles = (edges[:-1] + edges[1:]) / 2
     sums = [np.concatenate([[0.0], np.cumsum(seen.counts * middles**power)]) for power in range(3)]
@@ -119,7 +119,7 @@ def _squared_errors(seen: Histogram, scales: Array, points: Array) -> Array:
 
 
 def _least_divergence(seen: Histogram, settings: Quantization) -> tuple[float, float]:
-    """The range, in steps of a part of all, for which the stored distribution diverges least from the one seen."""
+    """The range, among equal fractions of the whole one, whose stored distribution diverges least from the observed one."""
     parts = np.arange(ENTROPY_ENDS, 0, -1) / ENTROPY_ENDS
     scales, points = scales_of(parts * seen.least, parts * seen.greatest, settings)
     found = [divergence(seen, Scale(float(scale), int(point))) for scale, point in zip(scales, points, strict=True)]
@@ -128,10 +128,11 @@ def _least_divergence(seen: Histogram, settings: Quantization) -> tuple[float, f
 
 
 def divergence(seen: Histogram, scale: Scale) -> float:
-    """The Kullback-Leibler divergence of the distribution that is stored from the one seen.
+    """Kullback-Leibler divergence of the stored distribution from the observed one.
 
-    After S. Migacz, "8-bit inference with TensorRT", GTC 2017: values beyond the range count as its ends in what is seen; in what
-    is stored they are left out, and the values that are stored as one share their probability evenly among the bins with any.
+    After S. Migacz, "8-bit inference with TensorRT", GTC 2017: in the observed distribution, values beyond the range count at its
+    ends. In the stored distribution they are left out, and the values that share a stored value distribute their probability evenly
+    over their nonempty bins.
     """
     middles = (seen.edges[:-1] + seen.edges[1:]) / 2
     stored = np.rint(middles / scale.scale) + scale.zero_point
@@ -149,7 +150,7 @@ def divergence(seen: Histogram, scale: Scale) -> float:
     spread = np.where(filled, shares[levels], 0.0)
     p, q = clipped / clipped.sum(), spread / spread.sum()
     some = p > 0
-    # A bin at an end may hold nothing but what was clipped: it is as if it had next to nothing.
+    # A bin at an end may contain only clipped values: give it a tiny probability.
     return float(np.sum(p[some] * np.log(p[some] / np.maximum(q[some], 1e-12))))
 
 

@@ -1,4 +1,4 @@
-"""From a plan and scales to a function in integers."""
+"""Builds the integer function of a plan with its scales."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from inlaid.types import TensorType
 
 @dataclasses.dataclass(frozen=True)
 class Realised:
-    """The quantised function; and one more that gives, for each observed expression in order, what is stored of it, then those that
-    are never stored, and then the outputs that are tensors of float32 in the model."""
+    """The quantised function; and a second one that returns, for each observed expression in order, its stored values, then those
+    that are never stored, and then the model's float32 outputs."""
 
     main: Function
     probe: Function
 
 
 def realise(plan: Plan, scales: Scales, settings: Quantization) -> Realised:
-    """The function of a plan, with tables in place of what is computed of one stored tensor."""
+    """Build the function of a plan, with tables for functions of one stored tensor."""
     work = _Work(plan, scales, settings)
     work.run()
     results = [work.result(expr) for expr in plan.outputs]
     watched = [*(work.stored[id(expr)] for expr in observed(plan)), *(work.real[id(expr)] for expr in plan.direct)]
-    # One function at first, so that both have the same tables.
+    # Build one function first, so that both have the same tables.
     whole = tabulate(function(work.params, tuple_([*watched, *results])), cheap=True)
     assert isinstance(whole.body, Tuple)
     fields = whole.body.fields
@@ -64,7 +64,7 @@ class _Work:
         return taken
 
     def run(self) -> None:
-        """All that is needed, parts before wholes."""
+        """Build all needed expressions in topological order."""
         for expr in self.plan.order:
             step = self.plan.steps.get(id(expr))
             if step is None:
@@ -80,11 +80,11 @@ class _Work:
                     self.real[id(expr)] = self._dequantized(expr)
 
     def result(self, expr: Expr) -> Expr:
-        """An output: as it is stored, or as a float."""
+        """An output, as stored or as a float."""
         if self.plan.is_int8(expr):
             return self.stored[id(expr)]
         if id(expr) in self._wanted and id(expr) not in self.plan.steps:
-            return self._dequantized(expr)  # a table's
+            return self._dequantized(expr)  # the result of a table
         return self.real[id(expr)] if id(expr) in self.real else self._dequantized(expr)
 
     def _total(self, step: Step) -> Total:
@@ -111,7 +111,7 @@ class _Work:
         return quantized(real, scale, expr.span)
 
     def _as_in_the_model(self, expr: Expr) -> Expr:
-        """The expression over floats."""
+        """The expression computed on floats."""
         if isinstance(expr, Var) and self.plan.is_int8(expr):
             return self._dequantized(expr)
         return rebuild(expr, tuple(self.real[id(child)] for child in children(expr)))

@@ -1,4 +1,4 @@
-"""What quantisation did to a model, and what it costs in accuracy: as data, as text and as JSON."""
+"""Report of a quantisation and its accuracy: as data, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from inlaid.quantization.settings import Quantization
 
 @dataclass(frozen=True)
 class Difference:
-    """How far quantised values are from those of the float model: sums of squares of these and of the differences, and the greatest
-    difference. Where the float model has NaN or infinity, the same in the other is no difference, and all else infinitely far."""
+    """Difference between quantised values and those of the float model: sums of squares of the values and of the differences, and
+    the greatest difference. Where the float model has NaN or infinity, an equal value counts as 0, any other as infinite."""
 
     signal: float = 0.0
     noise: float = 0.0
     max_error: float = 0.0
 
     def with_values(self, real: Array, found: Array) -> Difference:
-        """With more values counted."""
+        """Add more values."""
         real, found = real.astype(np.float64), found.astype(np.float64)
         finite = np.isfinite(real) & np.isfinite(found)
         alike = (real == found) | (np.isnan(real) & np.isnan(found))
@@ -36,23 +36,23 @@ class Difference:
 
     @property
     def sqnr_db(self) -> float:
-        """The ratio of signal to quantisation noise in decibels; infinite where nothing differs."""
+        """Signal-to-quantisation-noise ratio in decibels; infinite if there is no difference."""
         if self.noise == 0:
             return math.inf
         ratio = self.signal / self.noise
         return 10 * math.log10(ratio) if ratio else -math.inf
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it: None for what is infinite."""
+        """The difference as JSON values; None for infinity."""
         ratio, most = self.sqnr_db, self.max_error
         return {"sqnr_db": round(ratio, 3) if math.isfinite(ratio) else None, "max_error": most if math.isfinite(most) else None}
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One tensor that is computed in integers, or `in_floats` and then stored: the `node` of the source that it is the result of,
-    the `operators` that were taken together, its scale and zero point, None where it is float from a sum in int32; and how far it
-    is from the float model, with the errors of the layers before it, and without what is masked for a softmax."""
+    """A tensor computed in integers, or `in_floats` and then stored: the source `node` that it is the result of, the fused
+    `operators`, its scale and zero point (None if it is a float converted from an int32 accumulator), and its difference from the
+    float model. The difference includes the errors of preceding layers, but no values masked for a softmax."""
 
     node: str
     operators: tuple[str, ...]
@@ -64,8 +64,8 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class BorderReport:
-    """One input or output: its scale and zero point, None where it is no stored tensor; and, of a float output of the source, its
-    difference from the float model and its agreement with it."""
+    """An input or output: its scale and zero point, None if it is not stored; and, for a float output of the source, its difference
+    from the float model and its agreement with it."""
 
     name: str
     dtype: str
@@ -77,7 +77,7 @@ class BorderReport:
 
 @dataclass(frozen=True)
 class FloatReport:
-    """One operator that stays float, and why."""
+    """An operator that stays float, and the reason."""
 
     node: str
     operator: str
@@ -86,8 +86,8 @@ class FloatReport:
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """What became of a model: its `inputs` and `outputs`, the `layers` in the order in which they are computed, the operators that
-    stay `float`, the settings, and the number of `samples` that the differences are measured on."""
+    """Report of a quantisation: `inputs`, `outputs`, `layers` in order of execution, operators that stay `float`, the settings, and
+    the number of `samples` on which accuracy was measured."""
 
     settings: Quantization
     samples: int
@@ -97,7 +97,7 @@ class QuantizationReport:
     floats: tuple[FloatReport, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON has it."""
+        """The report as JSON values."""
         return {
             "settings": {**asdict(self.settings), "keep_float": list(self.settings.keep_float)},
             "samples": self.samples,
@@ -135,7 +135,7 @@ class QuantizationReport:
                 yield f"{what} {item.name}: {item.dtype}{stored}{told}{agreed}"
         if self.layers:
             width = max(len(_taken(layer)) for layer in self.layers)
-            yield f"{_count(self.layers, 'layer')} in integers, with the errors of those before them:"
+            yield f"{_count(self.layers, 'layer')} in integers (errors include those of preceding layers):"
             for layer in self.layers:
                 yield f"  {_words(layer.difference):<32}  {_taken(layer):<{width}}  {layer.node}"
         if self.floats:
@@ -154,7 +154,7 @@ def _taken(layer: LayerReport) -> str:
 def _words(difference: Difference) -> str:
     ratio = difference.sqnr_db
     told = f"{ratio:6.1f} dB" if math.isfinite(ratio) else "exact" if ratio > 0 else "all noise"
-    return f"{told:>9}, at most {difference.max_error:.3g} off"
+    return f"{told:>9}, max error {difference.max_error:.3g}"
 
 
 def _border(item: BorderReport) -> dict[str, Any]:

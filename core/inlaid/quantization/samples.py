@@ -1,4 +1,4 @@
-"""The samples that a model is calibrated with."""
+"""Reading of calibration samples."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from inlaid.errors import InputError
 from inlaid.graph.ir import Var
 from inlaid.types import TensorType
 
-REMEDY = "give a list of {input name: array}, or an .npz file with an array for each input"
+REMEDY = "pass a list of {input name: array}, or an .npz file with one array per input"
 
 
 def read_samples(data: Any, params: Sequence[Var]) -> list[dict[str, Any]]:
-    """Samples as dictionaries by input name: from an iterable of such, or from the path of an .npz file.
+    """Read samples as dictionaries by input name, from an iterable of them or from the path of an .npz file.
 
-    An array of the file has one more dimension than the input, the first one, along which the samples lie; or, where the input's
-    first dimension is 1, that many samples along it; or is one sample as it is. Raises `InputError` for what is none of these, for
-    no samples at all, and for floats that are not finite.
+    An array in the file has an additional first dimension with the samples; or, for an input whose first dimension is 1, the
+    samples along that dimension; or is a single sample. Raises `InputError` for other data, for no samples, and for non-finite
+    floats.
     """
     samples = _from_file(Path(data), params) if isinstance(data, (str, Path)) else _from_iterable(data)
     if not samples:
-        raise InputError("there are no samples to calibrate with", remedy=REMEDY)
+        raise InputError("expected at least one calibration sample, got none", remedy=REMEDY)
     for number, sample in enumerate(samples):
         for name, value in sample.items():
             array = np.asarray(value)
@@ -36,11 +36,11 @@ def read_samples(data: Any, params: Sequence[Var]) -> list[dict[str, Any]]:
 
 def _from_iterable(data: Any) -> list[dict[str, Any]]:
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
-        raise InputError(f"samples are several, not one object of type {type(data).__name__}", remedy=REMEDY)
+        raise InputError(f"expected an iterable of samples, got {type(data).__name__}", remedy=REMEDY)
     found = []
     for number, sample in enumerate(data):
         if not isinstance(sample, Mapping):
-            raise InputError(f"sample {number} is of type {type(sample).__name__}: inputs are given by name", remedy=REMEDY)
+            raise InputError(f"expected sample {number} as a dictionary by input name, got {type(sample).__name__}", remedy=REMEDY)
         found.append(dict(sample))
     return found
 
@@ -52,10 +52,10 @@ def _from_file(path: Path, params: Sequence[Var]) -> list[dict[str, Any]]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}", remedy=REMEDY) from error
     except (ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is no .npz file of arrays", remedy=REMEDY) from error
+        raise InputError(f"{path} is not an .npz file of arrays", remedy=REMEDY) from error
     names = [param.name for param in params]
     if sorted(arrays) != sorted(names):
-        raise InputError(f"{path} has arrays for {', '.join(arrays) or 'nothing'}", remedy=f"the inputs are {', '.join(names)}")
+        raise InputError(f"{path} has arrays for {', '.join(arrays) or 'no input'}", remedy=f"the inputs are {', '.join(names)}")
     parts = {param.name: _parts(arrays[param.name], param) for param in params}
     counts = {name: len(items) for name, items in parts.items()}
     if len(set(counts.values())) > 1:
@@ -64,13 +64,13 @@ def _from_file(path: Path, params: Sequence[Var]) -> list[dict[str, Any]]:
 
 
 def _parts(array: Any, param: Var) -> list[Any]:
-    """An array of a file as samples of one input."""
+    """Split an array of a file into samples of one input."""
     assert isinstance(param.type, TensorType)
     rank = param.type.rank
     if array.ndim == rank + 1:
         return list(array)
     if array.ndim != rank:
-        raise InputError(f"input {param.name} has {rank} dimensions: samples of it {rank + 1}, not {array.ndim}", remedy=REMEDY)
+        raise InputError(f"samples of input {param.name} must have {rank + 1} dimensions, got {array.ndim}", remedy=REMEDY)
     if rank and param.type.shape[0] == 1 and array.shape[0] != 1:
         return [array[number : number + 1] for number in range(array.shape[0])]
     return [array]

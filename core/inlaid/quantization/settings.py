@@ -1,4 +1,4 @@
-"""How a model is quantised."""
+"""Settings of quantisation."""
 
 from __future__ import annotations
 
@@ -17,35 +17,34 @@ FLOAT32, INT8 = BORDERS = ("float32", "int8")
 
 @dataclass(frozen=True)
 class Quantization:
-    """The choices of a quantisation to int8.
+    """Settings of a quantisation to int8.
 
     calibration
-        How the range of a tensor follows from the values seen: "minmax", all of them; "percentile", all but the rarest at either
-        end; "entropy", the range whose stored values tell most of the distribution (least Kullback-Leibler divergence); "mse",
-        the least mean squared error.
+        How to choose a tensor's range from the observed values: "minmax", all of them; "percentile", all but outliers at either
+        end; "entropy", the range with the least Kullback-Leibler divergence of the stored distribution; "mse", the least mean
+        squared error.
     percentile
-        Of the values seen, the percentage that does not exceed the range, at either end by itself.
+        Percentage of observed values that the range contains, counted at either end separately.
     scales
-        "any" positive number; or "power_of_two", for accelerators that shift where others multiply.
+        "any" positive number, or "power_of_two", for accelerators that requantise by shifts.
     activations
-        "asymmetric": with a zero point, so that a range like that of relu has all 256 values; or "symmetric": zero is stored as 0.
+        "asymmetric": with a zero point, so that one-sided ranges, as after relu, use all 256 values; "symmetric": zero point 0.
     weights
-        One scale for each output "channel", or one for the "tensor".
+        One scale per output "channel", or one per "tensor".
     arithmetic
-        How sums are brought to the scale of the result: "fixed", by a multiplier of 32 bits in integers alone; or "float", by one
-        multiplication in float32, rounded half to even, which wide vector units do faster. Either gives the same integers on every
-        target.
+        How accumulators are requantised: "fixed", by a 32-bit integer multiplier; "float", by one float32 multiplication, rounded
+        half to even, which is faster on wide vector units. Either gives the same integers on every target.
     borders
-        What the model takes and gives: "float32" as before, or "int8" as stored inside; the report has their scales.
+        Type of the model's inputs and outputs: "float32" as before, or "int8" as stored inside, with scales in the report.
     requantisation
-        What the hardware has to bring sums to the scale of the result. Where it has "half_even" alone, `arithmetic` is "float", and
-        where it has no float32, "fixed" with a rounding and with multipliers of as many bits as it has: "up" for products and
-        "away" for all else, as TensorFlow Lite's kernels, where there are both. One factor for all output channels takes one scale
-        for all `weights`, and multipliers of one bit `scales` that are powers of two.
+        Requantisation that the hardware supports. With only "half_even", `arithmetic` becomes "float". Without float32 it becomes
+        "fixed", with a supported rounding and multiplier width; if both are supported, "up" for products and "away" otherwise, as
+        in TensorFlow Lite. Without per-channel factors, `weights` has one scale; with 1-bit multipliers, `scales` are powers of
+        two.
     keep_float
-        Operators that stay float, by the name of their node in the source, or of their kind, such as "softmax".
+        Operators that stay float, by source node name or operator name, such as "softmax".
 
-    Raises `InputError` for a choice that there is not.
+    Raises `InputError` for an invalid choice.
     """
 
     calibration: str = MINMAX
@@ -68,36 +67,38 @@ class Quantization:
             ("borders", self.borders, BORDERS),
         ):
             if chosen not in known:
-                raise InputError(f"{what} is {chosen!r}", remedy=f"it is one of {', '.join(known)}")
+                raise InputError(f"invalid {what} {chosen!r}", remedy=f"choose from {', '.join(known)}")
         for rounding in self.requantisation.roundings:
             if rounding not in ROUNDINGS:
-                raise InputError(f"requantisation has rounding {rounding!r}", remedy=f"it is one of {', '.join(ROUNDINGS)}")
+                raise InputError(f"invalid rounding {rounding!r} of requantisation", remedy=f"choose from {', '.join(ROUNDINGS)}")
         if not isinstance(self.percentile, (int, float)) or not 50 < self.percentile <= 100:
-            raise InputError(f"percentile is {self.percentile}", remedy="it lies above 50 and is at most 100, such as 99.99")
+            raise InputError(f"percentile must be above 50 and at most 100, got {self.percentile}", remedy="give one such as 99.99")
         if not isinstance(self.keep_float, tuple):
-            raise InputError(f"keep_float is {self.keep_float!r}", remedy="give a tuple of names")
+            raise InputError(
+                f"keep_float must be a tuple of names, got {self.keep_float!r}", remedy='give one such as ("softmax",)'
+            )
 
     def rounding(self, usual: str) -> str:
-        """How `multiply_fixed` rounds sums: `usual`, unless the hardware has another alone."""
+        """The rounding of `multiply_fixed`: `usual` if the hardware supports it, otherwise the one that it supports."""
         known = [each for each in self.requantisation.roundings if each != HALF_EVEN]
         return usual if not known or usual in known else known[0]
 
     @property
     def shifts(self) -> bool:
-        """Whether sums whose factors are powers of two are shifted, with halves up."""
+        """Whether power-of-two factors are applied by shifts, rounding halves up."""
         known = self.requantisation.roundings
         return not known or ONCE in known
 
 
 def fitted(settings: Quantization, declared: Quantisation) -> Quantization:
-    """The settings for hardware whose requantisation is theirs, or else what it `declared`. Raises `InputError` where they ask for
-    float32, and it has none."""
+    """Adapt settings to a target's requantisation: that of the settings, or else the `declared` one. Raises `InputError` if they
+    need float32, but the target does not support it."""
     having = settings.requantisation if settings.requantisation.roundings else declared
     if not having.roundings:
         return settings
     if settings.arithmetic == FLOAT and HALF_EVEN not in having.roundings:
         raise InputError(
-            f'arithmetic is "float", and the target requantises with rounding {" and ".join(having.roundings)} alone',
+            f'arithmetic is "float", but the target supports only rounding {" and ".join(having.roundings)}',
             remedy='choose "fixed", or another target',
         )
     return replace(

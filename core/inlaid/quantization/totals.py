@@ -1,4 +1,4 @@
-"""Stored values; and sums in int32, and how they become stored values, the same on every target."""
+"""Stored tensors and int32 accumulators, and their conversions, identical on every target."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from inlaid.quantization.ranges import HIGHEST, LOWEST, Scale
 from inlaid.quantization.settings import FLOAT, Quantization
 
 SUM_BITS = 20
-"""Bits behind the point in a sum of two tensors with different scales, as in TensorFlow Lite."""
+"""Fractional bits in a sum of two tensors with different scales, as in TensorFlow Lite."""
 LARGEST_SHIFT = 30
 INT32 = (1 << 31) - 1
 BYTE = 255
-"""No stored value is further from the zero point."""
+"""Greatest distance of a stored value from the zero point."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor of int8, and what its values stand for."""
+    """An int8 tensor with its quantisation parameters."""
 
     value: Expr
     scale: Scale
 
     @property
     def real(self) -> Expr:
-        """What the stored values stand for, in float32."""
+        """Dequantise to float32."""
         return dequantized(self.value, self.scale)
 
     @property
     def centred(self) -> Expr:
-        """The stored values less the zero point, as int32."""
+        """The stored values minus the zero point, as int32."""
         wide = cast_to(self.value, "int32")
         return ops.sub(wide, scalar(self.scale.zero_point, "int32")) if self.scale.zero_point else wide
 
 
 def quantized(real: Expr, scale: Scale, span: Span | None = None) -> Expr:
-    """Floats as stored values of a scale."""
+    """Quantise floats with the given scale."""
     return ops.quantize(real, *_parameters(scale), dtype="int8", span=span)
 
 
 def dequantized(value: Expr, scale: Scale, span: Span | None = None) -> Expr:
-    """What stored values of a scale stand for, in float32."""
+    """Dequantise stored values to float32."""
     return ops.dequantize(value, *_parameters(scale), dtype="float32", span=span)
 
 
@@ -59,8 +59,8 @@ def _parameters(scale: Scale) -> tuple[Expr, Expr]:
 
 @dataclass(frozen=True)
 class Total:
-    """A tensor of int32 that stands for `value` * `factor`: one factor, or one for each index along `axis`. No element exceeds
-    `bound` in magnitude. `rounding` is that of `multiply_fixed`."""
+    """An int32 accumulator whose real value is `value` * `factor`, with one factor, or one per index along `axis`. Magnitudes are
+    at most `bound`. `rounding` is that of `multiply_fixed`."""
 
     value: Expr
     factor: Array
@@ -69,18 +69,18 @@ class Total:
     rounding: str = "away"
 
     def by_axis(self, values: Array) -> Array:
-        """Numbers that go with the factors, shaped to broadcast to the tensor."""
+        """Reshape per-factor numbers to broadcast to the tensor."""
         rank = tensor_of(self.value).rank
         return values.reshape(()) if values.size == 1 else values.reshape([-1 if at == self.axis else 1 for at in range(rank)])
 
 
 def aligned(a: Stored, b: Stored, settings: Quantization) -> tuple[Expr, Expr, float]:
-    """Two tensors in int32 of one scale, and that scale."""
+    """Convert two tensors to int32 with a common scale. Also returns the scale."""
     scales = a.scale.scale, b.scale.scale
     least, most = min(scales), max(scales)
     ratio, exponent = np.frexp(most / least)
     if ratio == 0.5 and exponent <= SUM_BITS:
-        # Powers of two apart: nothing is rounded.
+        # The scales differ by powers of two: nothing is rounded.
         left, right = (_shifted(side, int(np.log2(side.scale.scale / least))) for side in (a, b))
         return left, right, least
     left, right = (_raised(side, 2 * most, settings) for side in (a, b))
@@ -98,12 +98,12 @@ def _raised(side: Stored, unit: float, settings: Quantization) -> Expr:
 
 def _multiplied(value: Expr, factors: Sequence[float], axis: int, rounding: str, settings: Quantization) -> Expr:
     bits = settings.requantisation.multiplier_bits
-    # Of one bit are powers of two: what is none, such as a mean of three, no such hardware computes.
+    # 1-bit multipliers are powers of two. Other factors, as in a mean of three, cannot be computed by such hardware.
     return scaled(value, factors, axis, settings.rounding(rounding), bits if bits > 1 else FRACTION)
 
 
 def store(total: Total, scale: Scale, low: float, high: float, settings: Quantization) -> Expr:
-    """A total as stored values of a scale, with real values limited to `low` and `high`."""
+    """Requantise an accumulator to a scale, with real values clamped to `low` and `high`."""
     factors = total.factor.reshape(-1) / scale.scale
     fractions, exponents = np.frexp(factors)
     if settings.shifts and np.all(fractions == 0.5) and np.all(np.abs(exponents - 1) <= LARGEST_SHIFT):
@@ -121,25 +121,25 @@ def store(total: Total, scale: Scale, low: float, high: float, settings: Quantiz
 
 
 def _limits(scale: Scale, low: float, high: float) -> tuple[int, int]:
-    """Real limits as stored ones."""
+    """Quantise real limits."""
     return LOWEST if low == -np.inf else scale.stored(low), HIGHEST if high == np.inf else scale.stored(high)
 
 
 def _by_float(total: Total, factors: Array, scale: Scale, low: float, high: float) -> Expr:
-    """A total as stored values, by a multiplication in float32."""
+    """Requantise an accumulator by a float32 multiplication."""
     by = constant(factors.astype(np.float32).reshape(() if factors.size == 1 else -1))
     point = constant(np.asarray(scale.zero_point, np.int8))
     return limited(ops.requantize(total.value, by, point, dtype="int8", axis=total.axis), scale, low, high)
 
 
 def limited(stored: Expr, scale: Scale, low: float, high: float) -> Expr:
-    """Stored values of a scale, with what they stand for limited to `low` and `high`."""
+    """Clamp stored values to the real limits `low` and `high`."""
     least, greatest = _limits(scale, low, high)
     return stored if (least, greatest) == (LOWEST, HIGHEST) else ops.clip(stored, minimum=float(least), maximum=float(greatest))
 
 
 def as_real(total: Total, low: float, high: float) -> Expr:
-    """A total as floats, limited to `low` and `high`."""
+    """Convert an accumulator to floats, clamped to `low` and `high`."""
     value = total.value
     if low == 0:
         value, low = ops.maximum(value, scalar(0, "int32")), -np.inf
@@ -150,7 +150,7 @@ def as_real(total: Total, low: float, high: float) -> Expr:
 
 
 def _by_shifts(total: Total, places: Array) -> Expr:
-    """A total divided by powers of two, rounded to nearest, halves up; by negative ones, multiplied."""
+    """Divide an accumulator by powers of two, rounding half up; negative exponents multiply."""
     left, right = (np.maximum(each, 0).astype(np.int32) for each in (-places, places))
     value = _within(total, left)
     if left.any():
@@ -162,7 +162,7 @@ def _by_shifts(total: Total, places: Array) -> Expr:
 
 
 def _within(total: Total, left: Array) -> Expr:
-    """The total, limited to what a shift to the left does not take beyond int32."""
+    """Clamp an accumulator so that a left shift does not overflow int32."""
     limits = np.asarray(INT32 >> left.astype(np.int64), np.int32)
     if total.bound <= limits.min():
         return total.value
@@ -171,7 +171,7 @@ def _within(total: Total, left: Array) -> Expr:
 
 
 def padded(x: Stored, pads: Sequence[Dim], span: Span | None = None) -> Expr:
-    """Images, N C and the rest, with stored zeros around; `pads` are before each dimension of the rest, then after them."""
+    """Pad images (N, C, spatial...) with stored zeros. `pads` has the padding before each spatial dimension, then after each."""
     if not any(pads):
         return x.value
     half = len(pads) // 2

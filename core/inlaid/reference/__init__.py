@@ -1,1 +1,1 @@
-"""The reference target: every operator by its numpy definition. An ordinary plugin, in `inlaid.reference.plugin`."""
+"""The reference target: evaluates operators by their numpy definitions. An ordinary plugin, in `inlaid.reference.plugin`."""

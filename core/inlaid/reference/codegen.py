@@ -1,4 +1,4 @@
-"""Regions as text: the code of the reference target is the graph itself."""
+"""Code generator of the reference target: the code of a region is the graph's text."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FORMAT_VERSION = 1
 
 
 def accepts(call: Call) -> Verdict:
-    """Whether an operator can be read back from text by its name: all of Inlaid's own can, a user's own cannot."""
+    """Whether an operator can be parsed back by its name, which holds for Inlaid's operators, but not for a user's."""
     assert isinstance(call.callee, Operator)
     if ops.TABLE.get(call.callee.name) is call.callee:
         return Accept()
-    return Reject(f"{call.callee.name} is not one of Inlaid's own operators, which alone a package can name")
+    return Reject(f"{call.callee.name} is not one of Inlaid's operators, and a package can refer to no other by name")
 
 
 class ReferenceCodegen(Codegen):
-    """Prints a region. The text of a graph and the arrays beside it are all that its evaluation needs."""
+    """Prints regions. The text of a graph and its arrays are sufficient to evaluate it."""
 
     def compile(self, unit: Region, context: CompileContext) -> Artifact:
-        """The region as an artifact. Raises `Unsupported` for an operator that is not Inlaid's own."""
+        """Print the region. Raises `Unsupported` for an operator that is not Inlaid's."""
         for expr in post_order(unit.function):
             if isinstance(expr, Call) and isinstance(expr.callee, Operator):
                 verdict = accepts(expr)
@@ -48,7 +48,7 @@ class ReferenceCodegen(Codegen):
 
 
 def flat_types(type_: Type) -> tuple[Type, ...]:
-    """The types of a value with tuples taken apart, as plans number them."""
+    """The types of a value with tuples flattened, as plans number values."""
     if isinstance(type_, TupleType):
         return tuple(part for item in type_.fields for part in flat_types(item))
     return (type_,)

@@ -1,4 +1,4 @@
-"""The reference target: what the host computes with numpy where no other target will, and what others are compared with."""
+"""The reference target: evaluates operators with numpy on the host, as the fallback and as the reference of comparisons."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ PLUGIN_API_VERSION = 2
 def _capabilities(options: NoOptions) -> Capabilities:
     from inlaid.types import DTYPES
 
-    # What numpy makes of the processor, operator by operator.
+    # Typical rates of numpy, which evaluates operator by operator.
     return Capabilities(dtypes=(*DTYPES, "sequence"), peak=1e9, bandwidth=1e9)
 
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """reference."""
+    """Declare the target `reference`."""
     return [TargetSpec("reference", "numpy on the host: every operator, slowly", _capabilities)]
 
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Every canonical operator, those on strings and sequences included."""
+    """Rules for all canonical operators, including those on strings and sequences."""
     if target.kind != "reference":
         return ()
     from inlaid.reference.codegen import accepts
@@ -49,7 +49,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlaid_codegen(target: Target) -> ReferenceCodegen:
-    """The code generator."""
+    """Create the code generator."""
     from inlaid.reference.codegen import ReferenceCodegen
 
     return ReferenceCodegen()
@@ -57,7 +57,7 @@ def inlaid_codegen(target: Target) -> ReferenceCodegen:
 
 @hookimpl
 def inlaid_runtime(target: Target) -> ReferenceRuntime:
-    """The runtime module."""
+    """Create the runtime module."""
     from inlaid.reference.runtime import ReferenceRuntime
 
     return ReferenceRuntime()
@@ -65,7 +65,7 @@ def inlaid_runtime(target: Target) -> ReferenceRuntime:
 
 @hookimpl
 def inlaid_probe(target: Target) -> DeviceStatus:
-    """Always here."""
+    """Report the target as available."""
     import numpy as np
 
     return DeviceStatus(True, f"numpy {np.__version__}")
@@ -73,6 +73,6 @@ def inlaid_probe(target: Target) -> DeviceStatus:
 
 @hookimpl
 def inlaid_conformance(target: Target) -> Conformance:
-    """What the target cannot do by its nature."""
+    """Checks that this target fails by design."""
     reason = "its code is the graph, so running it needs the operators' definitions"
     return Conformance(expected_failures=(ExpectedFailure("package/runs-without-the-compiler", reason),))

@@ -1,6 +1,6 @@
-"""Runs regions that are graphs, by the reference interpreter.
+"""Runtime of the reference target: runs graphs in the reference interpreter.
 
-Unlike other targets' this runtime needs the graph packages, since the operators' definitions are its instruction set.
+Unlike the runtimes of other targets, it imports the graph packages, since the operators' definitions are its instruction set.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class ReferenceRuntime(HostRuntime):
         super().__init__(FORMAT, FORMAT_VERSION)
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
-        """The region's graph, parsed. Raises `PackageError` where the text is not a sound graph."""
+        """Parse the region's graph. Raises `PackageError` for an invalid graph."""
         try:
             module = parse(artifact.code.decode(), ops.TABLE, constants)
             function = module[artifact.symbol]
         except (InlaidError, UnicodeDecodeError, KeyError, RecursionError) as error:
-            raise PackageError(f"region {artifact.symbol} is not a sound graph: {error}") from error
+            raise PackageError(f"region {artifact.symbol} is not a valid graph: {error}") from error
         given = sum(len(flat_types(param.type)) for param in function.params)
         if (given, len(flat_types(function.body.type))) != (len(artifact.signature.inputs), len(artifact.signature.outputs)):
             raise PackageError(f"region {artifact.symbol} does not have the inputs and outputs of its signature")
@@ -42,26 +42,26 @@ class ReferenceRuntime(HostRuntime):
 
 
 class GraphKernel:
-    """A graph as a kernel that allocates its own outputs."""
+    """A graph as a kernel that allocates its outputs."""
 
     def __init__(self, interpreter: Interpreter, function: Function) -> None:
         self._interpreter = interpreter
         self._function = function
 
     def call(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The values of the function's results, tuples taken apart."""
+        """Evaluate the function. Returns its results with tuples flattened."""
         rest = iter(inputs)
         arguments = [_pack(param.type, rest) for param in self._function.params]
         return _unpack(self._function.body.type, self._interpreter.run(self._function, arguments))
 
 
 def _pack(type_: Type, values: Iterator[Any]) -> Any:
-    """The next values as one of a type."""
+    """Take the next values as one value of the given type."""
     return tuple(_pack(item, values) for item in type_.fields) if isinstance(type_, TupleType) else next(values)
 
 
 def _unpack(type_: Type, value: Any) -> list[Any]:
-    """A value with tuples taken apart."""
+    """Flatten nested tuples."""
     if isinstance(type_, TupleType):
         return [part for item, field in zip(type_.fields, value, strict=True) for part in _unpack(item, field)]
     return [value]

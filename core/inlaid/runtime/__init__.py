@@ -1,4 +1,4 @@
-"""Runs packages. Needs no compiler package: what it loads is code and data."""
+"""Runtime for packages. Imports no compiler package."""
 
 from typing import TYPE_CHECKING, Any
 

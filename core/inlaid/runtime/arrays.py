@@ -1,4 +1,4 @@
-"""Arrays at the border: aligned host memory, and whatever a caller hands in turned into it."""
+"""Host arrays of the runtime: aligned allocation, and import of callers' values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _address_of = ctypes.addressof
 IN_PLACE = 0x101
 """numpy's flags C_CONTIGUOUS and ALIGNED."""
 LARGE = 1 << 17
-"""Bytes from which on C's malloc may give memory back to the system as soon as it is free."""
+"""Size in bytes above which C's malloc may return freed memory to the operating system."""
 NUMPY_ALIGNMENT = 16
-"""Bytes to which numpy aligns what it allocates, by C's malloc."""
+"""Alignment in bytes of memory that numpy allocates through C's malloc."""
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic] | str, alignment: int = ALIGNMENT) -> Array:
-    """An uninitialised row-major array whose data starts at a multiple of `alignment` bytes, a power of two up to 64. Every kernel
-    reads arrays aligned to 64 in place. Raises `OutOfMemory`."""
+    """Allocate an uninitialised row-major array aligned to `alignment` bytes, a power of two up to 64. Kernels read arrays aligned
+    to 64 in place. Raises `OutOfMemory`."""
     try:
         if alignment <= NUMPY_ALIGNMENT:
             return np.empty(shape, dtype)
@@ -38,31 +38,31 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic
         raw = np.empty(size + ALIGNMENT, np.uint8)
     except (MemoryError, ValueError) as error:
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        raise OutOfMemory(f"no room for an array of shape {shape} and {size} bytes") from error
+        raise OutOfMemory(f"cannot allocate {size} bytes for an array of shape {shape}") from error
     return np.ndarray(shape, dtype, raw, -address(raw) % ALIGNMENT)
 
 
 class Results:
-    """Memory for large results, used again once nobody holds the result that lay in it: fresh memory costs a page fault for each
-    4 KiB, which takes ten times as long as to write them. One piece is kept for each value of a plan and workspace."""
+    """Pool of memory for large results. Memory is reused once its result is garbage, since fresh memory costs a page fault per 4
+    KiB, which takes ten times as long as writing it. One block is kept per value of a plan and workspace."""
 
     def __init__(self) -> None:
         self._spare: dict[int, Array] = {}
 
     def empty(self, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """An uninitialised row-major array, aligned for every kernel, for value `number`. Raises `OutOfMemory`."""
+        """Allocate an uninitialised row-major array for value `number`, aligned for every kernel. Raises `OutOfMemory`."""
         size = math.prod(shape) * dtype.itemsize
         memory = self._spare.pop(number, None)
         if memory is None or not size <= memory.size <= 2 * size:
-            # Somewhat larger, for results that grow a little from run to run, as caches of keys and values do.
+            # Allocate somewhat more, for results that grow slightly from run to run, such as key-value caches.
             memory = aligned_empty((size + size // 8,), np.uint8)
-        # Arrays made of the lease keep it alive, and so do their views.
+        # Arrays and views created from the lease keep it alive.
         array = np.asarray(_Lease(self._spare, number, memory, shape, dtype))
         return array if array.dtype is dtype else array.view(dtype)
 
 
 class _Lease:
-    """A claim on memory, which goes back to where it came from when the claim ends. It shows numpy an array of a shape there."""
+    """Owner of pooled memory, which returns to the pool when the lease is garbage. numpy sees it as an array."""
 
     __slots__ = ("__array_interface__", "_memory", "_number", "_spare")
 
@@ -75,9 +75,9 @@ class _Lease:
 
 
 def address(array: Array) -> int:
-    """Where an array's data starts."""
+    """The address of an array's data."""
     try:
-        # Four times as fast as the other way, which builds a dictionary.
+        # Four times as fast as `__array_interface__`, which builds a dictionary.
         return _address_of(_start(array))
     except (TypeError, ValueError):  # read-only, or of an element type without a buffer format
         found: int = array.__array_interface__["data"][0]
@@ -85,7 +85,7 @@ def address(array: Array) -> int:
 
 
 def put_addresses(pointers: ctypes.Array[ctypes.c_void_p], arrays: Sequence[Array]) -> None:
-    """Write where the data of arrays starts into an array of pointers that has room for them."""
+    """Write the data addresses of arrays to an array of pointers of sufficient length."""
     for index, array in enumerate(arrays):
         try:
             pointers[index] = _address_of(_start(array))
@@ -94,29 +94,30 @@ def put_addresses(pointers: ctypes.Array[ctypes.c_void_p], arrays: Sequence[Arra
 
 
 def in_place(array: Array, alignment: int = ALIGNMENT) -> bool:
-    """Whether a kernel can use the array as it lies: row-major and aligned."""
+    """Whether a kernel can read the array in place: row-major and aligned."""
     if array.flags.num & IN_PLACE != IN_PLACE:
         return False
     return alignment == 1 or array.dtype.hasobject or address(array) % alignment == 0
 
 
 def usable(array: Array, alignment: int = ALIGNMENT) -> Array:
-    """The array itself where a kernel can use it as it lies, else an aligned row-major copy."""
+    """The array itself if a kernel can read it in place, otherwise an aligned row-major copy."""
     return array if in_place(array, alignment) else fresh_copy(array)
 
 
 def fresh_copy(array: Array) -> Array:
-    """An aligned row-major copy that shares memory with nothing."""
+    """An aligned row-major copy that shares no memory."""
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
 
 
 def import_value(name: str, value: Any, dtype: DType | None) -> Any:
-    """A caller's value as an array: numpy's own, anything that exports DLPack (torch and others, without a copy), or numbers.
+    """Convert a caller's value to an array: a numpy array, an object that exports DLPack (zero-copy, such as a torch tensor), or
+    numbers.
 
-    Host objects (`dtype` None) pass as they are, but for strings, alone or in lists or arrays: they become an array of `str`.
-    Raises `InputError` where the value is no array in host memory, or has elements of another type than `dtype`.
+    Host objects (`dtype` None) pass unchanged, except strings, alone or in lists or arrays, which become an array of `str`. Raises
+    `InputError` for a value that is not an array in host memory, or whose dtype is not `dtype`.
     """
     if dtype is None:
         text = _is_text(value)
@@ -134,7 +135,7 @@ def import_value(name: str, value: Any, dtype: DType | None) -> Any:
         try:
             array = np.asarray(value)
         except ValueError as error:
-            raise InputError(f"input {name!r} is no array: {error}") from error
+            raise InputError(f"input {name!r} is not an array: {error}") from error
     if dtype.kind == "string":
         return _strings(name, array)
     wanted = dtype.numpy
@@ -143,13 +144,13 @@ def import_value(name: str, value: Any, dtype: DType | None) -> Any:
     if array.dtype.newbyteorder("=") == wanted:
         return array.astype(wanted)
     raise InputError(
-        f"input {name!r} has elements of type {array.dtype.name}, the model takes {dtype.name}",
+        f"input {name!r} must have dtype {dtype.name}, got {array.dtype.name}",
         remedy=f"convert it, such as with .astype({dtype.name!r})",
     )
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a host object is a tensor of strings: a sequence holds arrays, and an optional an array of numbers at most."""
+    """Whether a host object is a tensor of strings. A sequence holds arrays, and an optional at most an array of numbers."""
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "OSTU"
     if isinstance(value, (list, tuple)):
@@ -158,10 +159,10 @@ def _is_text(value: Any) -> bool:
 
 
 def _strings(name: str, array: Array) -> Array:
-    """An array of Python strings, bytes decoded as UTF-8, which is how ONNX keeps strings. Raises `InputError` for all else."""
+    """Convert to an array of Python strings, as ONNX has them; bytes are decoded as UTF-8. Raises `InputError` for other values."""
     remedy = "pass an array of str, or of bytes in UTF-8"
     if array.dtype.kind not in "OSTU":
-        raise InputError(f"input {name!r} has elements of type {array.dtype.name}, the model takes strings", remedy=remedy)
+        raise InputError(f"input {name!r} must hold strings, got dtype {array.dtype.name}", remedy=remedy)
     if array.dtype.kind in "TU":
         return array.astype(object)
     if all(type(item) is str for item in array.flat):
@@ -171,7 +172,7 @@ def _strings(name: str, array: Array) -> Array:
         try:
             found.flat[index] = item.decode() if isinstance(item, bytes) else item
         except UnicodeDecodeError as error:
-            raise InputError(f"input {name!r} holds bytes that are no UTF-8: {item!r}", remedy=remedy) from error
+            raise InputError(f"input {name!r} holds bytes that are not UTF-8: {item!r}", remedy=remedy) from error
         if not isinstance(found.flat[index], str):
-            raise InputError(f"input {name!r} holds {item!r}, the model takes strings", remedy=remedy)
+            raise InputError(f"input {name!r} must hold strings, got {item!r}", remedy=remedy)
     return found

@@ -1,6 +1,6 @@
-"""C source as a format of code: compiled by the machine's own C compiler when it is loaded.
+"""C source as a code format, compiled by the machine's C compiler when it is loaded.
 
-For code generators that print C, and for those that call a library: source is read by people, and it is not tied to one machine.
+For code generators that print C or that call a library: source is readable, and not tied to one machine.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from inlaid.plugins.runtime_module import Loaded
 from inlaid.runtime.host import CFunctionKernel, HostRuntime
 
 COMPILERS = ("cc", "gcc", "clang")
-"""The names under which C compilers are looked for, in order."""
+"""Names of C compilers, in order of search."""
 FLAGS = ("-std=c11", "-fwrapv", "-fno-strict-aliasing")
-"""What artifacts of C are compiled with: signed integers wrap, and buffers share memory whatever they hold."""
-MISSING = "no C compiler is found"
+"""Compiler flags of C artifacts: signed integers wrap, and buffers may alias regardless of their types."""
+MISSING = "no C compiler found"
 REMEDY = f"install one of {', '.join(COMPILERS)}, such as Debian's gcc"
 
 REGION_PRELUDE = """\
@@ -33,21 +33,21 @@ typedef struct {
     char message[256]; void *user; uint64_t *clock; int32_t (*signalled)(void); uint64_t own[3];
 } inlaid_context;
 """
-"""What C source needs before it defines a region: see `inlaid.runtime.host`."""
+"""Declarations that C source needs before it defines a region; see `inlaid.runtime.host`."""
 REGION_PARAMETERS = (
     "const void *const *inputs, void *const *outputs, const void *const *constants, int64_t *dims, void *workspace,"
     " inlaid_context *context"
 )
-"""The parameters of a region in C, which returns int32_t."""
+"""Parameters of a region in C, which returns int32_t."""
 
 
 def find_compiler() -> str | None:
-    """The path of the machine's C compiler, None where there is none."""
+    """The path of the machine's C compiler; None if there is none."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def link_shared(files: Sequence[str], library: Path, folder: Path, flags: Sequence[str] = ()) -> None:
-    """Make a shared library of source and object files in a folder. Raises `CompileError` where there is no C compiler, or it
+    """Link source and object files in a folder into a shared library. Raises `CompileError` if there is no C compiler, or it
     fails."""
     compiler = find_compiler()
     if compiler is None:
@@ -59,19 +59,19 @@ def link_shared(files: Sequence[str], library: Path, folder: Path, flags: Sequen
 
 
 class CSourceRuntime(HostRuntime):
-    """Runs artifacts whose code is C that defines the region, under the artifact's symbol. `user` is what the region finds at
-    `context->user`: the address of a function or table that the plugin provides, which must live as long as this object."""
+    """Runs artifacts whose code is C source that defines the region under the artifact's symbol. `user` is the value of
+    `context->user`, the address of a function or table that the plugin provides and that must outlive this object."""
 
     def __init__(self, format: str, format_version: int, user: int | None = None) -> None:
         super().__init__(format, format_version)
         self._user = user
 
     def check(self, artifact: Artifact) -> str | None:
-        """None when the artifact fits and there is a C compiler, else the reason why not."""
+        """Return None if the artifact fits and there is a C compiler, else the reason."""
         return super().check(artifact) or (f"{MISSING}: {REMEDY}" if find_compiler() is None else None)
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
-        """The region, compiled and loaded. Raises `Unsupported` where that cannot be done."""
+        """Compile and load the region. Raises `Unsupported` if that fails."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             (folder / "region.c").write_bytes(artifact.code)
@@ -80,6 +80,6 @@ class CSourceRuntime(HostRuntime):
                 library = ctypes.CDLL(str(folder / "region.so"))
                 entry = ctypes.cast(library[artifact.symbol], ctypes.c_void_p).value
             except (CompileError, OSError, AttributeError) as error:
-                raise Unsupported(f"the source of region {artifact.symbol} cannot be loaded: {error}") from error
+                raise Unsupported(f"cannot compile and load region {artifact.symbol}: {error}") from error
         assert entry is not None
         return CFunctionKernel(artifact, entry, list(constants.values()), (self, library), self._user).loaded()

@@ -1,8 +1,8 @@
-"""Programs and artifacts as JSON values and back.
+"""Encodes programs and artifacts as JSON values, and decodes them.
 
-Decoding trusts nothing: the declared fields and types of the dataclasses are the grammar, every value is checked against it, and
-what does not fit is a `PackageError` that says where. Nothing is looked up by a name in the data but element types, operators of
-dimension expressions, and the instruction classes listed here.
+Decoding trusts nothing: every value is checked against the declared fields and types of the dataclasses, and a mismatch raises a
+`PackageError` that says where. Names in the data are only looked up among element types, operators of dimension expressions, and
+the instruction classes listed here.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Json = Any
 T = TypeVar("T")
 
 MAX_DEPTH = 100
-"""How deep a dimension expression may nest in a package."""
+"""Greatest nesting depth of a dimension expression in a package."""
 
 MAX_RANK = 32
-"""The greatest number of dimensions that every numpy can hold."""
+"""Greatest number of dimensions that every version of numpy supports."""
 
 _LIMIT = 1 << 62
 _INSTRUCTIONS: dict[str, type] = {cls.__name__.lower(): cls for cls in (Invoke, Call, Branch, Loop, Move, Bind, Assert, Wait)}
@@ -45,7 +45,7 @@ _COMPARISONS = ("<", "<=", "==", "!=")
 
 
 def encode(value: object) -> Json:
-    """A dataclass of `inlaid.artifact`, or a part of one, as a JSON value."""
+    """Encode a dataclass of `inlaid.artifact`, or a part of one, as a JSON value."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, DType):
@@ -56,26 +56,26 @@ def encode(value: object) -> Json:
         return [encode(item) for item in value]
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
-    assert dataclasses.is_dataclass(value), f"{value!r} has no place in a package"
+    assert dataclasses.is_dataclass(value), f"{value!r} cannot be stored in a package"
     fields = {item.name: encode(getattr(value, item.name)) for item in dataclasses.fields(value)}
     name = type(value).__name__.lower()
     return {"do": name, **fields} if name in _INSTRUCTIONS else fields
 
 
 def decode(cls: type[T], data: Json, where: str) -> T:
-    """The value of a dataclass that a JSON value describes. Raises `PackageError`, naming the place."""
+    """Decode a JSON value to a dataclass. Raises `PackageError`, naming the place."""
     return cast("T", _decode(cls, data, where))
 
 
 def expect(data: Json, wanted: type[T], where: str) -> T:
-    """The JSON value itself, which must be of a type. Raises `PackageError`."""
+    """Check the type of a JSON value and return it. Raises `PackageError`."""
     if type(data) is not wanted:
-        raise PackageError(f"{where}: {_kind(data)} stands where {wanted.__name__} is due")
+        raise PackageError(f"{where}: expected {wanted.__name__}, got {_kind(data)}")
     return data
 
 
 def expect_fields(data: Json, fields: tuple[str, ...], where: str) -> dict[str, Json]:
-    """The JSON object itself, which must have exactly these fields. Raises `PackageError`."""
+    """Check that a JSON object has exactly these fields and return it. Raises `PackageError`."""
     found: dict[str, Json] = expect(data, dict, where)
     odd = sorted(set(found) ^ set(fields))
     if odd:
@@ -84,7 +84,7 @@ def expect_fields(data: Json, fields: tuple[str, ...], where: str) -> dict[str, 
 
 
 def expect_int(data: Json, where: str, least: int = -_LIMIT, greatest: int = _LIMIT) -> int:
-    """The integer itself, which must lie in a range. Raises `PackageError`."""
+    """Check the type and range of an integer and return it. Raises `PackageError`."""
     value = expect(data, int, where)
     if not least <= value <= greatest:
         raise PackageError(f"{where}: an integer is out of range")
@@ -127,7 +127,7 @@ def _decode_tuple(args: tuple[Any, ...], data: list[Json], where: str) -> tuple[
             raise PackageError(f"{where}: a shape has {len(data)} dimensions")
         return tuple(_decode(args[0], item, f"{where}[{index}]") for index, item in enumerate(data))
     if len(data) != len(args):
-        raise PackageError(f"{where}: {len(data)} items stand where {len(args)} are due")
+        raise PackageError(f"{where}: expected {len(args)} items, got {len(data)}")
     return tuple(_decode(of, item, f"{where}[{index}]") for index, (of, item) in enumerate(zip(args, data, strict=True)))
 
 
@@ -148,12 +148,12 @@ def _decode_union(args: tuple[Any, ...], data: Json, where: str) -> Any:
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    """The declared types of a dataclass's fields. `Dim` names `Expr` in a string, which only `arith` knows."""
+    """The declared types of a dataclass's fields. `Dim` names `Expr` in a string that only `arith` can resolve."""
     return get_type_hints(cls, localns={"Expr": arith.Expr})
 
 
 def _encode_shared(expr: arith.Expr) -> Json:
-    """An expression, those maxima that it holds several times before it: they are written once."""
+    """Encode an expression, preceded by the maxima that it contains several times, so that each is written once."""
     uses: dict[arith.Expr, int] = {}
     order: list[arith.Expr] = []
     stack = [(expr, False)]
@@ -193,7 +193,7 @@ def _encode_expr(expr: arith.Expr, shared: Mapping[arith.Expr, int]) -> Json:
             return ["select", *(_encode_expr(item, shared) for item in (a, b, c))]
     binary = _BINARY_NAMES.get(type(expr))
     if binary is None:
-        raise PackageError(f"the size {expr!r} is not known at run time and cannot be packaged")
+        raise PackageError(f"the size {expr!r} has no value at run time and cannot be packaged")
     return [binary, *(_encode_expr(item, shared) for item in expr.operands)]
 
 
@@ -226,7 +226,7 @@ def _decode_expr(data: Json, where: str, depth: int, parts: Sequence[arith.Expr]
             return arith.select(*(_decode_expr(item, where, depth - 1, parts) for item in (a, b, c)))
         case [str(name), a, b] if name in _BINARY:
             return _BINARY[name][1](_decode_expr(a, where, depth - 1, parts), _decode_expr(b, where, depth - 1, parts))
-    raise PackageError(f"{where}: no expression")
+    raise PackageError(f"{where}: expected an expression")
 
 
 def _kind(data: Json) -> str:

@@ -1,8 +1,7 @@
-"""Packages that were compiled before, found by what they were compiled from, before any of the compiler is loaded.
+"""Lookup of compiled packages in the cache, before the compiler is imported.
 
-A package is kept under a key: the hash of the model file, of everything that the caller asks for, of the targets as they are on
-this machine, and of the sources and libraries that compile. Under the key stands which package it is, and which other files the
-model took data from, with their hashes.
+The key of a package is a hash of the model file, the compilation options, the targets as resolved on this machine, and the sources
+and libraries of the compiler. Its value names the package, and the other files that the model reads, with their hashes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from inlaid.runtime.package import Package, write_package
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a package is compiled from: a file, and the key of that and all else. `stamp` tells whether the file has changed."""
+    """What a package is compiled from: the model file, and the key. `stamp` shows whether the file has changed."""
 
     model: Path
     key: str
@@ -34,8 +33,8 @@ class Recipe:
 
 
 def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry) -> Recipe | None:
-    """The recipe of compiling a file for targets, in order, with all else that is asked for. None where it cannot be known: the
-    file cannot be read, or a plugin does not lie in files. Raises `TargetError` for a target that is not installed."""
+    """Compute the recipe of compiling a file with the given targets, in order, and options. None if it cannot be computed: the file
+    is unreadable, or a plugin does not consist of files. Raises `TargetError` for a target that is not installed."""
     sources = registry.fingerprint
     try:
         stamp = _stamp(model)
@@ -54,7 +53,7 @@ def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], reg
 
 
 def find(made: Recipe, caches: Caches) -> Path | None:
-    """The package that was compiled from the same; None where there is none."""
+    """The cached package of a recipe; None if there is none."""
     record = caches.models.get(made.key)
     if record is None:
         return None
@@ -71,8 +70,8 @@ def find(made: Recipe, caches: Caches) -> Path | None:
 
 
 def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> Path | None:
-    """Keep a package that was compiled from a recipe and took data from `files` beside the model. Its file; None where it is not
-    kept: where it cannot be, or the model or the sources have changed meanwhile."""
+    """Cache the package of a recipe, whose model also reads `files` in its folder. Returns the cached file; None if it was not
+    cached, because caching failed, or the model or the sources have changed meanwhile."""
     hashes = {location: _beside(made.model, location) for location in sorted(files)}
     try:
         changed = _stamp(made.model) != made.stamp or registry.sources() != registry.fingerprint
@@ -96,7 +95,7 @@ def _write(package: Package, path: Path) -> None:
 
 
 def _beside(model: Path, location: str) -> str | None:
-    """The hash of a file beside a model."""
+    """The hash of a file in the model's folder."""
     return file_digest(model.parent / location)
 
 
@@ -106,6 +105,6 @@ def _stamp(file: Path) -> tuple[int, ...]:
 
 
 def _libraries(registry: PluginRegistry) -> list[str]:
-    """The versions of libraries whose results packages may hold: those of arithmetic, and what frontends read models with."""
+    """Versions of libraries that can affect packages: of arithmetic, and of the frontends."""
     required = sorted({name for _, frontend in registry.frontends() for name in frontend.requires})
     return [np.__version__, ml_dtypes.__version__, *(version_of(name) or "" for name in required)]

@@ -1,4 +1,4 @@
-"""The memory of devices at run time: weights that stay there, and what one run of a plan works with."""
+"""Device memory at run time: resident weights, and the working memory of plan runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from inlaid.runtime.sizes import Shape, align_up, byte_count
 
 @dataclass(eq=False)
 class DeviceMemory:
-    """A device of an executable. `target` is whose, `plugin` whose runtime has opened it; `weights` are the constants of plans that
-    it holds."""
+    """A device of an executable. `target` is its target, `plugin` the plugin whose runtime opened it; `weights` are resident
+    constants of plans."""
 
     device: Device
     target: str
@@ -28,14 +28,14 @@ class DeviceMemory:
     weights: dict[str, DeviceTensor] = field(default_factory=dict)
 
     def allocate(self, size: int, owner: object) -> Any:
-        """A buffer that is given back with its owner."""
+        """Allocate a buffer that is freed with its owner."""
         with blame(self.plugin, f"allocating {size} bytes on {self.target}"):
             buffer = self.device.allocate(size)
         weakref.finalize(owner, self.device.free, buffer)
         return buffer
 
     def hold(self, weights: Mapping[str, Array]) -> None:
-        """Copy constants of plans to the device, where they stay as long as this object."""
+        """Copy constants of plans to the device, for the lifetime of this object."""
         work = DeviceWork(self)
         for name, array in weights.items():
             if array.nbytes:
@@ -48,8 +48,8 @@ class DeviceMemory:
 
 
 class DeviceArray:
-    """A tensor in a device's memory that the user owns: what `Executable.run(..., keep_on_device=True)` gives, and takes as an
-    input. Its memory is given back with it."""
+    """A tensor in device memory owned by the user, as returned by `Executable.run(..., keep_on_device=True)` and accepted as an
+    input. Its memory is freed with it."""
 
     __slots__ = ("__weakref__", "_keep", "memory", "tensor")
 
@@ -60,25 +60,25 @@ class DeviceArray:
 
     @staticmethod
     def empty(memory: DeviceMemory, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
-        """One with memory of its own, uninitialised. Raises `OutOfMemory`."""
+        """Allocate an uninitialised array. Raises `OutOfMemory`."""
         size = math.prod(shape) * dtype.itemsize
         buffer = Buffer(memory, size)
         return DeviceArray(memory, DeviceTensor(buffer.handle, 0, shape, dtype), buffer)
 
     @staticmethod
     def adopted(memory: DeviceMemory, value: Any) -> DeviceArray:
-        """Another library's tensor on the device, by DLPack, where it lies. Raises `InputError` where it cannot be read so."""
+        """Wrap another library's tensor on the device, by DLPack, without a copy. Raises `InputError` if that is impossible."""
         with blame(memory.plugin, f"adopting a tensor on {memory.target}"):
             return DeviceArray(memory, *memory.device.adopt(value))
 
     def __dlpack__(self, *, stream: Any = None, **asked: Any) -> object:
-        """A capsule of the tensor (DLPack). Raises `BufferError` where the device exchanges none."""
+        """Export the tensor as a DLPack capsule. Raises `BufferError` if the device does not support DLPack."""
         return self.memory.device.export(self.tensor, self, stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         found = self.memory.device.dlpack_device()
         if found is None:
-            raise BufferError(f"{self.memory.target} exchanges no tensors by DLPack")
+            raise BufferError(f"{self.memory.target} does not support DLPack")
         return found
 
     def __getattr__(self, name: str) -> Any:
@@ -89,48 +89,48 @@ class DeviceArray:
 
     @property
     def shape(self) -> Shape:
-        """Its sizes."""
+        """Shape of the tensor."""
         return self.tensor.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its elements."""
+        """Type of the elements."""
         return self.tensor.dtype
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its elements."""
+        """Size of the elements in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __repr__(self) -> str:
         return f"<DeviceArray {self.dtype}[{', '.join(map(str, self.shape))}] on {self.memory.target}>"
 
     def numpy(self) -> Array:
-        """A copy in the host's memory. Raises what the device raises."""
+        """Copy to host memory. Raises the device's errors."""
         work, found = DeviceWork(self.memory), aligned_empty(self.shape, self.dtype)
         work.download(self.tensor, found)
         work.wait()
         return found
 
     def copy(self) -> DeviceArray:
-        """Another with the same elements. Raises what the device raises."""
+        """Copy on the device. Raises the device's errors."""
         work, found = DeviceWork(self.memory), DeviceArray.empty(self.memory, self.shape, self.dtype)
         work.copy(self.tensor, found.tensor)
         work.wait()
         return found
 
     def assign(self, array: Array) -> None:
-        """Give it other elements, those of an array of its shape and dtype. Raises `InputError` for another array."""
+        """Overwrite the elements with those of a host array of the same shape and dtype. Raises `InputError` for another array."""
         if array.shape != self.shape or array.dtype != self.dtype:
-            raise InputError(f"{self!r} takes arrays of its shape and dtype, got {array.dtype}{list(array.shape)}")
+            raise InputError(f"{self!r} expected an array of its shape and dtype, got {array.dtype}{list(array.shape)}")
         work = DeviceWork(self.memory)
         work.upload(np.array(array, order="C", copy=None), self.tensor)
         work.wait()
 
 
 class DeviceQueues:
-    """The queues on which a run, with all plans that it runs, works on a device: one for kernels, one for copies beside them.
-    Nothing is on them any more once `wait` has returned; those that `failed` are of no further use."""
+    """The queues of a run, including plans called by it, on a device: one for kernels, and one for overlapping copies. Both are
+    empty once `wait` has returned. If they have `failed`, they are unusable."""
 
     def __init__(self, memory: DeviceMemory) -> None:
         self.memory = memory
@@ -145,13 +145,13 @@ class DeviceQueues:
         return queue
 
     def copies(self) -> Any:
-        """The queue for copies beside kernels."""
+        """The queue for copies that overlap with kernels."""
         if self._copies is None:
             self._copies = self._new_queue()
         return self._copies
 
     def wait(self) -> None:
-        """Return once the queues are done. Raises what went wrong on them."""
+        """Wait for the queues. Raises errors of their work."""
         if self.busy:
             self.busy, self.failed = False, True
             device = self.memory.device
@@ -165,8 +165,8 @@ class DeviceQueues:
 
 
 class DeviceWork:
-    """What one run of a plan works with on a device: queues, the arena, scratch memory, and blocks for tensors whose sizes only the
-    run tells (see `inlaid.runtime.blocks`)."""
+    """Working memory of one plan run on a device: queues, the arena, scratch memory, and blocks for tensors of data-dependent sizes
+    (see `inlaid.runtime.blocks`)."""
 
     def __init__(self, memory: DeviceMemory, queues: DeviceQueues | None = None) -> None:
         self.memory = memory
@@ -178,8 +178,8 @@ class DeviceWork:
         self._recordings: dict[object, _Recording] = {}
 
     def want(self, arena: int, scratch: int) -> None:
-        """Grow arena and scratch memory to at least these sizes in bytes. Replaced memory is freed, with recordings of it,
-        once nothing uses it."""
+        """Grow arena and scratch memory to at least these sizes in bytes. Replaced memory is freed, with its recordings, once it is
+        unused."""
         if self.arena.size < arena or self.scratch.size < scratch:
             self.wait()
             self._recordings.clear()
@@ -190,18 +190,18 @@ class DeviceWork:
         return memory if memory.size >= size else Buffer(self.memory, _room(memory, size))
 
     def block(self, number: int, shape: Shape, dtype: np.dtype[Any]) -> DeviceTensor:
-        """A tensor in block `number`, for which that grows where it is too small: what was in it is lost."""
+        """A tensor in block `number`. If the block is too small, it is reallocated, and its contents are lost."""
         size, block = byte_count(shape, dtype.itemsize), self._blocks.get(number, _NOTHING)
         if block.size < size:
             if block.size:
                 self.wait()
             room = _room(block, size)
-            self._blocks[number] = block = _NOTHING  # given back before its successor is allocated
+            self._blocks[number] = block = _NOTHING  # free before allocating the successor
             self._blocks[number] = block = Buffer(self.memory, room)
         return DeviceTensor(block.handle if size else None, 0, shape, dtype)
 
     def pinned(self, size: int) -> Array | None:
-        """Host memory that the device copies faster, None where it has none."""
+        """Page-locked host memory for fast copies, None if unsupported."""
         with blame(self.memory.plugin, f"host memory for {self.memory.target}"):
             return self.device.pinned(size)
 
@@ -210,18 +210,18 @@ class DeviceWork:
         return DeviceTensor(self.arena.handle, offset, shape, dtype)
 
     def workspace(self, size: int) -> DeviceTensor | None:
-        """Scratch memory for a kernel, None for none."""
+        """Scratch memory for a kernel, None for size 0."""
         return DeviceTensor(self.scratch.handle, 0, (self.scratch.size,), _BYTES) if size else None
 
     def upload(self, source: Array, target: DeviceTensor) -> None:
-        """Copy an array to a tensor."""
+        """Copy a host array to a tensor."""
         self.queues.busy = True
         if source.nbytes:
             with blame(self.memory.plugin, f"copying to {self.memory.target}"):
                 self.device.upload(source, target, self.queues.kernels)
 
     def upload_apart(self, source: Array, target: DeviceTensor, number: int) -> None:
-        """Copy an array to a tensor beside kernels; those that read value `number` must say so by `await_values`."""
+        """Copy a host array to a tensor concurrently with kernels. Readers of value `number` must call `await_values` before."""
         self.queues.busy = True
         if source.nbytes:
             with blame(self.memory.plugin, f"copying to {self.memory.target}"):
@@ -229,7 +229,7 @@ class DeviceWork:
                 self._arriving[number] = self.device.event(self.queues.copies())
 
     def await_values(self, numbers: Sequence[int]) -> None:
-        """Let the next kernels wait for values that are copied beside them."""
+        """Make later kernels wait for values that are copied concurrently."""
         if self._arriving:
             for number in numbers:
                 event = self._arriving.pop(number, None)
@@ -238,7 +238,7 @@ class DeviceWork:
                         self.device.wait(self.queues.kernels, event)
 
     def download(self, source: DeviceTensor, target: Array, apart: bool = False) -> None:
-        """Copy a tensor to an array, which holds it after `wait`: beside the kernels that come later, or before them."""
+        """Copy a tensor to a host array, which is valid after `wait`; with `apart`, concurrently with later kernels."""
         self.queues.busy = True
         if target.nbytes:
             with blame(self.memory.plugin, f"copying from {self.memory.target}"):
@@ -249,15 +249,15 @@ class DeviceWork:
                 self.device.download(source, target, queue)
 
     def copy(self, source: DeviceTensor, target: DeviceTensor) -> None:
-        """Copy a tensor to another."""
+        """Copy a tensor to another on the device."""
         self.queues.busy = True
         if target.buffer is not None:
             with blame(self.memory.plugin, f"copying on {self.memory.target}"):
                 self.device.copy(source, target, self.queues.kernels)
 
     def replayed(self, steps: object, tensors: Sequence[DeviceTensor], launch: Callable[[], None]) -> None:
-        """Do what `launch` does, which `steps` stand for, on tensors: by a recording of it where there is one for the same memory.
-        One is made when that is met again."""
+        """Execute `launch` on tensors, or replay its recording for the same memory. It is recorded when it is repeated; `steps`
+        identifies it."""
         device = self.device
         assert isinstance(device, CapturingDevice)
         key = (steps, id(self.scratch), *[(tensor.buffer, tensor.offset) for tensor in tensors])
@@ -276,25 +276,25 @@ class DeviceWork:
             device.replay(found.handle, self.queues.kernels)
 
     def _new_recording(self, tensors: Sequence[DeviceTensor]) -> _Recording:
-        """One that is not made yet, in place of the oldest of those where there are many."""
+        """A new, empty recording. If there are many, it replaces the oldest one."""
         if len(self._recordings) >= _KEPT_RECORDINGS:
             oldest = next((key for key, found in self._recordings.items() if found.handle is None), None)
             if oldest is None:
-                self.wait()  # nothing uses what is given back
+                self.wait()  # recordings must not be in use when released
                 self._recordings.clear()
             else:
                 del self._recordings[oldest]
         return _Recording(tensors, self.scratch)
 
     def wait(self) -> None:
-        """Return once the queues are done. Raises what went wrong on them."""
+        """Wait for the queues. Raises errors of their work."""
         self._arriving.clear()
         self.queues.wait()
 
 
 class _Recording:
-    """Launches on tensors, whose buffers it holds, so that nothing else has their identity; `handle` is the device's where they are
-    recorded."""
+    """A recording of launches. It holds the tensors' buffers, so that no other buffers get their identity; `handle` is the device's
+    recording once made."""
 
     def __init__(self, tensors: Sequence[DeviceTensor], scratch: Buffer) -> None:
         self._held = (tuple(tensors), scratch)
@@ -302,7 +302,7 @@ class _Recording:
         self.handle: Any = None
 
     def capture(self, device: CapturingDevice, queue: Any, launch: Callable[[], None]) -> None:
-        """Record what is launched."""
+        """Record the launches."""
         device.begin_capture(queue)
         try:
             launch()
@@ -317,7 +317,7 @@ class _Recording:
 
 
 class Buffer:
-    """A buffer of a device, given back with this object."""
+    """A device buffer, freed with this object."""
 
     def __init__(self, memory: DeviceMemory | None, size: int) -> None:
         self.size = size
@@ -325,11 +325,11 @@ class Buffer:
 
 
 def _room(memory: Buffer, size: int) -> int:
-    """Bytes to allocate in place of a buffer that is too small: one that grows is likely to grow again."""
+    """Size in bytes of the replacement for a buffer that is too small, with reserve, since it is likely to grow again."""
     return align_up(size + size // 4 if memory.size else size)
 
 
 _KEPT_RECORDINGS = 16
-"""How many sequences of launches a workspace remembers, on a device."""
+"""Greatest number of recordings of a workspace on a device."""
 _NOTHING = Buffer(None, 0)
 _BYTES = np.dtype(np.uint8)

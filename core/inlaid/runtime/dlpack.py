@@ -1,7 +1,7 @@
-"""DLPack capsules by hand: tensors of other memories than numpy's, from and to libraries such as PyTorch and CuPy.
+"""DLPack capsules through ctypes: exchange of tensors outside of numpy's memory with libraries such as PyTorch and CuPy.
 
-The structures are those of DLPack's C header without versions (`DLManagedTensor`), which every library exchanges: a capsule called
-"dltensor" belongs to whoever renames it to "used_dltensor", who calls its deleter in the end.
+The structures are the unversioned ones of DLPack's C header (`DLManagedTensor`), which every library supports. A capsule named
+"dltensor" belongs to the consumer that renames it to "used_dltensor", which must call its deleter.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _delete(managed: Any) -> None:
 
 
 def _destroy(capsule: int) -> None:
-    if _is_valid(capsule, _FRESH):  # nobody has taken it
+    if _is_valid(capsule, _FRESH):  # it was not consumed
         managed = ctypes.cast(_pointer(capsule, _FRESH), ctypes.POINTER(_Managed))
         managed.contents.deleter(managed)
 
@@ -74,7 +74,7 @@ _ON_DESTROY = _DESTRUCTOR(_destroy)
 
 
 class _Exported:
-    """What a capsule points to, alive until its deleter has been called."""
+    """The target of a capsule, alive until its deleter is called."""
 
     def __init__(self, address: int, device: tuple[int, int], shape: tuple[int, ...], dtype: np.dtype[Any], owner: object) -> None:
         self.shape = (ctypes.c_int64 * max(len(shape), 1))(*shape)
@@ -86,17 +86,17 @@ class _Exported:
 
 
 def _type_of(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """DLPack's code and bits of an element type. Raises `BufferError` where it has none."""
+    """DLPack type code and bits of a dtype. Raises `BufferError` if it has none."""
     if dtype == DTYPES["bfloat16"].numpy:
         return _BFLOAT, 16
     if dtype.kind not in _CODES:
-        raise BufferError(f"DLPack has no elements of {dtype}")
+        raise BufferError(f"DLPack does not support dtype {dtype}")
     return _CODES[dtype.kind], 8 * dtype.itemsize
 
 
 def export_capsule(address: int, device: tuple[int, int], shape: tuple[int, ...], dtype: np.dtype[Any], owner: object) -> object:
-    """A capsule of a row-major tensor. `device` is DLPack's type and number; the owner lives as long as somebody has the tensor.
-    Raises `BufferError` for elements that DLPack does not know."""
+    """Create a capsule of a row-major tensor. `device` is DLPack's device type and number; `owner` is kept alive while the tensor
+    is in use. Raises `BufferError` for unsupported dtypes."""
     exported = _Exported(address, device, shape, dtype, owner)
     capsule: object = _new(ctypes.addressof(exported.managed), _FRESH, _ON_DESTROY)
     _keep(exported)
@@ -105,8 +105,7 @@ def export_capsule(address: int, device: tuple[int, int], shape: tuple[int, ...]
 
 @dataclass(frozen=True)
 class Imported:
-    """A row-major tensor of somebody else's, at an address of a device, by DLPack's type and number. It is theirs to free once this
-    object is gone."""
+    """A row-major tensor of another library, with its address and DLPack device. It is released with this object."""
 
     address: int
     device: tuple[int, int]
@@ -116,10 +115,10 @@ class Imported:
 
 
 def import_capsule(capsule: object) -> Imported:
-    """The tensor of a capsule, which is used up. Raises `InputError` for one that was used before, that is not row-major or whose
-    elements Inlaid does not know."""
+    """Import the tensor of a capsule, which is consumed. Raises `InputError` for a consumed capsule, a tensor that is not
+    row-major, or an unsupported dtype."""
     if not _is_valid(id(capsule), _FRESH):
-        raise InputError("the DLPack capsule was used before, or is none")
+        raise InputError("expected an unused DLPack capsule")
     managed = ctypes.cast(_pointer(id(capsule), _FRESH), ctypes.POINTER(_Managed))
     tensor = managed.contents.tensor
     shape = tuple(tensor.shape[axis] for axis in range(tensor.rank))
@@ -127,7 +126,7 @@ def import_capsule(capsule: object) -> Imported:
         strides = tuple(tensor.strides[axis] for axis in range(tensor.rank))
         wanted = tuple(math.prod(shape[axis + 1 :]) for axis in range(tensor.rank))
         if any(size > 1 and given != due for size, given, due in zip(shape, strides, wanted, strict=True)):
-            raise InputError("the tensor is not row-major", remedy="give a contiguous copy")
+            raise InputError("expected a row-major tensor", remedy="pass a contiguous copy")
     dtype = _dtype_of(tensor.type)
     _rename(capsule, _USED)
     keep = _Taken(managed)
@@ -135,7 +134,7 @@ def import_capsule(capsule: object) -> Imported:
 
 
 class _Taken:
-    """A tensor of another library, given back with this object."""
+    """Ownership of another library's tensor, which is released with this object."""
 
     def __init__(self, managed: Any) -> None:
         if managed.contents.deleter:
@@ -151,4 +150,4 @@ def _dtype_of(kind: Any) -> np.dtype[Any]:
                 continue
             if fits and kind.lanes == 1:
                 return candidate.numpy
-    raise InputError(f"the tensor has elements of DLPack's code {kind.code} with {kind.bits} bits, which Inlaid does not know")
+    raise InputError(f"unsupported DLPack dtype with code {kind.code} and {kind.bits} bits")

@@ -1,4 +1,4 @@
-"""Random inputs of a model: to try it, and to time it."""
+"""Random model inputs, for trial runs and timing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PYTHON = "run the model from Python: inlaid.compile(...).run({...})"
 def example_inputs(
     specs: Sequence[TensorSpec], seed: int = 0, dims: Mapping[str, int | tuple[int, int]] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Seeded random inputs by name. `dims` says how large symbolic dimensions are; those it does not fix are as small as may be,
-    but not empty. Raises `InputError` for an input that is no array, `OutOfMemory` for one that is too large."""
+    """Seeded random inputs by name. `dims` gives the sizes of symbolic dimensions; a dimension without one gets its least size, but
+    at least 1. Raises `InputError` for an input that is not an array, `OutOfMemory` for one that is too large."""
     generator = np.random.default_rng(seed)
     found: dict[str, Any] = {}
     for spec in specs:
         if spec.dtype is None:
-            raise InputError(f"input {spec.name} is a sequence, an optional or text, which no file holds", remedy=PYTHON)
+            raise InputError(f"input {spec.name} is a sequence, an optional or text, which cannot be generated", remedy=PYTHON)
         found[spec.name] = random_array(generator, tuple(_size(dim, dims) for dim in spec.shape), spec.dtype)
     return found
 
@@ -43,7 +43,7 @@ def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: 
     """Random elements: floats in [0, 1), integers and bools 0 or 1. Raises `OutOfMemory`."""
     try:
         values = generator.random(shape)
-    except (MemoryError, ValueError) as error:  # numpy raises ValueError for more bytes than there are addresses
-        raise OutOfMemory(f"no room for a random array of shape {shape}", remedy="make the input smaller") from error
+    except (MemoryError, ValueError) as error:  # numpy raises ValueError for sizes beyond the address space
+        raise OutOfMemory(f"cannot allocate a random array of shape {shape}", remedy="make the input smaller") from error
     found: np.ndarray[Any, Any] = (values if dtype.is_float else np.round(values)).astype(dtype.numpy)
     return found

@@ -1,4 +1,4 @@
-"""A compiled model that can be run, saved and profiled."""
+"""A compiled model: running, saving and profiling it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class Executable:
-    """A loaded model. Immutable, and may run in several threads at once: each run takes its own workspace.
+    """A loaded model, immutable and thread-safe: each run uses its own workspace.
 
-    Made by `inlaid.compile` and `inlaid.runtime.load`. `devices` gives device numbers: for a target, such as "x86:threads=1", or
-    for all of a kind; 0 for those it leaves out. Raises `PackageError` for a package that is not sound, `TargetError` where a
-    target is not installed, and `Unsupported` where this machine cannot run a region.
+    Created by `inlaid.compile` and `inlaid.runtime.load`. `devices` gives device numbers by target, such as "x86:threads=1", or by
+    target kind; default 0. Raises `PackageError` for an invalid package, `TargetError` if a target is not installed, and
+    `Unsupported` if this machine cannot run a region.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Executable:
         values = main.values
         self.inputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.inputs)
         self.outputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.outputs)
-        # What every run looks at, without the way through the specs: a small model takes no longer than its checks.
+        # Precomputed for every run, since even the checks take noticeable time in a small model.
         self._input_names = tuple(spec.name for spec in self.inputs)
         self._take = picker(self._input_names)
         self._output_names = tuple(spec.name for spec in self.outputs)
@@ -74,12 +74,12 @@ class Executable:
 
     @property
     def regions(self) -> tuple[RegionInfo, ...]:
-        """Which target computes which source nodes."""
+        """The regions, with their targets and source nodes."""
         return self.package.program.regions
 
     @property
     def donated(self) -> tuple[str, ...]:
-        """Names of the inputs whose buffers outputs take over."""
+        """Names of the inputs whose buffers outputs reuse."""
         return tuple(self._input_names[place] for place in self._donated)
 
     def run(
@@ -88,30 +88,29 @@ class Executable:
         out: Mapping[str, np.ndarray[Any, Any] | DeviceArray] | None = None,
         keep_on_device: bool = False,
     ) -> dict[str, Any]:
-        """The outputs by name, for inputs by name.
+        """Run the model on inputs by name and return the outputs by name.
 
-        Inputs are numpy arrays or anything in host memory that exports DLPack; arrays that are row-major and aligned to 64 bytes
-        are read in place, others are copied. Outputs are new numpy arrays, which export DLPack themselves, or the arrays of `out`,
-        which are filled: without a copy where they are row-major, aligned to 64 bytes and share no memory with an input. An output
-        that takes over the buffer of a donated input (see `inlaid.compile`) is that input's array, with new elements, unless the
-        array would be copied, is read-only or shares memory with another input. A sequence is a list, an optional None or its
-        value.
+        Inputs are numpy arrays or objects in host memory that export DLPack. Row-major arrays aligned to 64 bytes are read in
+        place, others are copied. Outputs are new numpy arrays, or the arrays of `out`, which are written without a copy if they are
+        row-major, aligned to 64 bytes and share no memory with an input. An output that reuses the buffer of a donated input (see
+        `inlaid.compile`) is that input's array with new elements, unless the array would be copied, is read-only or shares memory
+        with another input. A sequence is a list; an optional is None or its value.
 
-        An input may be a `DeviceArray`, of `to_device` or of an earlier run, or another library's tensor on a device: where one
-        device alone reads it, and has it in its memory, it reads it there. With `keep_on_device` each result of a region on a
-        device stays there, as a `DeviceArray`, unless something else reads it too. One that takes over the buffer of a donated
-        `DeviceArray` is that very object; a donated array of the host's is copied to the device, and left as it is. A `DeviceArray`
-        in `out` is filled where it lies, without the host where that device gives the output.
+        An input may be a `DeviceArray`, from `to_device` or an earlier run, or another library's tensor on a device. It is read in
+        place if only that device reads the input. With `keep_on_device`, results of regions on a device stay there as
+        `DeviceArray`s, unless something else reads them. A result that reuses the buffer of a donated `DeviceArray` is that object.
+        A donated host array is copied to the device and left unchanged. A `DeviceArray` in `out` is written on the device, without
+        the host if the output is computed there.
 
-        Raises `InputError` where names, shapes or element types do not fit, and `KernelFault` where a region reports an error, such
-        as an index out of range: donated inputs and `out` may then hold anything.
+        Raises `InputError` if names, shapes or dtypes do not fit, and `KernelFault` if a region reports an error, such as an index
+        out of range; donated inputs and `out` are then undefined.
         """
         values = self._import(inputs)
         if self._donated:
             values = self._given_away(values)
         if out is not None:
             if keep_on_device:
-                raise InputError("outputs either stay on the device or go to out", remedy="leave out one of the two")
+                raise InputError("keep_on_device and out are mutually exclusive", remedy="leave out one of them")
             return self._run_into(values, out)
         results = self._executor.run(values, None, (), keep_on_device)
         if len(results) == 1:
@@ -119,7 +118,7 @@ class Executable:
         return dict(zip(self._output_names, results, strict=True))
 
     def __call__(self, *values: Any) -> Any:
-        """The output for inputs in order, or a tuple of several outputs. Raises as `run` does."""
+        """Run on inputs in order. Returns the output, or a tuple of several outputs. Raises as `run`."""
         if len(values) != len(self._input_names):
             listed = ", ".join(map(_describe, self.inputs)) or "none"
             raise InputError(f"expected {len(self._input_names)} inputs, got {len(values)}", remedy=f"the inputs are {listed}")
@@ -127,9 +126,9 @@ class Executable:
         return results[0] if len(results) == 1 else results
 
     def to_device(self, name: str, value: Any) -> Any:
-        """The value of an input in the memory of the device that alone reads it, for runs that have it there: a `DeviceArray`; the
-        value as it is where that is no device. Raises `InputError` for a name or a value that the model does not take, and what the
-        device raises."""
+        """Copy the value of an input to the device that reads it, for reuse in several runs. Returns a `DeviceArray`, or the value
+        unchanged if no single device reads the input. Raises `InputError` for an unknown name or an unsuitable value, and the
+        device's errors."""
         if name not in self._input_names:
             raise InputError(f"the model has no input {name!r}{suggestion(name, self._input_names)}")
         place = self._input_names.index(name)
@@ -142,12 +141,12 @@ class Executable:
         return found
 
     def _bound_memory(self, place: int) -> DeviceMemory | None:
-        """The memory in which an input may lie, None for the host's."""
+        """The device memory in which an input may be, None for host memory."""
         target = self._executor.plans["main"].places.get(place)
         return None if target is None else self._memories[target]
 
     def profile(self, inputs: Mapping[str, Any]) -> Profile:
-        """Run once and say where the time went. Raises as `run` does."""
+        """Run once and measure the time of each region and kernel. Raises as `run`."""
         from inlaid.runtime.profile import Recorder
 
         arrays = self._import(inputs)
@@ -156,23 +155,23 @@ class Executable:
         return recorder.finish()
 
     def save(self, path: str | Path) -> None:
-        """Write the model as a package, for `inlaid.runtime.load`. Equal models give equal bytes; an existing file is replaced only
-        once the new one is complete. Raises `PackageError`, and `InputError` for a path that is a folder or a device."""
+        """Write the model as a package, for `inlaid.runtime.load`. Equal models give equal bytes. An existing file is replaced
+        atomically. Raises `PackageError`, and `InputError` for a path that is a folder or a device."""
         write_package(self.package, Path(path))
 
     def workspace_bytes(self, inputs: Mapping[str, Any]) -> int:
-        """Bytes of memory that a run on such inputs takes besides weights, inputs and outputs: the arena and the scratch memory of
-        the regions of the entry plan."""
+        """Bytes of memory that a run on these inputs needs besides weights, inputs and outputs: the arena, and the scratch memory
+        of the entry plan's regions."""
         layout = self._executor.plans["main"].enter(self._import(inputs))
         return layout.arena + layout.scratch
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of constants, those of the regions included, each counted once."""
+        """Bytes of all constants, including those of regions, each counted once."""
         return self.package.weight_bytes
 
     def _import(self, inputs: Mapping[str, Any]) -> Sequence[Any]:
-        """The values of the inputs, in order, with the right types of elements."""
+        """Convert the inputs to values in order, with the right dtypes."""
         try:
             values = self._take(inputs)
             complete = len(values) == len(inputs) and (type(inputs) is dict or isinstance(inputs, Mapping))
@@ -181,7 +180,7 @@ class Executable:
         if not complete:
             raise self._misnamed(inputs)
         for value, wanted in zip(values, self._element_types):  # noqa: B905 (one for each name)
-            # Types of elements are mostly the very objects that numpy has one of each; `import_value` compares the others.
+            # Equal numpy dtypes are mostly the same object; `import_value` compares the others.
             if type(value) is not np.ndarray or value.dtype is not wanted:
                 return [self._import_value(place, value) for place, value in enumerate(values)]
         return values
@@ -193,11 +192,11 @@ class Executable:
         if not isinstance(value, DeviceArray):
             return import_value(spec.name, value, spec.dtype)
         if spec.dtype is None or value.dtype != spec.dtype.numpy:
-            raise InputError(f"input {spec.name!r} has dtype {value.dtype}, the model takes {_describe(spec)}")
+            raise InputError(f"expected input {_describe(spec)}, got dtype {value.dtype}")
         return value if memory is not None and memory.device is value.memory.device else value.numpy()
 
     def _given_away(self, values: Sequence[Any]) -> list[Any]:
-        """The values of the inputs, with copies of donated ones that must not be written."""
+        """Copy donated inputs that must not be overwritten."""
         values = list(values)
         for place in self._donated:
             given = values[place]
@@ -207,14 +206,14 @@ class Executable:
                     values[place] = given.copy()
                 continue
             if self._bound_memory(place) is not None:
-                continue  # it is copied to the device
+                continue  # copied to the device anyway
             others = (item for other, item in enumerate(values) if other != place and isinstance(item, np.ndarray))
             if not given.flags.writeable or any(np.may_share_memory(given, item) for item in others):
                 values[place] = fresh_copy(given)
         return values
 
     def _run_into(self, values: Sequence[Any], out: Mapping[str, np.ndarray[Any, Any] | DeviceArray]) -> dict[str, Any]:
-        """Run, with outputs in arrays of the caller."""
+        """Run with outputs in arrays of the caller."""
         wanted = [out.get(name) for name in self._output_names]
         self._check_out(out)
         direct = [
@@ -235,14 +234,14 @@ class Executable:
         return dict(zip(self._output_names, results, strict=True))
 
     def _fills(self, place: int, array: np.ndarray[Any, Any] | DeviceArray) -> bool:
-        """Whether a run may write an output to an array itself."""
+        """Whether a run can write an output directly to an array."""
         if not isinstance(array, DeviceArray):
             return in_place(array)
         memory = self._memories.get(self._executor.plans["main"].makers.get(place, ""))
         return memory is not None and memory.device is array.memory.device
 
     def _check_out(self, out: Mapping[str, Any]) -> None:
-        """Raise `InputError` for arrays that outputs cannot be written to."""
+        """Raise `InputError` for arrays that cannot hold outputs."""
         specs = {spec.name: spec for spec in self.outputs}
         for name, array in out.items():
             if name not in specs:
@@ -266,11 +265,12 @@ class Executable:
                     raise InputError(f"out[{other!r}] and out[{name!r}] must not share memory")
 
     def _misnamed(self, inputs: Any) -> InputError:
-        """What is wrong with inputs that are not one for each name."""
+        """The error for inputs whose names do not match."""
         listed = ", ".join(map(_describe, self.inputs)) or "none"
         if not isinstance(inputs, Mapping):
             return InputError(
-                f"inputs are given by name, not as {type(inputs).__name__}", remedy=f"give {{name: array}}; the inputs are {listed}"
+                f"expected a dictionary of inputs by name, got {type(inputs).__name__}",
+                remedy=f"pass {{name: array}}; the inputs are {listed}",
             )
         missing = [name for name in self._input_names if name not in inputs]
         unknown = [name for name in inputs if name not in self._input_names]
@@ -280,21 +280,21 @@ class Executable:
 
 
 def load(path: str | Path, expect_sha256: str | None = None, devices: Mapping[str, int] | None = None) -> Executable:
-    """The model in a `.inlaid` file, ready to run.
+    """Load a package (`.inlaid` file).
 
-    `expect_sha256`: the SHA-256 of the file, in hexadecimal, where only one known file will do. `devices`: device numbers, such as
-    `{"cuda": 1}` for a kind of target, or by target where one package has several of a kind; 0 for those it leaves out. A package
-    holds native code: load those you trust.
+    `expect_sha256` is the hexadecimal SHA-256 of the only acceptable file. `devices` gives device numbers by target kind, such as
+    `{"cuda": 1}`, or by target if a package has several of a kind; default 0. A package contains native code: load only packages
+    that you trust.
 
-    Raises `PackageError` for a file that is no sound package, `TargetError` where a plugin is missing, and `Unsupported` where
-    this machine cannot run it.
+    Raises `PackageError` for an invalid file, `TargetError` if a plugin is missing, and `Unsupported` if this machine cannot run
+    it.
     """
     return Executable(read_package(Path(path), expect_sha256), devices=devices)
 
 
 def _aligned(package: Package) -> Package:
-    """The package with constants that kernels can read where they lie."""
-    # Arrays that several versions of a region share are copied once.
+    """Align the constants so that kernels can read them in place."""
+    # Arrays shared by several versions of a region are copied once.
     found: dict[int, np.ndarray[Any, Any]] = {}
 
     def aligned(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
@@ -310,7 +310,7 @@ def _aligned(package: Package) -> Package:
 
 
 def _plain_element_type(spec: TensorSpec) -> np.dtype[Any] | None:
-    """The type of elements of an input whose arrays need no look at their elements, None for strings and host objects."""
+    """The dtype of an input whose arrays need no conversion of elements, None for strings and host objects."""
     return None if spec.dtype is None or spec.dtype.kind == "string" else spec.dtype.numpy
 
 
@@ -327,8 +327,8 @@ def _describe(spec: TensorSpec) -> str:
 
 
 def fitting(artifact: Artifact, module: RuntimeModule) -> tuple[Artifact, str | None]:
-    """The version of a region to load here: the first variant that the runtime accepts, else the artifact itself, with the reason
-    why not even that can run."""
+    """The version of a region to load: the first variant that the runtime accepts, otherwise the artifact itself, with the reason
+    if it is not accepted either."""
     best = next((variant for variant in artifact.variants if module.check(variant) is None), None)
     return (artifact, module.check(artifact)) if best is None else (best, None)
 
@@ -336,7 +336,7 @@ def fitting(artifact: Artifact, module: RuntimeModule) -> tuple[Artifact, str | 
 def _load_regions(
     package: Package, registry: PluginRegistry, devices: Mapping[str, int]
 ) -> tuple[dict[str, LoadedRegion], dict[str, DeviceMemory]]:
-    """The regions, and the devices in whose memory some of them work, by target."""
+    """Load the regions, and open the devices that they run on, by target."""
     infos = {info.symbol: info for info in package.program.regions}
     runtimes: dict[str, RuntimeModule] = {}
     memories: dict[str, DeviceMemory] = {}
@@ -358,25 +358,27 @@ def _load_regions(
             raise Unsupported(f"region {artifact.symbol} cannot run on {info.target} here: {reason}")
         scopes = [scope for scope in artifact.workspace if scope]
         if scopes:
-            raise Unsupported(f"region {artifact.symbol} asks for a workspace in scope {scopes[0]!r}; there is main memory alone")
+            raise Unsupported(
+                f"region {artifact.symbol} needs a workspace in scope {scopes[0]!r}, but only main memory is supported"
+            )
         with blame(owner, "loading", artifact.symbol, info.nodes):
             ready = module.load(artifact, artifact.constants)
             if not isinstance(ready, Loaded):
                 raise PluginError(
-                    f"the runtime of {info.target} loaded a {type(ready).__name__}, which is no Loaded",
+                    f"the runtime of {info.target} must return a Loaded from load(), got {type(ready).__name__}",
                     remedy="return inlaid.plugins.Loaded(kernel)",
                 )
             if (artifact.symbol in on_device) != (ready.launching is not None):
                 raise PluginError(
-                    f"{info.target} loads regions that work in {'the host' if ready.launching is None else 'a device'}'s memory",
-                    remedy="let Capabilities.device_memory say the same",
+                    f"{info.target} loads regions that use {'host' if ready.launching is None else 'device'} memory",
+                    remedy="set Capabilities.device_memory accordingly",
                 )
             if ready.launching is not None and info.target not in memories:
                 memories[info.target] = _memory(module, info.target, owner)
             loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, ready)
     unused = sorted(set(devices) - used)
     if unused:
-        raise TargetError(f"no region runs on {unused[0]}, so it has no device to choose", remedy=f"targets: {sorted(used)}")
+        raise TargetError(f"devices names {unused[0]}, but no region runs on it", remedy=f"targets: {sorted(used)}")
     for plan in package.program.plans.values():
         for device, memory in memories.items():
             names = {value.name for value in plan.values if value.storage == "constant" and value.device == device}
@@ -385,7 +387,7 @@ def _load_regions(
 
 
 def _on_device(package: Package) -> frozenset[str]:
-    """The regions whose values lie in a device's memory."""
+    """The regions whose values are in device memory."""
     return frozenset(
         item.symbol
         for plan in package.program.plans.values()
@@ -397,5 +399,5 @@ def _on_device(package: Package) -> frozenset[str]:
 def _memory(module: RuntimeModule, target: str, owner: str) -> DeviceMemory:
     device = module.device()
     if device is None:
-        raise PluginError(f"the runtime of {target} launches kernels and has no device", remedy="return it from device()")
+        raise PluginError(f"the runtime of {target} launches kernels, but has no device", remedy="return it from device()")
     return DeviceMemory(device, target, owner)

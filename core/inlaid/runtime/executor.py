@@ -1,7 +1,7 @@
-"""Runs plans: one instruction after the other, over arrays in an arena.
+"""Executes plans: instructions in order, on arrays in an arena.
 
-A plan's values are numbered; a run keeps them in a list. Everything that the sizes of the inputs decide is worked out once per
-set of sizes (`inlaid.runtime.layout`); only what data decides is worked out during the run.
+Values of a plan are numbered, and a run keeps them in a list. Everything that depends only on input sizes is computed once per set
+of sizes (`inlaid.runtime.layout`); the run computes only what depends on data.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from inlaid.runtime.profile import Recorder
 
 Targets = Sequence[Array | DeviceArray | DeviceTensor | None]
-"""Where a caller wants results: an array that is filled when it has the right shape, or None for a new one. Nothing at all asks for
-new ones throughout."""
+"""Result arrays given by the caller: an array that is written if it has the right shape, or None for a new one. Empty for new
+arrays only."""
 
 
 class Executor:
-    """The plans of a program over loaded regions. Immutable apart from its pools of workspaces: runs may overlap."""
+    """The plans of a program with loaded regions. Immutable apart from its pools of workspaces, so that runs may overlap."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class Executor:
     def run(
         self, inputs: Sequence[Any], recorder: Recorder | None = None, targets: Targets = (), keep: bool = False
     ) -> Sequence[Any]:
-        """The outputs of plan "main" on inputs in its order. They are in `targets`, in buffers that inputs donated, or in new
-        arrays, and always the caller's own. `keep`: what a device gives stays there, as a `DeviceArray`."""
+        """Run plan "main" on inputs in order. Outputs are in `targets`, in buffers of donated inputs, or in new arrays, and belong
+        to the caller. With `keep`, results on devices stay there as `DeviceArray`s."""
         try:
-            # By place: Python 3.11 calls slower by keyword.
+            # Positional arguments: keyword calls are slower in Python 3.11.
             return self._run_plan("main", inputs, targets, recorder, None, keep, None)
         except RecursionError as error:
-            raise KernelFault("the model's functions call one another too deeply") from error
+            raise KernelFault("the model's functions are nested too deeply") from error
         except Interruption as interruption:
             raise interruption.error from None
 
@@ -89,7 +89,7 @@ class Executor:
             alignment = prepared.alignment
             for position, number in prepared.tensors:
                 given = inputs[position]
-                # As `in_place` says, with no call where any address will do.
+                # Inlined `in_place`, without a call if any address will do.
                 fits = given.flags.num & IN_PLACE == IN_PLACE and (alignment == 1 or in_place(given, alignment))
                 frame[number] = given if fits else fresh_copy(given)
             for position, number in prepared.as_given:
@@ -124,7 +124,7 @@ class Executor:
                 run.frame = []
 
     def _bind(self, run: Workspace, inputs: Sequence[Any], keep: bool) -> None:
-        """Take the inputs that may lie on a device."""
+        """Bind inputs that may be on a device."""
         for position, number in run.prepared.bound:
             given = inputs[position]
             run.frame[number] = given if isinstance(given, DeviceArray) or in_place(given) else fresh_copy(given)
@@ -183,11 +183,11 @@ class Executor:
             return
         start, item = run.recorder.now(), run.frame[move.source]
         if self._transfer_now(run, transfer, move):
-            run.devices[transfer.device].wait()  # only a copy that nothing runs beside can be timed from here
+            run.devices[transfer.device].wait()  # only a copy without concurrent work can be timed here
             run.recorder.copy(f"copy {transfer.direction}", transfer.device, start, math.prod(item.shape) * item.dtype.itemsize)
 
     def _transfer_now(self, run: Workspace, transfer: Transfer, move: Move) -> bool:
-        """Move a value from or to a device: whether by a copy."""
+        """Move a value from or to a device. Returns whether it was copied."""
         frame, work, target = run.frame, run.devices[transfer.device], move.target
         item = frame[move.source]
         work.await_values((move.source,))
@@ -205,7 +205,7 @@ class Executor:
             self._check_shape(run, target, item.shape)
             return copied
         if isinstance(item, DeviceArray) and (move.donate or target not in run.prepared.taken):
-            self._define(run, target, item.tensor)  # it may be updated, or nothing does that, so it is read where it lies
+            self._define(run, target, item.tensor)  # it may be updated, or nothing updates it: no copy needed
             return False
         ready = frame[target]
         if isinstance(ready, DeviceArray):
@@ -233,14 +233,14 @@ class Executor:
     # --- regions ----------------------------------------------------------------------------------------------------------
 
     def _launch_all(self, run: Workspace, steps: LaunchSteps) -> None:
-        """Launch several regions, by a recording of that where there is one."""
+        """Launch several regions, or replay their recording."""
 
         def launch() -> None:
             for step in steps.steps:
                 self._launch(run, step)
 
         if run.recorder is not None:
-            launch()  # each is timed
+            launch()  # profiling times each launch
             return
         work = run.devices[steps.device]
         work.want(0, steps.workspace)
@@ -321,7 +321,7 @@ class Executor:
             recorder.region(region.info, region.artifact, start, parts, sizes)
 
     def _shape(self, run: Workspace, step: RegionStep | LaunchStep, layout: RegionLayout, dims: Array) -> None:
-        """Shape what a region wrote by the dimensions that it worked out. Raises `KernelFault` for one beyond its bound."""
+        """Shape a region's outputs by its computed dimensions. Raises `KernelFault` for a dimension beyond its bound."""
         artifact, invoked, numbers = step.region.artifact, step.invoked, step.instruction.outputs
         if layout.late:
             frame, sizes = run.frame, dims.tolist()
@@ -336,7 +336,7 @@ class Executor:
                 array, shape = frame[number], actual(sizes)
                 if array.shape != shape:
                     if shape is None or math.prod(shape) > math.prod(array.shape):
-                        raise KernelFault(f"region {artifact.symbol} gave a shape {shape} beyond its bound {array.shape}")
+                        raise KernelFault(f"region {artifact.symbol} returned shape {shape}, beyond its bound {array.shape}")
                     tensor = isinstance(array, DeviceTensor)
                     frame[number] = replace(array, shape=shape) if tensor else np.ndarray(shape, array.dtype, array)
         if not invoked.matched:
@@ -346,23 +346,21 @@ class Executor:
     def _adopt(
         self, run: Workspace, region: LoadedRegion, instruction: Invoke, inputs: Sequence[Any], results: Sequence[Any]
     ) -> None:
-        """Take over what a kernel allocated."""
+        """Take ownership of results that a kernel allocated."""
         if len(results) != len(instruction.outputs):
-            raise KernelFault(
-                f"region {region.artifact.symbol} gave {len(results)} results where {len(instruction.outputs)} are due"
-            )
+            raise KernelFault(f"region {region.artifact.symbol} must return {len(instruction.outputs)} results, got {len(results)}")
         taken = list(_arrays(inputs))
         for number, result in zip(instruction.outputs, results, strict=True):
             value = run.prepared.plan.values[number]
             if value.dtype is not None and not (isinstance(result, np.ndarray) and result.dtype == value.dtype.numpy):
                 what = result.dtype.name if isinstance(result, np.ndarray) else type(result).__name__
-                raise KernelFault(f"region {region.artifact.symbol} gave {what} where a tensor of {value.dtype.name} is due")
+                raise KernelFault(f"region {region.artifact.symbol} must return a tensor of {value.dtype.name}, got {what}")
             owned = _owned(result, taken)
             taken.extend(_arrays([owned]))
             self._store(run, number, owned, shared=False)
 
     def _reserve(self, run: Workspace, number: int, shape: Shape) -> Any:
-        """The part of its arena, or the block on its device, for a value whose shape, at most `shape`, only the run decides."""
+        """Memory for a value whose shape, at most `shape`, is known only during the run: in the arena, or a block on its device."""
         value, block = run.prepared.plan.values[number], run.prepared.blocks.get(number)
         assert value.dtype is not None
         if block is not None:
@@ -384,7 +382,7 @@ class Executor:
             self._store(run, number, result, shared=False)
 
     def _inside(self, run: Workspace) -> Workspace | None:
-        """The run inside which plans run that it runs: itself where there are devices, on whose queues they work."""
+        """The run that owns the workspaces of called plans: this run if there are devices, since those plans use its queues."""
         return run if self._on_devices else None
 
     def _loop(self, run: Workspace, loop: Loop) -> None:
@@ -436,7 +434,7 @@ class Executor:
     # --- values -----------------------------------------------------------------------------------------------------------
 
     def _store(self, run: Workspace, number: int, item: Any, *, shared: bool) -> None:
-        """Make `item` the value. `shared`: it belongs to another value as well, so it is copied unless it never changes."""
+        """Store `item` as the value. If it is `shared` with another value, it is copied unless it never changes."""
         value, ready = run.prepared.plan.values[number], run.frame[number]
         if value.dtype is None:
             run.frame[number] = fresh_copy(item) if shared and isinstance(item, np.ndarray) else item
@@ -457,17 +455,17 @@ class Executor:
         self._define(run, number, item)
 
     def _define(self, run: Workspace, number: int, array: Array | DeviceTensor) -> None:
-        """Note an array and what its shape says of sizes unknown so far. Raises `KernelFault` for a shape that does not fit."""
+        """Store an array, and derive unknown sizes from its shape. Raises `KernelFault` for a shape that does not fit."""
         run.frame[number] = array
         self._check_shape(run, number, array.shape)
 
     def _check_shape(self, run: Workspace, number: int, shape: Shape) -> None:
-        """Note what a value's shape says of sizes unknown so far. Raises `KernelFault` for a shape that does not fit."""
+        """Derive unknown sizes from a value's shape. Raises `KernelFault` for a shape that does not fit."""
         expected = run.layout.shapes[number]
         if expected is None:
             run.prepared.readers[number].read(shape, run.sizes)
         elif expected != shape:
-            raise KernelFault(f"a value of shape {expected} turned out to have shape {shape}")
+            raise KernelFault(f"expected a value of shape {expected}, got shape {shape}")
 
 
 def _profile(
@@ -477,7 +475,7 @@ def _profile(
     scratch: Array,
     dims: np.ndarray[Any, np.dtype[np.int64]],
 ) -> Sequence[KernelTime]:
-    """Invoke a region. How long its kernels took, where it can tell."""
+    """Invoke a region, and return the times of its kernels if it can measure them."""
     if region.loaded.profile is not None:
         return region.loaded.profile(inputs, outputs, scratch, dims)
     assert region.loaded.kernel is not None
@@ -486,14 +484,14 @@ def _profile(
 
 
 def _blamed(region: LoadedRegion, error: Exception) -> NoReturn:
-    """Raise what a region raised, with the names of what is at fault."""
+    """Re-raise a region's error with the names of the region and the plugin."""
     if isinstance(error, InlaidError):
         error.node = error.node or some(region.info.nodes)
         raise error
     if isinstance(error, RecursionError):
-        raise error  # the plans' own depth, which `run` reports
+        raise error  # recursion of plans, which `run` reports
     if isinstance(error, MemoryError):
-        raise OutOfMemory(f"no room for what region {region.artifact.symbol} makes: {error}", plugin=region.plugin) from error
+        raise OutOfMemory(f"no memory for results of region {region.artifact.symbol}: {error}", plugin=region.plugin) from error
     raise PluginError(
         f"region {region.artifact.symbol} on {region.info.target} failed: {describe(error)}",
         plugin=region.plugin,
@@ -502,7 +500,7 @@ def _blamed(region: LoadedRegion, error: Exception) -> NoReturn:
 
 
 def _owned(item: Any, taken: Sequence[Array]) -> Any:
-    """The item with every array in it that is read-only, or shares memory with one in `taken`, copied."""
+    """Copy every array of an item that is read-only, or shares memory with an array in `taken`."""
     if isinstance(item, np.ndarray):
         shared = not item.flags.writeable or any(np.may_share_memory(item, other) for other in taken)
         return fresh_copy(item) if shared else item
@@ -510,7 +508,7 @@ def _owned(item: Any, taken: Sequence[Array]) -> Any:
 
 
 def _arrays(items: Sequence[Any]) -> Iterator[Array]:
-    """The arrays among values, those in sequences included."""
+    """The arrays among values, including those in sequences."""
     for item in items:
         if isinstance(item, np.ndarray):
             yield item

@@ -1,4 +1,4 @@
-"""Memory of this process that nothing uses any more."""
+"""Returns unused heap memory to the operating system."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ctypes
 import gc
 
 
-def give_back() -> None:
-    """Give what nothing refers to any more back to the system, where the C library can be asked to.
+def release_free_memory() -> None:
+    """Collect garbage and return free heap memory to the operating system, if the C library supports it. Takes about 0.1 s.
 
-    What compiles refers to itself in places, and waits for the garbage collector; glibc keeps arrays of up to 32 MB for later once
-    some of that size were freed: 190 MB after compiling ResNet-50. Takes a tenth of a second.
+    Compiler objects have reference cycles, which only the garbage collector frees, and glibc keeps freed arrays of up to 32 MB: 190
+    MB after compiling ResNet-50.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

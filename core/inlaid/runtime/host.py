@@ -1,4 +1,4 @@
-"""The host-memory runtime that plugins share: native code behind one C ABI.
+"""The host-memory runtime shared by plugins: native code with one C ABI.
 
 Every native region is a function
 
@@ -6,24 +6,23 @@ Every native region is a function
                    int64_t *dims, void *workspace, inlaid_context *context);
 
     typedef struct {
-        char message[256];   // the region's error message, UTF-8, ends with a zero byte
-        void *user;          // the runtime module's own, such as a pool of threads
-        uint64_t *clock;     // null, or where to note the time
-        int32_t (*signalled)(void);  // null, or what to call from time to time
-        uint64_t own[3];     // the region's own
+        char message[256];   // the region's error message, UTF-8, null-terminated
+        void *user;          // data of the runtime module, such as a thread pool
+        uint64_t *clock;     // null, or an array for time stamps
+        int32_t (*signalled)(void);  // null, or a function to poll for signals
+        uint64_t own[3];     // for use by the region
     } inlaid_context;
 
-Buffers are row-major and start at multiples of 64 bytes; sub-byte elements take a byte each. `dims` holds the dimensions of the
-artifact's signature in its order: those of inputs and of the plan are given, those that the region works out are written by it.
-An output with such a dimension is as large as the dimension's upper bound asks and is filled row-major at the actual size. The
-result is 0, or an error code with a message in the context. The function may run in several threads at once, each with its own
-workspace and context.
+Buffers are row-major and aligned to 64 bytes; sub-byte elements take one byte each. `dims` holds the dimensions of the artifact's
+signature in order: those of inputs and of the plan are given, computed ones are written by the region. An output with a computed
+dimension is allocated at the dimension's upper bound and filled row-major at the actual size. The result is 0, or an error code
+with a message in the context. The function must be thread-safe; each thread has its own workspace and context.
 
-A region whose artifact lists its kernels has room at `clock`, unless that is null, for one number more than kernels: it stores a
-counter that grows with time, such as the processor's cycle counter, when it begins and after each kernel.
+If `clock` is not null, a region whose artifact lists its kernels writes a time stamp, such as a cycle counter, to `clock[0]` when
+it starts, and one after each kernel.
 
-A region that takes long calls `signalled`, unless that is null, every few milliseconds from the thread that called it. Where that
-does not return 0, a signal is to end the run: the region returns an error code as soon as it can.
+If `signalled` is not null, a long-running region calls it every few milliseconds from the calling thread. A nonzero result means
+that a signal ends the run: the region returns an error code as soon as possible.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ MESSAGE_BYTES = 256
 
 
 class Context(ctypes.Structure):
-    """The C ABI's `inlaid_context`."""
+    """The struct `inlaid_context` of the C ABI."""
 
     _fields_ = (
         ("message", ctypes.c_char * MESSAGE_BYTES),
@@ -61,15 +60,15 @@ class Context(ctypes.Structure):
 REGION = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
-"""The C ABI as a ctypes function type. Calls through it release the interpreter lock."""
+"""The C ABI as a ctypes function type. Calls through it release the GIL."""
 
 
 SIGNALLED = ctypes.CFUNCTYPE(ctypes.c_int32)
-"""The type of the context's `signalled`. Calls through it take the interpreter lock."""
+"""The type of the context's `signalled`. Calls through it acquire the GIL."""
 
 
 class Interruption(KeyboardInterrupt):
-    """A handler of Python's raised `error` on a signal that came while a region ran."""
+    """A Python signal handler raised `error` while a region ran."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -77,10 +76,10 @@ class Interruption(KeyboardInterrupt):
 
 
 def _signals(raised: list[BaseException]) -> Iterator[int]:
-    """Let Python run the handlers of signals that have come: 1 where one raised, with what it raised in the list, else 0.
+    """Let Python run pending signal handlers. Yields 1 if one raised, with the exception appended to `raised`, else 0.
 
-    Python runs them when a generator goes on, here inside of the `try`. At the call of a function it would be before its first
-    line, and ctypes drops what a callback raises.
+    Python runs handlers when a generator resumes, here inside the `try`. In a function they would run before its first line, and
+    ctypes discards exceptions of callbacks.
     """
     answer = 0
     while True:
@@ -96,9 +95,9 @@ def _signals(raised: list[BaseException]) -> Iterator[int]:
 
 
 class _Block:
-    """The arguments of calls from one thread: arrays of pointers of the right length, and a context. The addresses of the arrays
-    that come with every call, `workspace` and `dims`, are remembered. `busy` while a call runs. In the main thread, where Python
-    runs the handlers of signals, `raised` takes what one raises meanwhile."""
+    """Call arguments of one thread: pointer arrays of the right length, and a context. The addresses of `workspace` and `dims`,
+    which repeat, are cached. `busy` is set during a call. In the main thread, which runs signal handlers, `raised` collects their
+    exceptions."""
 
     __slots__ = (
         "busy", "context", "context_address", "dims", "dims_address", "input_address", "inputs", "output_address", "outputs",
@@ -126,7 +125,7 @@ class _Block:
 
 
 class _Arguments(threading.local):
-    """The block of the thread that asks."""
+    """The argument block of the current thread."""
 
     def __init__(self, inputs: int, outputs: int, user: int | None) -> None:
         self.fresh = functools.partial(_Block, inputs, outputs, user)
@@ -134,10 +133,10 @@ class _Arguments(threading.local):
 
 
 class CFunctionKernel:
-    """A kernel that is a native function of the C ABI.
+    """A kernel that is a native function with the C ABI.
 
-    `entry` is its address; `constants` are the artifact's, in order; `owner` is kept alive as long as the kernel (the loaded
-    library or the memory that holds the code); `user` is passed to the region in its context.
+    `entry` is its address; `constants` are the artifact's, in order; `owner`, such as the loaded library, is kept alive with the
+    kernel; `user` is passed to the region in its context.
     """
 
     def __init__(
@@ -157,9 +156,9 @@ class CFunctionKernel:
         self._arguments = _Arguments(len(artifact.signature.inputs), len(artifact.signature.outputs), user)
 
     def invoke(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: np.ndarray[Any, Any]) -> None:
-        """Run the region (see `inlaid.plugins.Kernel`). Raises `Interruption` where the handler of a signal raises."""
+        """Run the region (see `inlaid.plugins.Kernel`). Raises `Interruption` if a signal handler raises."""
         block = self._arguments.block
-        if block.busy:  # the handler of a signal runs the region that the signal has interrupted
+        if block.busy:  # a signal handler runs the region that it interrupted
             block = self._arguments.fresh()
         put_addresses(block.inputs, inputs)
         put_addresses(block.outputs, outputs)
@@ -190,7 +189,7 @@ class CFunctionKernel:
     def profile(
         self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: np.ndarray[Any, Any]
     ) -> Sequence[KernelTime]:
-        """Run the region and say how long each of its kernels took: nothing where the artifact lists none."""
+        """Run the region and return the times of its kernels; empty if the artifact lists none."""
         if self._arguments.block.busy:
             self.invoke(inputs, outputs, workspace, dims)
             return []
@@ -203,20 +202,20 @@ class CFunctionKernel:
         finally:
             context.clock = None
         elapsed = time.perf_counter() - begin
-        # The counter's unit is its own: what it counted in all took the time that the call took.
+        # The counter's unit is unknown: scale so that all ticks together equal the duration of the call.
         ticks = clock - clock[0]
         stops = (ticks * (elapsed / max(int(ticks[-1]), 1))).tolist()
         return [KernelTime(number, start, stop - start) for number, (start, stop) in enumerate(itertools.pairwise(stops))]
 
     def loaded(self, alignment: int = ALIGNMENT) -> Loaded:
-        """What `RuntimeModule.load` returns. `alignment`, in bytes, is what the region asks of its inputs."""
+        """The `Loaded` for `RuntimeModule.load`. `alignment` is that of the region's inputs, in bytes."""
         return Loaded(self, profile=self.profile, alignment=alignment)
 
 
 class HostRuntime(RuntimeModule):
-    """What runtime modules over host memory have in common; a plugin adds `load`.
+    """Base class of runtime modules that use host memory. A plugin implements `load`.
 
-    `features` are what this machine has of the things that artifacts may require.
+    `features` are the features of this machine that artifacts may require.
     """
 
     def __init__(self, format: str, format_version: int, features: Collection[str] = ()) -> None:
@@ -225,12 +224,10 @@ class HostRuntime(RuntimeModule):
         self.features = frozenset(features)
 
     def check(self, artifact: Artifact) -> str | None:
-        """None when the artifact's format, version and requirements fit, else the reason why not."""
+        """Return None if the artifact's format, version and requirements fit, else the reason."""
         if artifact.format != self.format:
-            return f"the code is {artifact.format}, this runtime loads {self.format}"
+            return f"expected code in format {self.format}, got {artifact.format}"
         if artifact.format_version != self.format_version:
-            return (
-                f"the code is {artifact.format} version {artifact.format_version}, this runtime loads version {self.format_version}"
-            )
+            return f"expected {artifact.format} version {self.format_version}, got version {artifact.format_version}"
         missing = [feature for feature in artifact.requires if feature not in self.features]
-        return f"this machine has no {', '.join(missing)}" if missing else None
+        return f"this machine lacks {', '.join(missing)}" if missing else None

@@ -1,6 +1,7 @@
-"""Which sizes a plan takes over from the plan that runs it.
+"""Sizes that a plan inherits from its caller.
 
-A branch or a loop body sees the sizes around it. Most show in the shapes of its inputs; those that do not are handed down.
+A branch or a loop body can use all sizes of the enclosing plan. Those that the shapes of its inputs do not determine are passed
+down.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from inlaid.artifact.touched import written_by
 
 
 def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signature]) -> dict[str, frozenset[arith.Expr]]:
-    """Per plan, the sizes that it, its regions or a plan that it runs reads before its inputs or instructions show them."""
+    """For each plan, the sizes that it, its regions or its callees read before inputs or instructions determine them."""
     found: dict[str, frozenset[arith.Expr]] = dict.fromkeys(plans, frozenset())
     changed = True
     while changed:
@@ -30,7 +31,7 @@ def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signatur
 def _unshown_sizes(
     plan: Plan, signatures: Mapping[str, Signature], inherited: Mapping[str, frozenset[arith.Expr]]
 ) -> frozenset[arith.Expr]:
-    """`inherited_sizes` of one plan, given those of the plans that it runs."""
+    """`inherited_sizes` of one plan, given those of its callees."""
     shown: set[arith.Expr] = {dim for _, number in plan.inputs for dim in plan.values[number].shape if isinstance(dim, SizeVar)}
     sizes = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
     for size in (plan.workspace, *plan.arenas.values()):
@@ -48,7 +49,7 @@ def _unshown_sizes(
 
 
 def _given_sizes(signature: Signature) -> set[arith.Expr]:
-    """The dimensions that the plan gives a region."""
+    """The dimensions that the plan passes to a region."""
     return {SizeVar(source.name) for source in signature.dims if source.input is None and source.upper is None}
 
 

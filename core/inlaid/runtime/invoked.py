@@ -1,4 +1,4 @@
-"""Regions as a plan runs them: what is the same at all sizes, and what shapes of inputs decide."""
+"""Regions as instructions of a plan: their parts that are independent of sizes, and those that depend on input shapes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from inlaid.runtime.shapes import picker, shape_picker
 from inlaid.runtime.sizes import Formula, Shape, Sizes, bounded, byte_count, known_shape
 
 _KEPT_LAYOUTS = 32
-"""How many sets of input sizes a region in a plan remembers."""
+"""Number of sets of input sizes for which a region in a plan is cached."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedRegion:
-    """An artifact, and what runs it. `info` says which target and which source nodes, `plugin` whose
-    runtime has loaded it."""
+    """A region's artifact with its loaded kernel. `info` has its target and source nodes, `plugin` is the plugin whose runtime
+    loaded it."""
 
     artifact: Artifact
     info: RegionInfo
@@ -34,7 +34,7 @@ class LoadedRegion:
 
     @property
     def call(self) -> Callable[..., None]:
-        """What invokes or launches it, unless it allocates its results."""
+        """The function that invokes or launches it; not for regions that allocate their results."""
         loaded = self.loaded
         if loaded.launching is not None:
             return loaded.launching.launch
@@ -44,10 +44,10 @@ class LoadedRegion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionLayout:
-    """A region at known shapes of its inputs: what invokes or launches it, its `dims` array, the bytes of scratch memory it wants,
-    and which arrays to make for it: (number, shape, type of elements, alignment) of outputs, with an alignment of 0 for the arena.
-    `large` are the numbers of those whose memory is worth keeping. `late` has the dimensions that the region works out itself
-    (place in `dims`, name, upper bound), and `constraints` those that they decide. A region without any only reads `dims`."""
+    """A region at known input shapes: the function that runs it, its `dims` array, its scratch memory in bytes, and the outputs to
+    allocate as (number, shape, dtype, alignment), with alignment 0 for the arena. `large` are the numbers of outputs whose memory
+    is pooled. `late` has the dimensions that the region computes (index in `dims`, name, upper bound), and `constraints` those that
+    depend on them. Without `late`, the region only reads `dims`."""
 
     invoke: Callable[..., None]
     dims: np.ndarray[Any, np.dtype[np.int64]]
@@ -59,10 +59,9 @@ class RegionLayout:
 
 
 class Invoked:
-    """What is the same at all sizes of a region that a plan runs: its dimensions, the bytes of scratch memory that it wants over
-    these, and what takes its inputs and outputs from the values of a run. `actual` gives the shapes of its outputs from its
-    dimensions. `matched`: its shapes and dimensions are those of the plan's values; `alike`: these tell all of them, so that there
-    is nothing to compare."""
+    """The size-independent part of a region in a plan: its dimensions, a formula for its scratch memory, and accessors of its
+    inputs and outputs in the values of a run. `actual` computes output shapes from dimensions. `matched`: its shapes and dimensions
+    are those of the plan's values. `alike`: these determine all of them, so that no check is needed."""
 
     def __init__(self, plan: Plan, instruction: Invoke, region: LoadedRegion, alignment: int) -> None:
         self.region = region
@@ -86,8 +85,8 @@ class Invoked:
         self.alike = self.matched and all(source.input is not None for source in signature.dims)
 
     def layout(self, inputs: Sequence[Array], outer: Mapping[arith.Expr, int]) -> RegionLayout:
-        """The layout for inputs, in a plan of `outer` sizes, worked out once for their shapes. Raises as `check_constraints` and
-        `check_shapes` do, and `Unsupported` where a size has no upper bound."""
+        """The layout for the shapes of inputs, in a plan with sizes `outer`, cached. Raises as `check_constraints` and
+        `check_shapes`, and `Unsupported` for a size without an upper bound."""
         key: tuple[object, ...] = tuple([array.shape for array in inputs])
         if self._given:
             key += tuple(map(outer.get, self._given))
@@ -134,7 +133,7 @@ def fresh_arrays(
 
 
 def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapping[arith.Expr, int]) -> Sizes:
-    """The dimensions that a region's inputs have, and those of the plan that it is given, as far as they are known."""
+    """The known dimensions of a region, from its inputs and from the plan."""
     sizes: Sizes = {}
     for source in artifact.signature.dims:
         name = SizeVar(source.name)
@@ -148,8 +147,8 @@ def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapp
 
 
 def check_constraints(artifact: Artifact, sizes: Sizes, constraints: Sequence[arith.Constraint] | None = None) -> None:
-    """Check what a region asks of sizes, or some `constraints` of that, as far as these are known. Raises `InputError`, which names
-    operator, node, dimension."""
+    """Check a region's constraints, or the given `constraints`, as far as their sizes are known. Raises `InputError`, naming the
+    operator, the source node and the dimension."""
     for constraint in artifact.constraints if constraints is None else constraints:
         if constraint.holds(sizes) is False:
             remedy = None
@@ -160,23 +159,23 @@ def check_constraints(artifact: Artifact, sizes: Sizes, constraints: Sequence[ar
 
 
 def check_shapes(artifact: Artifact, specs: Sequence[TensorSpec], shapes: Sequence[Shape | None], sizes: Sizes) -> None:
-    """Compare the shapes of arrays with those that a region's code was made for, so that it stays within them."""
+    """Compare the shapes of arrays with those that the region's code expects, to prevent out-of-bounds accesses."""
     for spec, shape in zip(specs, shapes, strict=True):
         if known_shape(spec.shape, sizes) != shape:
-            raise KernelFault(f"region {artifact.symbol} takes {spec.name} of shape {spec.shape}, but the plan has {shape}")
+            raise KernelFault(f"region {artifact.symbol} expects {spec.name} of shape {spec.shape}, but the plan has {shape}")
 
 
 def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
-    """Bytes of main memory that a region wants."""
+    """Main memory in bytes that a region needs as workspace."""
     wanted = artifact.workspace.get("", 0)
     size = bounded(wanted, sizes)
     if size is None:
-        raise PackageError(f"the workspace of region {artifact.symbol}, {wanted!r} bytes, is not known before the run")
+        raise PackageError(f"the workspace size of region {artifact.symbol}, {wanted!r} bytes, is unknown before the run")
     return size
 
 
 def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
-    """The upper bounds of the dimensions that a region works out. Raises `Unsupported` for a dimension without a bound."""
+    """The upper bounds of the dimensions that a region computes. Raises `Unsupported` for a dimension without a bound."""
     bounds: Sizes = {}
     for source in signature.dims:
         if SizeVar(source.name) not in sizes:
@@ -188,7 +187,7 @@ def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
 
 
 def room(spec: TensorSpec, sizes: Sizes, bounds: Sizes) -> Shape:
-    """The shape of the buffer that an output wants: the greatest that sizes from 0 up to `bounds` give, beside known ones."""
+    """The shape of the buffer for an output: the greatest shape with unknown sizes from 0 to `bounds`."""
     if not bounds and (fixed := known_shape(spec.shape, sizes)) is not None:
         return fixed
     ranges = {name: (arith.Const(size), arith.Const(size)) for name, size in sizes.items()}

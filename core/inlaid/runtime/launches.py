@@ -27,8 +27,8 @@ class Place:
 @dataclass(frozen=True)
 class Launch:
     """A launch of kernel number `kernel`. `buffers` are numbers of places. `scalars` (int64 arguments after the buffers), `grid`
-    and `threads` (extents x, y, z) are numbers of sizes. A launch with a zero extent is skipped. `call` is the region's call that
-    it belongs to, an index of `Artifact.kernels`."""
+    and `threads` (extents x, y, z) are numbers of sizes. A launch with a zero extent is skipped. `call` is the index in
+    `Artifact.kernels` of the region's call that the launch belongs to."""
 
     kernel: int
     buffers: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What is worked out once about a plan, and once for each set of input sizes, so that a run only looks it up."""
+"""Precomputation for plans: what depends only on the plan, and what depends only on input sizes."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from inlaid.runtime.steps import LaunchStep, OtherStep, RegionStep, recordable, 
 from inlaid.runtime.workspace import Workspace
 
 _KEPT_LAYOUTS = 32
-"""How many sets of input sizes a plan remembers."""
+"""Number of sets of input sizes for which a plan caches its layout."""
 
 
 class Layout:
     """A plan at given input sizes.
 
-    `shapes` has the shape of every tensor that these sizes decide, None for the others. `offsets` has the places in the arena of
-    the values with a known shape. `steps` are the plan's instructions, in order. `arena` and `scratch` are the bytes that a run
-    wants of the host's memory, `arenas` those of devices.
+    `shapes` has the shape of every tensor that these sizes determine, None for others. `offsets` has the arena offsets of values
+    with a known shape. `steps` are the plan's instructions, in order. `arena` and `scratch` are the host memory of a run in bytes,
+    `arenas` that of devices.
     """
 
     def __init__(self, prepared: PreparedPlan, sizes: Sizes) -> None:
@@ -81,14 +81,15 @@ class Layout:
 
     @staticmethod
     def _bytes(plan: Plan, size: Dim, sizes: Sizes) -> int:
-        """The bytes of an arena. Raises `PackageError` where sizes do not decide them."""
+        """The size of an arena in bytes. Raises `PackageError` if the input sizes do not determine it."""
         found = bounded(size, sizes)
         if found is None:
-            raise PackageError(f"plan {plan.name}: the size of the arena, {size!r}, is not known before the run")
+            raise PackageError(f"plan {plan.name}: the arena size {size!r} is unknown before the run")
         return found
 
     def _checked_shapes(self, prepared: PreparedPlan) -> list[Shape | None]:
-        """The shapes of all values. What regions ask of sizes is checked before the shapes of what they give, which may be none."""
+        """The shapes of all values. Constraints of a region are checked before the shapes of its outputs, which may be invalid
+        otherwise."""
         values, found = prepared.plan.values, prepared.fixed_shapes.copy()
         for item, invoked in zip(prepared.plan.instructions, prepared.invoked, strict=True):
             if isinstance(item, Invoke) and invoked is not None and invoked.region.artifact.constraints:
@@ -101,11 +102,11 @@ class Layout:
         return found
 
     def _shape(self, value: Value) -> Shape | None:
-        """The shape of a tensor, None while it is unknown, and of what is no tensor."""
+        """The shape of a tensor; None if it is unknown, or for a value that is not a tensor."""
         return None if value.dtype is None else known_shape(value.shape, self.sizes)
 
     def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
-        """The offset of a value of `size` bytes, checked to lie in the arena."""
+        """The offset of a value of `size` bytes, checked to be within the arena."""
         offset = bounded(value.offset, sizes)
         arena = self.arenas.get(value.device, 0) if value.device else self.arena
         if offset is None or offset % ALIGNMENT or offset + size > arena:
@@ -120,7 +121,7 @@ class Layout:
         if region.loaded.allocating is not None or any(shape is None for shape in (*inputs, *outputs)):
             return None
         if any(number in prepared.blocks and prepared.plan.values[number].storage == "dynamic" for number in instruction.outputs):
-            return None  # a shared block has its size when its tensor is written
+            return None  # a shared block gets its size when its tensor is written
         sizes = self.sizes if invoked.alike else region_sizes(region.artifact, inputs, self.sizes)
         if not invoked.alike:
             if len(sizes) < len(signature.dims):
@@ -138,19 +139,17 @@ class Layout:
 
 
 class PreparedPlan:
-    """A plan with its regions and constants, and the layouts of the input sizes seen of late.
+    """A plan with its regions and constants, and a cache of layouts by input sizes.
 
-    `alignment` is what the most demanding kernel asks of inputs. `inherited` are the sizes that the plan, or one that it runs,
-    takes over from the plan that runs it, since its own inputs do not show them. `tensors` and `as_given` have the positions and
-    the numbers of the inputs, those that may have to be copied, and host objects and tensors on devices; `declared` for each the
-    first position of the same declared shape; `results` takes the outputs from the values of a run. `fixed_shapes` has the shapes
-    that are the same at all sizes, None for the others and for what is no tensor; `open_shapes` the numbers of the others, those of
-    equal shapes together. `arena` is the size of the arena; `invoked` are the regions of the instructions, `readers` what reads
-    sizes off the values, `blocks` the blocks of values on devices, `resident` the outputs there. `donated` are the positions of the
-    inputs whose buffers outputs may take over, `taken` the numbers of all values whose buffers others take over. `bound` has the
-    positions and numbers, which `tensors` leaves out, of inputs that one device alone reads and that may lie in its memory: that of
-    `places`, by position. `unread` are the outputs that nothing in the plan reads, `makers` the devices, or "" for the host, that
-    those are copied from, by position.
+    alignment: alignment in bytes that the most demanding kernel needs of inputs. inherited: sizes that the plan or its callees
+    inherit from the caller. tensors, as_given: positions and numbers of inputs that may have to be copied, and of host objects and
+    device tensors. declared: for each input, the first position with the same declared shape. results: accessor of the outputs in
+    the values of a run. fixed_shapes: shapes that do not depend on sizes, None for other values; open_shapes: numbers of the
+    others, grouped by equal shapes. arena: arena size. invoked: the regions of the instructions. readers: functions that derive
+    sizes from values. blocks: blocks of values on devices. resident: outputs on devices. donated: positions of inputs whose buffers
+    outputs may reuse; taken: numbers of all values whose buffers others reuse. bound: positions and numbers, not in `tensors`, of
+    inputs that only one device reads and that may be in its memory; `places` has the device by position. unread: outputs that
+    nothing in the plan reads; makers: their devices by position, "" for the host.
     """
 
     def __init__(
@@ -213,8 +212,8 @@ class PreparedPlan:
         self._pool: list[Workspace] = []
 
     def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
-        """The layout for inputs, `outer` being the sizes known where the plan is run from. Raises `InputError` where the inputs'
-        shapes do not fit."""
+        """The layout for inputs. `outer` are the sizes known in the caller. Raises `InputError` for input shapes that do not
+        fit."""
         if self.has_objects:
             shapes = tuple(
                 item.shape if value.dtype is not None or (value.shape and isinstance(item, np.ndarray)) else None
@@ -236,12 +235,12 @@ class PreparedPlan:
         return layout
 
     def _sizes(self, shapes: Sequence[Shape | None], given: Sizes) -> Sizes:
-        """The sizes that input shapes show, beside those given. Raises `InputError`."""
+        """The sizes determined by input shapes, in addition to those given. Raises `InputError`."""
         sizes = dict(given)
         pending: list[tuple[int, int, arith.Expr]] = []
         checked: dict[int, Shape] = {}
         for position, ((_, _, value), actual) in enumerate(zip(self.inputs, shapes, strict=True)):
-            # Inputs of one declared shape, such as caches of many layers, are mostly of one shape.
+            # Inputs with the same declared shape, such as caches of many layers, mostly have the same actual shape.
             if actual is None or checked.get(self.declared[position]) == actual:
                 continue
             checked[self.declared[position]] = actual
@@ -253,7 +252,7 @@ class PreparedPlan:
                         raise self._misfit(position, actual, "")
                 elif isinstance(dim, SizeVar):
                     if sizes.setdefault(dim, size) != size:
-                        raise self._misfit(position, actual, f", where {dim.name} is {sizes[dim]} in another place")
+                        raise self._misfit(position, actual, f", but {dim.name} is {sizes[dim]} elsewhere")
                     self._check_bounds(position, actual, dim, size)
                 else:
                     pending.append((position, axis, dim))
@@ -261,11 +260,11 @@ class PreparedPlan:
             wanted, actual = known(dim, sizes), shapes[position]
             assert actual is not None
             if wanted is not None and wanted != actual[axis]:
-                raise self._misfit(position, actual, f", where {dim!r} is {wanted}")
+                raise self._misfit(position, actual, f", but {dim!r} is {wanted}")
         return sizes
 
     def acquire(self, layout: Layout, queues: dict[str, DeviceQueues] | None = None) -> Workspace:
-        """A workspace that no other run uses, on `queues` or on some of its own."""
+        """Get a workspace for exclusive use, on `queues` or on new ones."""
         try:
             workspace = self._pool.pop()
         except IndexError:
@@ -277,8 +276,8 @@ class PreparedPlan:
         return workspace
 
     def release(self, workspace: Workspace) -> None:
-        """Give a workspace back to the pool, with those inside it, without what the run's caller owns, once no queue of a device
-        works with it; not one with which a device has failed."""
+        """Return a workspace, with its inner ones, to the pool once its queues are done, after dropping the caller's values. A
+        workspace on which a device has failed is discarded."""
         workspace.frame = []
         if workspace.queues:
             workspace.kept = None
@@ -296,14 +295,14 @@ class PreparedPlan:
     def _check_bounds(self, position: int, actual: Shape, dim: SizeVar, size: int) -> None:
         upper = None if dim.upper is None or dim.existential else dim.upper
         if size < dim.lower or (isinstance(upper, int) and size > upper):
-            raise self._misfit(position, actual, f", where {dim.name} is {dim.lower} to {'any' if upper is None else upper}")
+            raise self._misfit(position, actual, f", and {dim.name} must be {dim.lower} to {'any' if upper is None else upper}")
 
     def _misfit(self, position: int, actual: Shape, why: str) -> InputError:
         name, _, value = self.inputs[position]
         owner = "the model" if self.plan.name == "main" else f"function {self.plan.name}"
-        return InputError(f"input {name!r} has shape {actual}, {owner} takes {show_shape(value)}{why}")
+        return InputError(f"input {name!r} has shape {actual}, {owner} expects {show_shape(value)}{why}")
 
 
 def show_shape(value: Value) -> str:
-    """A value's shape in words for the user."""
+    """Format a value's declared shape."""
     return f"({', '.join(map(repr, value.shape))}{',' if len(value.shape) == 1 else ''})"

@@ -1,4 +1,4 @@
-"""What a loop of a plan works with: state that lives in two buffers by turns, slices of what it scans, and stacks of rows."""
+"""State of a loop in a plan: double-buffered carried values, slices of scanned inputs, and stacked outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from inlaid.runtime.workspace import Workspace
 
 
 class State:
-    """A value that a loop carries in the host's memory: an iteration reads one array and writes another by turns. `given_away`: the
+    """A carried value in host memory, double-buffered: an iteration reads one array and writes the other. With `given_away`, the
     body may update it in place, so it starts as a copy."""
 
     def __init__(self, initial: Any, given_away: bool) -> None:
@@ -28,13 +28,13 @@ class State:
         self._own = False
 
     def target(self, states: Sequence[State | DeviceState]) -> Array | None:
-        """Where the next iteration may write it, None where it is to allocate: never what one of the `states` holds by now, as an
-        update in place of another state's buffer does."""
+        """The array that the next iteration may write, None if it must allocate. An array that one of `states` holds now is not
+        free: an in-place update may have moved it there."""
         free = isinstance(self._before, np.ndarray) and not any(self._before is state.value for state in states)
         return self._before if free else None
 
     def take(self, result: Any) -> None:
-        """Have what an iteration gave. What it began with belongs to others."""
+        """Set the value to an iteration's result. The initial value belongs to others and is not overwritten."""
         self._before = self.value if self._own else None
         self.value, self._own = result, True
 
@@ -44,8 +44,7 @@ class State:
 
 
 class DeviceState:
-    """A value that a loop carries on a device: in `result`, where it ends, and in a spare buffer. `iterations`: how many there are
-    at most."""
+    """A carried value on a device, in its `result` buffer and a spare one. `iterations` is the greatest number of iterations."""
 
     def __init__(
         self,
@@ -57,20 +56,21 @@ class DeviceState:
     ) -> None:
         self.value = initial
         self._work, self._buffers = work, buffers
-        # The last of all iterations writes the result, so that it need not be copied.
+        # Choose the first buffer so that the last iteration writes the result, which then needs no copy.
         self._first = 0 if math.isinf(iterations) else (int(iterations) + 1) % 2
         if given_away:
             work.copy(initial, buffers[0])
             self.value = buffers[0]
 
     def target(self, states: Sequence[State | DeviceState]) -> DeviceTensor:
-        """Where the next iteration writes it."""
+        """The buffer that the next iteration writes."""
         if self.value in self._buffers:
             return self._buffers[self._buffers[0] is self.value]
         return self._buffers[self._first]
 
     def take(self, result: DeviceTensor) -> None:
-        """Have what an iteration gave: there, or in place, or in the buffer of another state that it has taken over."""
+        """Set the value to an iteration's result: in the target buffer, updated in place, or in the reused buffer of another
+        state."""
         target = self.target(())
         if result is not target and not (result is self.value and result in self._buffers):
             self._work.copy(result, target)
@@ -78,14 +78,14 @@ class DeviceState:
         self.value = result
 
     def finish(self) -> DeviceTensor:
-        """The value after the last iteration, in its place."""
+        """The value after the last iteration, in the result buffer."""
         if self.value is not self._buffers[0]:
             self._work.copy(self.value, self._buffers[0])
         return self._buffers[0]
 
 
 def sliced(scanned: Any, index: int, run: Workspace, device: str, spare: DeviceTensor | None) -> Any:
-    """The slice of a scanned value for an iteration: where it lies, or a copy at an alignment that kernels read."""
+    """The slice of a scanned value for an iteration: a view, or a copy if kernels need another alignment."""
     if spare is None:
         return scanned[index, ...]
     row = _row(scanned, index)
@@ -101,21 +101,22 @@ def _row(whole: DeviceTensor, index: int) -> DeviceTensor:
 
 
 class DeviceStack:
-    """A stacked output of a loop on a device. Rows that start where no kernel may write are written to a spare one."""
+    """A stacked output of a loop on a device. Rows at offsets that kernels cannot write are written to a spare buffer and
+    copied."""
 
     def __init__(self, work: DeviceWork, number: int, whole: DeviceTensor, spare: DeviceTensor) -> None:
         self.number = number
         self._work, self._whole, self._spare = work, whole, spare
 
     def row(self, index: int) -> DeviceTensor:
-        """Where an iteration writes its output."""
+        """The buffer for an iteration's output."""
         row = _row(self._whole, index)
         return self._spare if row.offset % ALIGNMENT or index >= self._whole.shape[0] else row
 
     def push(self, index: int, part: DeviceTensor) -> None:
-        """Add the output of one iteration."""
+        """Append the output of one iteration."""
         if index >= self._whole.shape[0]:
-            raise KernelFault(f"a loop's output number {index} does not fit {self._whole.shape}")
+            raise KernelFault(f"output {index} of a loop does not fit {self._whole.shape}")
         row = _row(self._whole, index)
         if (part.buffer, part.offset) != (row.buffer, row.offset):
             self._work.copy(part, row)
@@ -127,7 +128,7 @@ class DeviceStack:
 
 
 class Stack:
-    """A stacked output of a loop: written straight to its place where that is known, collected otherwise."""
+    """A stacked output of a loop, written in place if its shape is known, otherwise collected."""
 
     def __init__(self, run: Workspace, number: int, alignment: int) -> None:
         self.number = number
@@ -144,7 +145,7 @@ class Stack:
         self._parts: list[Array] = []
 
     def row(self, index: int) -> Array | None:
-        """Where an iteration may write its output itself, None where it may not."""
+        """The array that an iteration may write its output to, None if there is none."""
         self._offered = None
         if self._ready is not None and index < len(self._ready):
             row: Array = self._ready[index, ...]
@@ -152,7 +153,7 @@ class Stack:
         return self._offered
 
     def push(self, index: int, part: Array) -> None:
-        """Add the output of one iteration."""
+        """Append the output of one iteration."""
         if part is self._offered:
             return
         if self._ready is None:
@@ -161,11 +162,11 @@ class Stack:
             self._parts.append(part)
             return
         if index >= len(self._ready) or self._ready.shape[1:] != part.shape:
-            raise KernelFault(f"a loop's output of shape {part.shape}, number {index}, does not fit {self._ready.shape}")
+            raise KernelFault(f"output {index} of a loop, of shape {part.shape}, does not fit {self._ready.shape}")
         self._ready[index, ...] = part
 
     def finish(self, iterations: int) -> Array:
-        """All outputs as one array. Without iterations an unknown size counts as 0."""
+        """All outputs as one array. After zero iterations, unknown sizes are 0."""
         if self._ready is not None:
             _check_count(iterations, len(self._ready))
             return self._ready
@@ -181,4 +182,4 @@ class Stack:
 
 def _check_count(iterations: int, expected: int) -> None:
     if iterations != expected:
-        raise KernelFault(f"a loop ran {iterations} times where {expected} were expected")
+        raise KernelFault(f"expected {expected} iterations of a loop, got {iterations}")

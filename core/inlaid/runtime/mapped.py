@@ -1,8 +1,8 @@
-"""Images in memory: native code made callable without a linker.
+"""Maps images of native code into executable memory, without a linker.
 
-An image is copied to anonymous memory, which then becomes read-only or executable. Hosts that forbid this (SELinux without
-`execmem`, `PR_SET_MDWE`, systemd's `MemoryDenyWriteExecute`) may still allow code that is mapped from a file, which an image is as
-well: `dlopen` opens it from memory (`memfd_create`), or from a temporary folder where files may be executed.
+An image is copied to anonymous memory, whose pages then become read-only or executable. Hosts that forbid this (SELinux without
+`execmem`, `PR_SET_MDWE`, systemd's `MemoryDenyWriteExecute`) may still allow code mapped from a file. An image is also a shared
+object, so `dlopen` opens it from memory (`memfd_create`), or from a temporary folder on a file system that allows execution.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class Mapped:
-    """An image in memory. `addresses` are those of its functions; the memory is given back when this object goes."""
+    """A mapped image. `addresses` are those of its functions; it is unmapped with this object."""
 
     def __init__(self, addresses: Mapping[str, int], release: Callable[..., object], *arguments: Any) -> None:
         self.addresses = addresses
-        # Threads may still run the code while the interpreter ends: then it stays mapped.
+        # Other threads may run the code during interpreter shutdown, so it stays mapped then.
         weakref.finalize(self, release, *arguments).atexit = False
 
 
 def map_image(code: bytes, machine: Machine, name: str) -> Mapped:
-    """Make the functions of an image callable; `name` says in errors whose code it is. Raises `KernelFault` for bytes that are no
-    image for the machine, and where the host lets no memory be executed."""
+    """Map an image and return its functions; `name` is used in errors. Raises `KernelFault` for bytes that are not an image for the
+    machine, and if the host forbids executable memory."""
     try:
         image = read_image(code, machine)
     except ValueError as error:
-        raise KernelFault(f"the code of {name} is damaged: {error}", remedy="make the package again") from error
+        raise KernelFault(f"the code of {name} is damaged: {error}", remedy="compile the model again") from error
     refusals = []
     for way, label in (
         (_copied, "anonymous memory"),
@@ -51,8 +51,8 @@ def map_image(code: bytes, machine: Machine, name: str) -> Mapped:
         except OSError as error:
             refusals.append(f"{label}: {error}")
     raise KernelFault(
-        f"the code of {name} cannot be made executable: {'; '.join(refusals)}",
-        remedy="let this process map executable memory, or set TMPDIR to a folder on a file system without noexec",
+        f"cannot map the code of {name} into executable memory: {'; '.join(refusals)}",
+        remedy="allow this process to map executable memory, or set TMPDIR to a folder on a file system without noexec",
     )
 
 
@@ -68,7 +68,7 @@ def _libc() -> Any:
 
 
 def _copied(image: Image, code: bytes) -> Mapped:
-    """Copy segments to anonymous memory, relocate them, and protect each page as its segment says."""
+    """Copy segments to anonymous memory, relocate them, and set the protection of each page."""
     libc = _libc()
     kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     base = libc.mmap(None, image.size, mmap.PROT_READ | mmap.PROT_WRITE, kind, -1, 0)
@@ -88,7 +88,7 @@ def _copied(image: Image, code: bytes) -> Mapped:
 
 
 def _opened_in_memory(image: Image, code: bytes) -> Mapped:
-    """Let the dynamic linker open a file that exists in memory only."""
+    """Open an in-memory file with the dynamic linker."""
     descriptor = os.memfd_create("inlaid")
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -99,7 +99,7 @@ def _opened_in_memory(image: Image, code: bytes) -> Mapped:
 
 
 def _opened_on_disk(image: Image, code: bytes) -> Mapped:
-    """Let the dynamic linker open a file, which is removed at once."""
+    """Open a temporary file, which is deleted immediately, with the dynamic linker."""
     with tempfile.TemporaryDirectory(prefix="inlaid-") as folder:
         path = Path(folder, "region.so")
         path.write_bytes(code)
@@ -108,7 +108,7 @@ def _opened_on_disk(image: Image, code: bytes) -> Mapped:
 
 def _opened(image: Image, path: str) -> Mapped:
     library = ctypes.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW)
-    # ctypes never closes what it opens.
+    # ctypes never closes the libraries that it opens.
     mapped = Mapped({}, _libc().dlclose, library._handle)
     mapped.addresses = {name: ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in image.functions}
     return mapped

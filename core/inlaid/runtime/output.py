@@ -1,4 +1,4 @@
-"""Where results may be written."""
+"""Validation of output paths."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from inlaid.errors import InputError
 
 
 def check_output(path: Path, sources: Iterable[Path] = ()) -> None:
-    """Raises `InputError` for a path that nothing may be written to: a folder, a device or whatever else is no regular file, and
-    any of the `sources` that the result is made from."""
-    remedy = "name a file of its own for the output"
+    """Raise `InputError` for a path that must not be written: a folder, a device or another non-regular file, or one of the
+    `sources` of the output."""
+    remedy = "give another file for the output"
     if path.is_dir():
-        raise InputError(f"{path} cannot be written: it is a folder", remedy=remedy)
+        raise InputError(f"cannot write {path}: it is a folder", remedy=remedy)
     if not path.exists():
         return
     if not path.is_file():
-        raise InputError(f"{path} cannot be written: it is a device, a pipe or a socket", remedy=remedy)
+        raise InputError(f"cannot write {path}: it is a device, a pipe or a socket", remedy=remedy)
     if any(source.exists() and path.samefile(source) for source in sources):
-        raise InputError(f"{path} cannot be written: it is what the output is made from", remedy=remedy)
+        raise InputError(f"cannot write {path}: it is an input of this command", remedy=remedy)

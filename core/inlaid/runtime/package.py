@@ -1,15 +1,14 @@
-"""The package file: a compiled model as one `.inlaid` file.
+"""The package file format: a compiled model as one `.inlaid` file.
 
-A zip whose members are all stored uncompressed:
+A zip archive of uncompressed members:
 
     manifest.json   format and version; plans; regions with signatures; the table of tensors
-    code/<n>        the code of the regions, each distinct one once
-    weights.bin     all tensors; starts at a multiple of 4096 in the file, each tensor at a multiple of 64 in the member
+    code/<n>        code of regions, each distinct one stored once
+    weights.bin     all tensors; aligned to 4096 bytes in the file, each tensor to 64 bytes in the member
 
-Tensors with equal type and bytes are stored once. Equal models give equal bytes. Reading maps the file: weights are pages of it,
-shared between processes. Nothing in it is unpickled or evaluated. Checksums find damage, and everything is checked before it is
-used; but code runs as it stands, so that loading a package trusts its author as loading a shared library does. `expect_sha256`
-ties a file to a known one.
+Tensors with equal dtype and bytes are stored once. Equal models give equal bytes. The file is memory-mapped, so that processes
+share the pages of weights. Nothing is unpickled or evaluated; all data is validated before use, and checksums detect damage. Code
+is run as it is, so loading a package trusts its author, as loading a shared library does. `expect_sha256` pins a known file.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ _MANIFEST, _WEIGHTS = "manifest.json", "weights.bin"
 _MEMBER = re.compile(r"manifest\.json|weights\.bin|code/(0|[1-9][0-9]{0,5})")
 _MAX_MANIFEST = 64 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_PADDING_ID = 0x4C49  # an extra field of this id is zeros that move the data to a page; others ignore it
+_PADDING_ID = 0x4C49  # id of an extra field of zeros that aligns the data to a page; other readers ignore it
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 
 
 @dataclass(frozen=True)
 class Package:
-    """All that a `.inlaid` file holds: the program, the code of its regions, and the weights that its plans read, by name."""
+    """Contents of a `.inlaid` file: the program, the code of its regions, and the plans' weights by name."""
 
     program: Program
     artifacts: tuple[Artifact, ...]
@@ -63,7 +62,7 @@ class Package:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of constants, those of the regions included, each counted once."""
+        """Bytes of all constants, including those of regions, each counted once."""
         versions = [version for artifact in self.artifacts for version in (artifact, *artifact.variants)]
         arrays = [*self.weights.values(), *(each for version in versions for each in version.constants.values())]
         return sum({(address(array), array.nbytes): array.nbytes for array in arrays}.values())
@@ -71,7 +70,7 @@ class Package:
 
 @dataclass(frozen=True)
 class _RegionFields:
-    """The fields of a region's entry in the manifest that are encoded as they are."""
+    """Fields of a region's entry in the manifest that are encoded unchanged."""
 
     symbol: str
     target: str
@@ -94,7 +93,7 @@ _CODE_FIELDS = ("code", "sha256", "constants", "variants")
 
 @dataclass
 class _Tensors:
-    """The tensors of a package while it is written: each distinct one once."""
+    """The tensors of a package being written, deduplicated."""
 
     table: list[dict[str, Json]] = field(default_factory=list)
     chunks: list[tuple[int, memoryview]] = field(default_factory=list)
@@ -102,7 +101,7 @@ class _Tensors:
     _seen: dict[tuple[str, tuple[int, ...], bytes], int] = field(default_factory=dict)
 
     def add(self, array: Array) -> int:
-        """The number of a tensor in the table."""
+        """Add a tensor and return its number in the table."""
         dtype = from_numpy(array.dtype)
         raw = _pack_strings(array) if dtype.kind == "string" else _raw_bytes(array)
         key = dtype.name, array.shape, hashlib.sha256(raw).digest()
@@ -117,7 +116,7 @@ class _Tensors:
         return len(self.table) - 1
 
     def write(self, file: IO[bytes]) -> None:
-        """The bytes of `weights.bin`."""
+        """Write the bytes of `weights.bin`."""
         position = 0
         for offset, raw in self.chunks:
             file.write(bytes(offset - position))
@@ -126,8 +125,7 @@ class _Tensors:
 
 
 def write_package(package: Package, path: Path) -> None:
-    """Write a package to a file. The file appears, or changes, only once all is written. Raises `PackageError`, and `InputError`
-    for a path that is a folder or a device."""
+    """Write a package to a file, atomically. Raises `PackageError`, and `InputError` for a path that is a folder or a device."""
     check_output(path)
     tensors = _Tensors()
     codes: dict[bytes, str] = {}
@@ -166,7 +164,7 @@ def write_package(package: Package, path: Path) -> None:
     }
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
     if len(text) > _MAX_MANIFEST:
-        raise PackageError(f"the manifest would take {len(text)} bytes, more than the {_MAX_MANIFEST} that are read")
+        raise PackageError(f"the manifest must have at most {_MAX_MANIFEST} bytes, got {len(text)}")
     try:
         with _replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             archive.writestr(_member(_MANIFEST), text)
@@ -178,17 +176,17 @@ def write_package(package: Package, path: Path) -> None:
             with archive.open(entry, "w") as member:
                 tensors.write(member)
     except OSError as error:
-        raise PackageError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def copy_package(source: Path, path: Path) -> None:
-    """Write a copy of a package file, which takes the place of `path` once it is complete. Raises as `write_package` does."""
+    """Copy a package file to `path`, atomically. Raises as `write_package`."""
     check_output(path)
     try:
         with source.open("rb") as content, _replacing(path) as file:
             shutil.copyfileobj(content, file, 1 << 20)
     except OSError as error:
-        raise PackageError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise PackageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _member(name: str) -> zipfile.ZipInfo:
@@ -199,7 +197,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 
 def _pad_to_page(info: zipfile.ZipInfo, position: int) -> None:
-    """Lengthen the local header, which starts at `position`, so that the data starts at a page."""
+    """Extend the local header, which starts at `position`, so that the data is page-aligned."""
     zip64 = 20 if info.file_size * 1.05 > zipfile.ZIP64_LIMIT else 0
     start = position + _LOCAL_HEADER.size + len(info.filename) + zip64 + 4
     info.extra = struct.pack("<HH", _PADDING_ID, -start % PAGE) + bytes(-start % PAGE)
@@ -207,7 +205,7 @@ def _pad_to_page(info: zipfile.ZipInfo, position: int) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` when all went well, and vanishes when not."""
+    """Open a temporary file that replaces `path` on success and is deleted on failure."""
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         with open(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666), "w+b") as file:
@@ -222,7 +220,7 @@ def _raw_bytes(array: Array) -> memoryview:
 
 
 def _pack_strings(array: Array) -> memoryview:
-    """Strings as the ends of their UTF-8 bytes (unsigned 64-bit, little-endian), then the bytes."""
+    """Encode strings as the end offsets of their UTF-8 bytes (little-endian uint64), followed by the bytes."""
     encoded = [item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape") for item in array.flat]
     ends = np.cumsum([len(item) for item in encoded], dtype=np.uint64) if encoded else np.zeros(0, np.uint64)
     return memoryview(ends.astype("<u8").tobytes() + b"".join(encoded))
@@ -232,31 +230,31 @@ def _pack_strings(array: Array) -> memoryview:
 
 
 def read_package(path: Path, expect_sha256: str | None = None) -> Package:
-    """Read a package. Weights are mapped from the file, which must stay as it is while they are used.
+    """Read a package. Weights are memory-mapped from the file, which must not change while they are in use.
 
-    `expect_sha256` is the hash of the whole file, in hexadecimal. Raises `PackageError` for a file that cannot be read, has
-    another hash, is damaged, was made for another version, or whose parts do not fit together.
+    `expect_sha256` is the hexadecimal SHA-256 of the whole file. Raises `PackageError` for a file that is unreadable, has another
+    hash, is damaged or inconsistent, or was made for another version.
     """
     try:
         with path.open("rb") as file:
             if expect_sha256 is not None:
                 actual = hashlib.file_digest(file, "sha256").hexdigest()
                 if actual != expect_sha256.lower():
-                    raise PackageError(f"{path} has SHA-256 {actual}, not the expected {expect_sha256}")
+                    raise PackageError(f"{path}: expected SHA-256 {expect_sha256}, got {actual}")
             return _Reader(path, file).read()
     except OSError as error:
-        raise PackageError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise PackageError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 class _Reader:
-    """Reads one file."""
+    """Reads one package file."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self.path = path
         self.file = file
 
     def read(self) -> Package:
-        """The package."""
+        """Read the package."""
         self.size = os.fstat(self.file.fileno()).st_size
         if self.size < 22:
             raise self.damaged("it is too short for a zip file")
@@ -282,12 +280,12 @@ class _Reader:
     def damaged(self, why: str) -> PackageError:
         """The error for a damaged container."""
         return PackageError(
-            f"{self.path} is not a sound package: {why}",
-            remedy=Remedy.of("make it again with ", Remedy("inlaid.compile(...).save(path)", "inlaid compile")),
+            f"{self.path} is not a valid package: {why}",
+            remedy=Remedy.of("create it again with ", Remedy("inlaid.compile(...).save(path)", "inlaid compile")),
         )
 
     def _members(self) -> dict[str, memoryview]:
-        """The data of every member, by name: each name known, the data stored as it is, and nothing overlapping."""
+        """The data of every member by name. Checks that names are known, data is uncompressed, and members do not overlap."""
         try:
             with zipfile.ZipFile(self.file) as archive:
                 infos, end = archive.infolist(), archive.start_dir
@@ -298,14 +296,14 @@ class _Reader:
         for info in infos:
             name = info.filename
             if not _MEMBER.fullmatch(name):
-                raise self.damaged(f"it has a member {name[:80]!r}, which packages do not have")
+                raise self.damaged(f"it has an unknown member {name[:80]!r}")
             if name in found:
                 raise self.damaged(f"it has two members {name!r}")
             begin, stop = self._span(info)
             spans.append((info.header_offset, stop))
             found[name] = self.data[begin:stop]
             if zlib.crc32(found[name]) != info.CRC:
-                raise self.damaged(f"the checksum of {name} does not fit")
+                raise self.damaged(f"the checksum of {name} does not match")
         spans.sort()
         for (_, stop), (start, _) in zip(spans, [*spans[1:], (end, end)], strict=True):
             if stop > start:
@@ -315,12 +313,12 @@ class _Reader:
         return found
 
     def _span(self, info: zipfile.ZipInfo) -> tuple[int, int]:
-        """Where a member's data begins and stops in the file."""
+        """The start and end of a member's data in the file."""
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ~0x800 or info.file_size != info.compress_size:
-            raise self.damaged(f"{info.filename} is compressed or encrypted, which members of packages never are")
+            raise self.damaged(f"{info.filename} is compressed or encrypted")
         begin = info.header_offset + _LOCAL_HEADER.size
         if info.header_offset < 0 or begin > self.size:
-            raise self.damaged(f"{info.filename} lies outside of the file")
+            raise self.damaged(f"{info.filename} is outside of the file")
         header = _LOCAL_HEADER.unpack(self.data[info.header_offset : begin])
         signature, flags, method, packed, plain = header[0], header[2], header[3], header[7], header[8]
         name_length, extra_length = header[9], header[10]
@@ -330,15 +328,15 @@ class _Reader:
             raise self.damaged(f"the header of {info.filename} contradicts the directory")
         begin += name_length + extra_length
         if begin + info.file_size > self.size:
-            raise self.damaged(f"{info.filename} reaches beyond the end of the file")
+            raise self.damaged(f"{info.filename} extends beyond the end of the file")
         if info.filename == _WEIGHTS and begin % PAGE:
-            raise self.damaged(f"{_WEIGHTS} does not start at a page")
+            raise self.damaged(f"{_WEIGHTS} is not page-aligned")
         return begin, begin + info.file_size
 
     def _manifest(self) -> dict[str, Json]:
         raw = self.members[_MANIFEST]
         if len(raw) > _MAX_MANIFEST:
-            raise self.damaged(f"the manifest has {len(raw)} bytes, packages have at most {_MAX_MANIFEST}")
+            raise self.damaged(f"the manifest must have at most {_MAX_MANIFEST} bytes, got {len(raw)}")
         try:
             manifest = json.loads(bytes(raw).decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
@@ -347,13 +345,13 @@ class _Reader:
             raise self.damaged("the manifest is not that of a package")
         if manifest.get("version") != VERSION:
             raise PackageError(
-                f"{self.path} is a package of version {str(manifest.get('version'))[:20]}, this Inlaid reads version {VERSION}",
-                remedy="compile the model again, or install the Inlaid that made it",
+                f"{self.path}: expected package version {VERSION}, got {str(manifest.get('version'))[:20]}",
+                remedy="compile the model again, or install the version of Inlaid that created it",
             )
         return manifest
 
     def _tensor_table(self, table: Json) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
-        """Type, shape, offset and bytes of each tensor: in the order of the file, none overlapping."""
+        """Dtype, shape, offset and bytes of each tensor, in file order and without overlap."""
         position, limit = 0, len(self.members[_WEIGHTS])
         for index, item in enumerate(expect(table, list, "tensors")):
             where = f"tensors[{index}]"
@@ -369,7 +367,7 @@ class _Reader:
             if offset % ALIGNMENT:
                 raise PackageError(f"{where}: the offset {offset} is not a multiple of {ALIGNMENT}")
             if dtype != "string" and math.prod(shape) * DTYPES[dtype].bytes != size:
-                raise PackageError(f"{where}: a tensor of type {dtype} and shape {shape} does not take {size} bytes")
+                raise PackageError(f"{where}: a tensor of dtype {dtype} and shape {shape} cannot have {size} bytes")
             position = offset + size
             yield dtype, shape, offset, size
 
@@ -389,7 +387,7 @@ class _Reader:
         ends = np.frombuffer(raw[: count * 8], "<u8").tolist()
         text = raw[count * 8 :]
         if any(a > b for a, b in zip([0, *ends], [*ends, len(text)], strict=True)):
-            raise PackageError(f"{self.path}: the strings of a tensor lie outside of it")
+            raise PackageError(f"{self.path}: the strings of a tensor are outside of it")
         found = np.empty(count, object)
         for index, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
             found[index] = bytes(text[begin:end]).decode("utf-8", "surrogateescape")
@@ -405,17 +403,17 @@ class _Reader:
         code_fields = {name: of for name, of in fields.items() if name in _CODE_FIELDS}
         member = expect(expect_fields(code_fields, _CODE_FIELDS, where)["code"], str, f"{where}.code")
         if not member.startswith("code/") or member not in self.members:
-            raise PackageError(f"{where}: there is no code {member[:80]!r}")
+            raise PackageError(f"{where}: unknown code member {member[:80]!r}")
         code = bytes(self.members[member])
         if hashlib.sha256(code).hexdigest() != fields["sha256"]:
-            raise PackageError(f"{where}: the hash of the code of region {plain.symbol[:80]} does not fit")
+            raise PackageError(f"{where}: the hash of the code of region {plain.symbol[:80]} does not match")
         if variant and fields["variants"] != []:
-            raise PackageError(f"{where}: a variant has no variants of its own")
+            raise PackageError(f"{where}: a variant must not have variants")
         constants: dict[str, Array] = {}
         for position, pair in enumerate(expect(fields["constants"], list, f"{where}.constants")):
             place = f"{where}.constants[{position}]"
             if len(expect(pair, list, place)) != 2 or type(pair[0]) is not str or pair[0] in constants:
-                raise PackageError(f"{place}: a new name and a tensor are due")
+                raise PackageError(f"{place}: expected a new name and a tensor")
             constants[pair[0]] = tensors[expect_int(pair[1], place, 0, len(tensors) - 1)]
         artifact = Artifact(
             plain.symbol,
@@ -442,4 +440,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

@@ -1,4 +1,4 @@
-"""Where a run spent its time, per region, kernel and source node."""
+"""Profile of a run: time per region, kernel and source node."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from inlaid.plugins.runtime_module import KernelTime
 from inlaid.runtime.sizes import known
 
 _SHOWN = 8
-"""How many source nodes of a kernel or region a line of the table names."""
+"""Greatest number of source nodes that a line of the table names."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One region, one kernel of a region, or one copy, that ran. `start` counts in seconds from the start of the run; `nodes` are
-    the source nodes that it computes; `part_of` is the region of a kernel, "" for others. `operations` counts its arithmetic, a
-    multiply-add as two, `bytes` those of operands and results, or those copied; 0 where not known."""
+    """One execution of a region, a kernel of a region, or a copy. `start` is in seconds from the start of the run; `nodes` are its
+    source nodes; `part_of` is the region of a kernel, "" for others. `operations` counts arithmetic, a multiply-add as two; `bytes`
+    counts operands and results, or copied bytes; 0 if unknown."""
 
     name: str
     target: str
@@ -40,14 +40,14 @@ class Event:
 
     @property
     def lane(self) -> str:
-        """The lane of a trace in which the event is drawn: kernels and copies of a device run beside its regions."""
+        """The trace lane of the event. Kernels and copies have lanes besides that of the target's regions."""
         return {"region": self.target, "kernel": f"{self.target} kernels", "copy": f"{self.target} copies"}[self.kind]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a profile: all runs of one kernel or copy, or of one region that does not time its kernels. `share` is the part
-    of the whole run, 0 to 1; `operations` and `bytes` are those of all calls, as of `Event`."""
+    """One line of a profile: all executions of a kernel, a copy, or a region that does not time its kernels. `share` is the
+    fraction of the whole run, 0 to 1; `operations` and `bytes` are totals, as for `Event`."""
 
     nodes: tuple[str, ...]
     name: str
@@ -60,25 +60,24 @@ class Row:
 
     @property
     def flops(self) -> float:
-        """Achieved arithmetic operations a second."""
+        """Achieved FLOP/s."""
         return self.operations / self.seconds if self.seconds else 0.0
 
     @property
     def bandwidth(self) -> float:
-        """Achieved bytes a second."""
+        """Achieved bytes/s."""
         return self.bytes / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True, repr=False)
 class Profile:
-    """What one run did. `seconds` is its whole time, that of the executor included."""
+    """Profile of one run. `seconds` is its total time, including the executor."""
 
     events: tuple[Event, ...]
     seconds: float
 
     def rows(self) -> tuple[Row, ...]:
-        """Time by kernel (or region where the target does not time kernels) with its source nodes, and by copy, the longest
-        first."""
+        """Time by kernel (or by region if the target does not time kernels) with its source nodes, and by copy, longest first."""
         timed = {event.part_of for event in self.events if event.part_of}
         groups: dict[tuple[tuple[str, ...], str, str], list[Event]] = {}
         for event in self.events:
@@ -93,7 +92,7 @@ class Profile:
         return tuple(sorted(rows, key=lambda row: -row.seconds))
 
     def table(self) -> str:
-        """The rows as text: time in milliseconds, share, calls, achieved GFLOP/s and GB/s, target, kernel, source nodes."""
+        """The rows as text: time in ms, share, calls, achieved GFLOP/s and GB/s, target, kernel, source nodes."""
         head = f"{'ms':>10}  {'share':>6}  {'calls':>5}  {'GFLOP/s':>8}  {'GB/s':>7}  {'target':<12}"
         lines = [f"{head}  kernel: source nodes"]
         for row in self.rows():
@@ -122,12 +121,12 @@ class Profile:
         return markup.table(f"Profile: {self.seconds * 1e3:.3f} ms", header, rows, bar=2)
 
     def to_json(self) -> dict[str, object]:
-        """The seconds of the whole run and the rows, of values that JSON has."""
+        """The total seconds and the rows, as JSON values."""
         return {"seconds": self.seconds, "rows": [dataclasses.asdict(row) for row in self.rows()]}
 
     def chrome_trace(self) -> str:
-        """The events as JSON in Chrome's trace event format, for chrome://tracing and Perfetto. Times are microseconds, rates
-        GFLOP/s and GB/s. The kernels, copies and regions of a target are lanes of their own."""
+        """The events in Chrome's trace event format (JSON), for chrome://tracing and Perfetto. Times are in microseconds, rates in
+        GFLOP/s and GB/s. Kernels, copies and regions of a target have separate lanes."""
         lanes = {lane: number for number, lane in enumerate(dict.fromkeys(event.lane for event in self.events), 1)}
         events: list[dict[str, object]] = [
             {"name": "thread_name", "ph": "M", "pid": 1, "tid": number, "args": {"name": lane}} for lane, number in lanes.items()
@@ -137,8 +136,8 @@ class Profile:
                 "name": event.name,
                 "cat": event.kind,
                 "ph": "X",
-                "ts": event.start * 1e6,
-                "dur": event.seconds * 1e6,
+                "ts": _microseconds(event.start),
+                "dur": _microseconds(event.start + event.seconds) - _microseconds(event.start),
                 "pid": 1,
                 "tid": lanes[event.lane],
                 "args": {"nodes": list(event.nodes), **_rates(event)},
@@ -152,13 +151,19 @@ class Profile:
         Path(path).write_text(self.chrome_trace(), encoding="utf-8")
 
 
+def _microseconds(seconds: float) -> float:
+    """Seconds in microseconds, rounded to a multiple of 2^-10: then a start plus a duration is exactly the next start. Viewers nest
+    events that overlap, even by a rounding error."""
+    return round(seconds * 1e6 * 1024) / 1024
+
+
 def _rate(of: float) -> str:
-    """A rate in units of 10^9 a second, nothing where it is not known."""
+    """Format a rate in units of 10^9 per second, "" if unknown."""
     return f"{of / 1e9:.1f}" if of else ""
 
 
 def _rates(event: Event) -> dict[str, float]:
-    """The achieved rates of an event, those that are known."""
+    """The known achieved rates of an event."""
     found = {"GFLOP/s": event.operations, "GB/s": event.bytes}
     return {name: round(amount / event.seconds / 1e9, 3) for name, amount in found.items() if amount and event.seconds}
 
@@ -177,8 +182,8 @@ class Recorder:
     def region(
         self, info: RegionInfo, artifact: Artifact, start: float, parts: Sequence[KernelTime], dims: Sequence[int] = ()
     ) -> None:
-        """Note that a region which started at `start` has ended, and what those of its kernels took that were timed. `dims` are
-        the values of its dimensions. Raises `KernelFault` for the time of a kernel that it does not have."""
+        """Record that a region, started at `start`, has ended, with the times of its kernels. `dims` are the values of its
+        dimensions. Raises `KernelFault` for an unknown kernel number."""
         self.events.append(Event(info.symbol, info.target, info.nodes, start, self.now() - start))
         kernels = artifact.kernels
         sizes: dict[arith.Expr, int] = {
@@ -186,7 +191,7 @@ class Recorder:
         }
         for part in parts:
             if not 0 <= part.kernel < len(kernels):
-                raise KernelFault(f"region {info.symbol} timed kernel {part.kernel}, and has {len(kernels)}")
+                raise KernelFault(f"region {info.symbol} must time kernels 0 to {len(kernels) - 1}, got {part.kernel}")
             kernel = kernels[part.kernel]
             work, moved = known(kernel.operations, sizes) or 0, known(kernel.bytes, sizes) or 0
             begin = start + part.start
@@ -195,9 +200,9 @@ class Recorder:
             )
 
     def copy(self, name: str, target: str, start: float, size: int) -> None:
-        """Note that a copy of so many bytes to, from or on a target, which started at `start`, has ended."""
+        """Record that a copy of `size` bytes to, from or on a target, started at `start`, has ended."""
         self.events.append(Event(name, target, (), start, self.now() - start, kind="copy", bytes=size))
 
     def finish(self) -> Profile:
-        """The profile of the run, which ends now."""
+        """End the run and return its profile."""
         return Profile(tuple(self.events), self.now())

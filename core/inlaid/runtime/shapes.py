@@ -1,4 +1,4 @@
-"""Shapes at run time: what is prepared once so that a run works out sizes from arrays, and shapes from sizes, by lookups."""
+"""Precomputed conversions between sizes and shapes at run time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inlaid.runtime.sizes import Shape, Sizes, known, known_shape
 
 
 class ShapeReader:
-    """What the shape of an array says of sizes: the existential dimensions of the `shape` that is declared for it."""
+    """Derives sizes from array shapes: the existential dimensions of a declared `shape`."""
 
     def __init__(self, shape: tuple[Dim, ...]) -> None:
         self.shape = shape
@@ -24,8 +24,7 @@ class ShapeReader:
         self._others = tuple((axis, dim) for axis, dim in enumerate(shape) if axis not in named.values())
 
     def read(self, actual: Shape, sizes: Sizes) -> None:
-        """Give the existential dimensions the sizes that an array of shape `actual` has. Raises `KernelFault` where the shape does
-        not fit."""
+        """Set the existential dimensions from an actual shape. Raises `KernelFault` for a shape that does not fit."""
         if len(actual) == len(self.shape):
             for name, axis in self._named:
                 sizes[name] = actual[axis]
@@ -35,11 +34,11 @@ class ShapeReader:
             else:
                 return
         expected = known_shape(self.shape, sizes) or self.shape
-        raise KernelFault(f"a value of shape {expected} turned out to have shape {actual}")
+        raise KernelFault(f"expected a value of shape {expected}, got shape {actual}")
 
 
 def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[Sequence[int]], Shape | None]:
-    """What gives a shape from the values of dimensions in the order of `names`; None while others are unknown."""
+    """A function from the values of the dimensions `names`, in order, to a shape; None while other dimensions are unknown."""
     if all(isinstance(dim, int) or dim in names for dim in shape):
         numbers = tuple(dim for dim in shape if isinstance(dim, int))
         order = (*names, *numbers)
@@ -49,7 +48,7 @@ def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[
 
 
 def picker(keys: Sequence[int] | Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What takes the items of those numbers from a sequence, or of those names from a mapping, in order."""
+    """A function that picks items from a sequence by index, or from a mapping by name, as a tuple."""
     if len(keys) > 1:
         return operator.itemgetter(*keys)
     if keys:

@@ -1,4 +1,4 @@
-"""Sizes at run time: dimension expressions under the values of one run."""
+"""Evaluation of dimension expressions at run time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Sizes = dict[arith.Expr, int]
 Shape = tuple[int, ...]
 
 LIMIT = 1 << 47
-"""No dimension and no buffer is larger: the address space of a process."""
+"""Greatest dimension or buffer size: the address space of a process."""
 
 
 def known(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
-    """The value of an expression; None while a variable in it has none. Raises `KernelFault` for a negative value,
-    `OutOfMemory` for one beyond `LIMIT`."""
+    """Evaluate an expression; None while a variable has no value. Raises `KernelFault` for a negative value, `OutOfMemory` for one
+    beyond `LIMIT`."""
     if type(dim) is int:
         return dim
     try:
@@ -30,14 +30,14 @@ def known(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
     except ZeroDivisionError as error:
         raise KernelFault(f"the size {dim!r} divides by zero") from error
     if value >= LIMIT:
-        raise OutOfMemory(f"the size {dim!r} is {value}, more than an address space")
+        raise OutOfMemory(f"the size {dim!r} is {value}, which exceeds the address space")
     if value < 0:
-        raise KernelFault(f"the size {dim!r} is {value}, which no buffer can have")
+        raise KernelFault(f"the size {dim!r} must be >= 0, got {value}")
     return value
 
 
 class Formula:
-    """An expression as a list of operations, each of which is done once: several times as fast as to walk the expression."""
+    """An expression compiled to a list of operations, several times as fast as walking the expression."""
 
     def __init__(self, dim: Dim) -> None:
         self.dim = dim
@@ -62,10 +62,10 @@ class Formula:
                 a, b = node.operands
                 self._steps.append((operation, places[a], places[b], places[node]))
             elif not isinstance(node, arith.Const):
-                self._steps = None  # what is rare is walked
+                self._steps = None  # walk rare expressions
 
     def known(self, sizes: Mapping[arith.Expr, int]) -> int | None:
-        """As `known`."""
+        """As the function `known`."""
         if self._steps is None or any(name not in sizes for _, name in self._names):
             return known(self.dim, sizes)
         values = self._values.copy()
@@ -90,7 +90,7 @@ _OPERATIONS: Mapping[type[arith.Expr], Callable[[int, int], int]] = {
 
 
 def known_shape(shape: tuple[Dim, ...], sizes: Mapping[arith.Expr, int]) -> Shape | None:
-    """The values of a shape; None while any is unknown."""
+    """Evaluate a shape; None while a dimension is unknown."""
     found = []
     for dim in shape:
         value = known(dim, sizes)
@@ -101,8 +101,7 @@ def known_shape(shape: tuple[Dim, ...], sizes: Mapping[arith.Expr, int]) -> Shap
 
 
 def bounded(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
-    """The value of an expression, existential dimensions that have none yet counted with their upper bounds; None where there is no
-    bound."""
+    """Evaluate an expression, with upper bounds for existential dimensions without a value; None if there is no bound."""
     if type(dim) is int:
         return dim
     limits = dict(sizes)
@@ -110,7 +109,7 @@ def bounded(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
 
 
 def _bound(dim: arith.Expr, limits: Sizes) -> bool:
-    """Give every variable of an expression a value in `limits`; False where one has no bound."""
+    """Add a value for every variable of an expression to `limits`; False if one has no bound."""
     for variable in arith.free_vars(dim):
         if variable in limits:
             continue
@@ -123,13 +122,13 @@ def _bound(dim: arith.Expr, limits: Sizes) -> bool:
 
 
 def byte_count(shape: Shape, itemsize: int) -> int:
-    """Bytes of an array. Raises `OutOfMemory` where that is more than an address space."""
+    """Size of an array in bytes. Raises `OutOfMemory` beyond the address space."""
     size = math.prod(shape) * itemsize
     if size >= LIMIT:
-        raise OutOfMemory(f"an array of shape {shape} takes {size} bytes")
+        raise OutOfMemory(f"an array of shape {shape} takes {size} bytes, which exceeds the address space")
     return size
 
 
 def align_up(size: int) -> int:
-    """The size rounded up to a multiple of 64."""
+    """Round a size up to a multiple of 64."""
     return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,4 +1,4 @@
-"""The steps of a plan at given input sizes: its instructions, with what these sizes decide of them."""
+"""Steps of a plan at given input sizes: its instructions with everything that these sizes determine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from inlaid.runtime.shapes import picker
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _InvokeStep:
-    """A step of a plan at given input sizes that invokes a region. `layout` is the region's where these decide all its sizes, which
-    those of a region that allocates its results never are. `inputs` and `outputs` take the region's from the values of a run."""
+    """A step that invokes a region. `layout` is the region's if the input sizes determine all its sizes, which is never the case
+    for a region that allocates its results. `inputs` and `outputs` access the region's values in a run."""
 
     instruction: Invoke
     region: LoadedRegion
@@ -27,7 +27,7 @@ class _InvokeStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegionStep(_InvokeStep):
-    """Runs a region in the host's memory."""
+    """Runs a region in host memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +46,8 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchSteps:
-    """Launches one after the other on a device that can record them, with sizes that are known before. `values` takes what they
-    read and write from the values of a run; `workspace` is the most scratch memory that one wants."""
+    """Consecutive launches on a device that supports recording, with known sizes. `values` accesses the values that they read and
+    write; `workspace` is their greatest scratch memory in bytes."""
 
     device: str
     steps: tuple[LaunchStep, ...]
@@ -56,11 +56,11 @@ class LaunchSteps:
 
 
 OtherStep = Call | Branch | Loop | Move | Bind | Assert | Wait | LaunchStep | LaunchSteps | Transfer
-"""A step that the executor does itself."""
+"""A step that the executor performs itself."""
 
 
 def recordable(steps: Sequence[RegionStep | OtherStep], devices: Collection[str]) -> list[RegionStep | OtherStep]:
-    """The steps, with launches on `devices` that follow one another together, where their sizes are known."""
+    """Group consecutive launches on `devices` with known sizes into `LaunchSteps`."""
 
     def device(step: RegionStep | OtherStep) -> str:
         known = isinstance(step, LaunchStep) and step.layout is not None and step.region.info.target in devices
@@ -79,7 +79,7 @@ def recordable(steps: Sequence[RegionStep | OtherStep], devices: Collection[str]
 
 
 def transfer(plan: Plan, move: Move) -> Transfer | None:
-    """A move as one from or to a device; None where it stays on the host."""
+    """A move as a transfer from or to a device; None if it stays on the host."""
     source, target = plan.values[move.source].device, plan.values[move.target].device
     if source or target:
         return Transfer(move, source or target, "beside" if source == target else "down" if source else "up")

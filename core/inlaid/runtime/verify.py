@@ -1,4 +1,4 @@
-"""Checks a program before anything of it runs, so that a wrong plan is an error and never a wrong read."""
+"""Verifies a program before it runs, so that an invalid plan raises an error instead of reading wrong memory."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from inlaid.types import DType
 from inlaid.types import dtype as as_dtype
 
 _DEPTH = 200
-"""How deep a dimension expression may nest: they are evaluated recursively."""
+"""Greatest nesting depth of a dimension expression, since evaluation is recursive."""
 
 
 def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Mapping[str, Array]) -> None:
-    """Check that plans, artifacts and weights fit together. Raises `PackageError`, which names the plan and the instruction."""
+    """Check that plans, artifacts and weights are consistent. Raises `PackageError`, naming the plan and the instruction."""
     by_symbol = {artifact.symbol: artifact for artifact in artifacts}
     if len(by_symbol) != len(artifacts):
         raise PackageError("two regions have the same symbol")
     infos = [info.symbol for info in program.regions]
     if sorted(infos) != sorted(by_symbol):
-        raise PackageError(f"the facts on regions are about {sorted(infos)}, the regions are {sorted(by_symbol)}")
+        raise PackageError(f"expected facts on regions {sorted(by_symbol)}, got {sorted(infos)}")
     if "main" not in program.plans:
         raise PackageError("the package has no plan named main")
     for artifact in artifacts:
         for version in (artifact, *artifact.variants):
             _verify_signature(version)
             if (version.symbol, version.signature) != (artifact.symbol, artifact.signature):
-                raise PackageError(f"region {artifact.symbol}: a variant has another symbol or signature")
+                raise PackageError(f"region {artifact.symbol}: a variant must have the same symbol and signature")
     for name, plan in program.plans.items():
         if plan.name != name:
             raise PackageError(f"plan {plan.name!r} is listed as {name!r}")
@@ -42,7 +42,7 @@ def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Map
 
 
 def verify_dim(dim: Dim, allowed: Callable[[SizeVar], bool], where: str) -> None:
-    """Check that an expression has only variables that have values at run time, and is not nested without bound."""
+    """Check that all variables of an expression have run-time values, and that its nesting is bounded."""
     level = [] if isinstance(dim, int) else [dim]
     if isinstance(dim, int) and dim < 0:
         raise PackageError(f"{where}: {dim} is negative")
@@ -65,13 +65,15 @@ def _verify_signature(artifact: Artifact) -> None:
         if source.input is not None and not (
             0 <= source.input < len(signature.inputs) and 0 <= source.axis < len(signature.inputs[source.input].shape)
         ):
-            raise PackageError(f"{where}: dimension {source.name} is axis {source.axis} of input {source.input}, which is none")
+            raise PackageError(
+                f"{where}: dimension {source.name} refers to axis {source.axis} of input {source.input}, which does not exist"
+            )
         if source.upper is not None:
             verify_dim(source.upper, lambda size: size.name in names, f"{where}, bound of {source.name}")
         names.add(source.name)
     for spec in (*signature.inputs, *signature.outputs):
         for dim in spec.shape:
-            verify_dim(dim, lambda size: True, f"{where}, shape of {spec.name}")  # a kernel that allocates shows its sizes
+            verify_dim(dim, lambda size: True, f"{where}, shape of {spec.name}")  # an allocating kernel returns its sizes
     conditions = [dim for constraint in artifact.constraints for dim in (constraint.condition, constraint.value)]
     for dim in (*artifact.workspace.values(), *conditions):
         verify_dim(dim, lambda size: size.name in names, where)
@@ -79,11 +81,11 @@ def _verify_signature(artifact: Artifact) -> None:
         raise PackageError(f"{where}: an output or an input has two aliases")
     for output, given in artifact.aliases:
         if not (0 <= output < len(signature.outputs) and 0 <= given < len(signature.inputs)):
-            raise PackageError(f"{where}: alias ({output}, {given}) names no output and input")
+            raise PackageError(f"{where}: alias ({output}, {given}) does not name an output and an input")
 
 
 class _PlanVerifier:
-    """The checks of one plan."""
+    """Verifies one plan."""
 
     def __init__(self, plan: Plan, program: Program, artifacts: Mapping[str, Artifact], weights: Mapping[str, Array]) -> None:
         self.plan = plan
@@ -97,7 +99,7 @@ class _PlanVerifier:
         self.pending: dict[int, str] = {}
 
     def run(self) -> None:
-        """Check all."""
+        """Run all checks."""
         plan = self.plan
         for names in ([name for name, _ in plan.inputs], [name for name, _ in plan.outputs]):
             self.require(plan.name != "main" or len(set(names)) == len(names), "two inputs or outputs have the same name")
@@ -115,31 +117,31 @@ class _PlanVerifier:
             self.read(number)
 
     def require(self, condition: bool, message: str) -> None:
-        """Raise unless the condition holds."""
+        """Raise `PackageError` unless the condition holds."""
         if not condition:
             raise PackageError(f"{self.place}: {message}")
 
     def value(self, number: int) -> Value:
-        """The value of that number."""
-        self.require(0 <= number < len(self.plan.values), f"there is no value {number}")
+        """Look up a value by number."""
+        self.require(0 <= number < len(self.plan.values), f"unknown value {number}")
         return self.plan.values[number]
 
     def read(self, number: int) -> Value:
-        """The value of that number, which must have been written before."""
+        """Look up a value that must have been written before."""
         value = self.value(number)
-        self.require(number not in self.donated, f"value {number} is read after another has taken over its buffer")
+        self.require(number not in self.donated, f"value {number} is read after its buffer was reused")
         self.require(number in self.ready, f"value {number} is read before it is written")
-        self.require(number not in self.pending, f"value {number} is read before its device has given it")
+        self.require(number not in self.pending, f"value {number} is read before its device has computed it")
         return value
 
     def on_host(self, number: int) -> Value:
-        """The value of that number, which must have been written before, to the host's memory."""
+        """Look up a value that must have been written before, to host memory."""
         value = self.read(number)
-        self.require(not value.device, f"value {number} lies on {value.device}")
+        self.require(not value.device, f"value {number} is on {value.device}")
         return value
 
     def write(self, number: int) -> Value:
-        """The value of that number, which nothing may have written before."""
+        """Look up a value that must not have been written before."""
         value = self.value(number)
         self.require(value.storage not in ("input", "constant"), f"value {number} is an {value.storage} and cannot be written")
         self.require(number not in self.ready and number not in self.donated, f"value {number} is written twice")
@@ -151,7 +153,7 @@ class _PlanVerifier:
         bound = {dim for _, number in plan.inputs for dim in self.value(number).shape if isinstance(dim, SizeVar)}
 
         def allowed(size: SizeVar) -> bool:
-            # What another plan runs may use the sizes known there.
+            # A called plan may use sizes of its caller.
             return size.existential or size in bound or plan.name != "main"
 
         for number, value in enumerate(plan.values):
@@ -159,7 +161,7 @@ class _PlanVerifier:
             for dim in (*value.shape, value.offset):
                 verify_dim(dim, allowed, where)
             storages = ("arena", "constant", "dynamic", *(() if plan.name == "main" else ("input", "output")))
-            self.require(not value.device or value.storage in storages, f"value {number} cannot lie on a device")
+            self.require(not value.device or value.storage in storages, f"value {number} cannot be on a device")
             self.require(not value.device or value.dtype is not None, f"value {number} is a host object on a device")
             self.require(value.storage != "host" or value.dtype is None, f"value {number} is a host object with a dtype")
             self.require(
@@ -167,17 +169,17 @@ class _PlanVerifier:
                 f"value {number} is a host object, but stored as {value.storage}",
             )
             if value.storage == "arena":
-                self.require(value.dtype is not None and value.dtype.kind != "string", f"value {number} cannot lie in an arena")
+                self.require(value.dtype is not None and value.dtype.kind != "string", f"value {number} cannot be in an arena")
             if value.storage == "constant":
                 array = self.weights.get(value.name)
-                self.require(array is not None, f"there is no constant {value.name!r}")
+                self.require(array is not None, f"unknown constant {value.name!r}")
                 assert array is not None
                 fits = (
                     array.dtype.hasobject
                     if value.dtype is None
                     else array.dtype == value.dtype.numpy and array.shape == value.shape
                 )
-                self.require(fits, f"constant {value.name!r} is of another type")
+                self.require(fits, f"constant {value.name!r} has another type")
                 self.ready.add(number)
         for size in (plan.workspace, *plan.arenas.values()):
             verify_dim(size, allowed, f"{self.place}, workspace")
@@ -185,11 +187,11 @@ class _PlanVerifier:
     def _instruction(self, instruction: Instruction) -> None:
         if isinstance(instruction, (Bind, Assert)):
             for number in written_by(instruction):
-                self.require(not self.value(number).device, f"value {number} lies on a device, where the host does not write")
+                self.require(not self.value(number).device, f"value {number} is on a device, where the host cannot write")
         match instruction:
             case Invoke(symbol=symbol, inputs=inputs, outputs=outputs):
                 artifact = self.artifacts.get(symbol)
-                self.require(artifact is not None, f"there is no region {symbol!r}")
+                self.require(artifact is not None, f"unknown region {symbol!r}")
                 assert artifact is not None
                 self._invoke(artifact, inputs, outputs)
             case Call(plan=plan, inputs=inputs, outputs=outputs):
@@ -203,18 +205,21 @@ class _PlanVerifier:
                 self._loop(instruction)
             case Move(source=source, target=target, donate=donate):
                 given, taken = self.read(source), self.write(target)
-                self.require(taken.dtype is None or taken.dtype is given.dtype, "source and target are of different types")
+                self.require(taken.dtype is None or taken.dtype is given.dtype, "source and target have different dtypes")
                 self.require(not (given.device and taken.device) or given.device == taken.device, "no host between two devices")
                 if given.device and not taken.device:
                     self.pending[target] = given.device
                 if donate:
                     near = given.device == taken.device or (given.storage == "input" and taken.storage == "arena")
                     self.require(near, f"values {source} and {target} are in different memories")
-                    self.require(given.storage in ("input", "arena", "dynamic"), f"value {source} is not the plan's to give away")
+                    self.require(
+                        given.storage in ("input", "arena", "dynamic"),
+                        f"value {source} is not owned by the plan and cannot be reused",
+                    )
                     leaves = given.storage == "arena" and (taken.storage != "arena" or taken.offset != given.offset)
-                    self.require(not leaves, f"value {source} lies in the arena, and value {target} does not lie there")
+                    self.require(not leaves, f"value {source} is in the arena, but value {target} is not at the same place")
                     leaves = given.device != "" and given.storage == "dynamic" and taken.storage != "dynamic"
-                    self.require(not leaves, f"value {source} lies in a block of the device, and value {target} does not lie there")
+                    self.require(not leaves, f"value {source} is in a block of the device, but value {target} is not")
                     self.ready.discard(source)
                     self.donated.add(source)
             case Wait(device=device):
@@ -238,18 +243,16 @@ class _PlanVerifier:
         written = [self.value(number) if place in updated else self.write(number) for place, number in enumerate(outputs)]
         self._same(written, [(spec.dtype, len(spec.shape)) for spec in signature.outputs])
         memories = {self.value(number).device for number in (*inputs, *outputs)}
-        self.require(
-            memories <= {""} or memories == {self.targets[artifact.symbol]}, "its values are in other memories than its own"
-        )
+        self.require(memories <= {""} or memories == {self.targets[artifact.symbol]}, "its values are not in its own memory")
         for output, given in updated.items():
-            self.require(inputs[given] == outputs[output], f"input {given} and output {output} must be one value")
+            self.require(inputs[given] == outputs[output], f"input {given} and output {output} must be the same value")
 
     def _loop(self, loop: Loop) -> None:
         if loop.trip_count is not None:
             self._scalar(loop.trip_count, "int64")
         if loop.condition is not None:
             self._scalar(loop.condition, "bool")
-        self.require(len(loop.outputs) >= len(loop.state), "the loop gives fewer values than it carries")
+        self.require(len(loop.outputs) >= len(loop.state), "the loop must return at least its carried values")
         scalar = Value("arena", as_dtype("int64"))
         state = [self.read(number) for number in loop.state]
         scanned = [self.read(number) for number in loop.scanned]
@@ -261,12 +264,14 @@ class _PlanVerifier:
         self.require(all(v.dtype is not None and v.shape for v in stacked), "a stacked value is not a tensor of rank 1 or more")
         parts = [replace(value, shape=value.shape[1:]) for value in stacked]
         self._same(outputs[: len(state)], [(value.dtype, len(value.shape)) for value in state])
-        self.require([v.device for v in outputs[: len(state)]] == [v.device for v in state], "state changes its memory")
+        self.require(
+            [v.device for v in outputs[: len(state)]] == [v.device for v in state], "a carried value must stay in one memory"
+        )
         rows = [value for value in (*outputs[: len(state)], *slices, *parts) if value.device]
         spare = [self.write(number) for number in loop.spare]
         self._same(spare, [(value.dtype, len(value.shape)) for value in rows])
         alike = all((v.device, v.shape, v.storage) == (w.device, w.shape, "arena") for v, w in zip(spare, rows, strict=True))
-        self.require(alike, "what a loop has to spare is not as its state and rows on devices")
+        self.require(alike, "the spare buffers of a loop must match its state and rows on devices")
         self.require(not any(_existential(dim) for value in rows for dim in value.shape), "a loop on a device has an unknown size")
         keep_going = Value("arena", as_dtype("bool"))
         self._enter(loop.body, [scalar, *state, *slices, *captured], [keep_going, *state, *parts])
@@ -277,21 +282,21 @@ class _PlanVerifier:
 
     def _enter(self, plan: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         callee = self.program.plans.get(plan)
-        self.require(callee is not None, f"there is no plan {plan!r}")
+        self.require(callee is not None, f"unknown plan {plan!r}")
         assert callee is not None
         for given, wanted in ((inputs, callee.inputs), (outputs, callee.outputs)):
             numbers = [number for _, number in wanted]
-            self.require(all(0 <= number < len(callee.values) for number in numbers), f"plan {plan!r} has no such values")
+            self.require(all(0 <= number < len(callee.values) for number in numbers), f"plan {plan!r} refers to unknown values")
             values = [callee.values[number] for number in numbers]
             self._same(given, [(value.dtype, len(value.shape)) for value in values])
             near = all(value.device == of.device for value, of in zip(given, values, strict=True))
-            self.require(near, f"plan {plan!r} has its values in other memories")
+            self.require(near, f"plan {plan!r} expects its values in other memories")
 
     def _same(self, values: Sequence[Value], wanted: Sequence[tuple[DType | None, int]]) -> None:
-        self.require(len(values) == len(wanted), f"{len(values)} values stand where {len(wanted)} are due")
+        self.require(len(values) == len(wanted), f"expected {len(wanted)} values, got {len(values)}")
         for value, (dtype, rank) in zip(values, wanted, strict=True):
             fits = value.dtype is dtype and (dtype is None or len(value.shape) == rank)
-            self.require(fits, f"a value of type {_show(value.dtype, len(value.shape))} stands where {_show(dtype, rank)} is due")
+            self.require(fits, f"expected a value of type {_show(dtype, rank)}, got {_show(value.dtype, len(value.shape))}")
 
 
 def _existential(dim: Dim) -> bool:

@@ -1,4 +1,4 @@
-"""What one run of a plan works with."""
+"""Working memory of a plan run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 
 class Workspace:
-    """One run of a plan at a time: its memory, which is the arena, scratch memory for regions, and `results`, memory for large
-    outputs, so that runs that overlap do not take it from one another; what it works with on `devices`; `frame`, the values by
-    number; `template`, the frame before a run, with constants and what lies in arenas; the sizes known so far; who notes what the
-    run does; and the outputs that are `kept` on devices, None where none are asked for.
+    """Working state of a plan, for one run at a time: the host arena, scratch memory for regions, and `results`, the pool for large
+    outputs, per workspace so that overlapping runs do not share it; the working memory on `devices`; `frame`, the values by number;
+    `template`, the frame before a run, with constants and arena views; the known sizes; the recorder; and the outputs `kept` on
+    devices, None if not requested.
 
-    On devices the plans that a run runs work on its `queues`, and return before these are done: so their workspaces are `inner`, of
-    its own, until it ends. `root`: no other plan runs this one."""
+    On devices, called plans use the `queues` of this run and return before their work is done, so their workspaces are kept in
+    `inner` until the run ends. `root`: this plan has no caller.
+    """
 
     __slots__ = (
         "arena", "devices", "frame", "inner", "kept", "layout", "prepared", "queues", "recorder", "results", "root", "scratch",
@@ -49,7 +50,7 @@ class Workspace:
         self.fit(layout)
 
     def join(self, queues: dict[str, DeviceQueues]) -> None:
-        """Work on queues, of which there are new ones for devices that have none."""
+        """Use the given queues, and new ones for devices without."""
         self.queues = queues
         for device, memory in self.prepared.memories.items():
             if device not in queues:
@@ -59,8 +60,7 @@ class Workspace:
             self.devices[device].queues = queues[device]
 
     def run_inside(self, prepared: PreparedPlan, layout: Layout) -> Workspace:
-        """The workspace for a plan that this run runs, on its queues: they keep the order of what was put there for the same plan
-        before."""
+        """The workspace of a called plan, on the queues of this run, which keep the order of work of successive calls."""
         found = self.inner.get(prepared.plan.name)
         if found is None:
             found = self.inner[prepared.plan.name] = prepared.acquire(layout, self.queues)
@@ -69,7 +69,7 @@ class Workspace:
         return found
 
     def fit(self, layout: Layout) -> None:
-        """Make the workspace one for a layout."""
+        """Adapt the workspace to a layout."""
         prepared = self.prepared
         if self.arena.size < layout.arena:
             self.arena = self._host_memory(_room(self.arena, layout.arena))
@@ -88,7 +88,7 @@ class Workspace:
         self.layout = layout
 
     def _host_memory(self, size: int) -> Array:
-        """Memory for the host's arena: such that a device copies it faster, where there is one that has it."""
+        """Memory for the host arena, page-locked if a device supports that."""
         for work in self.devices.values():
             found = work.pinned(size)
             if found is not None:
@@ -96,9 +96,9 @@ class Workspace:
         return aligned_empty((size,), "uint8")
 
     def settled(self) -> bool:
-        """Wait for all queues; whether they ended well."""
+        """Wait for all queues. Returns whether they succeeded."""
         for queues in self.queues.values():
-            with contextlib.suppress(InlaidError):  # the run has its error already
+            with contextlib.suppress(InlaidError):  # the run has already raised an error
                 queues.wait()
         for work in self.devices.values():
             work.wait()
@@ -116,7 +116,7 @@ class Workspace:
 
 
 def _room(memory: Array, size: int) -> int:
-    """How many bytes to ask for in place of memory that is smaller than `size`. Where it grows it will go on growing, as for
-    sequences that get longer: there is room for that, which takes no memory before it is written to, since fresh pages cost as much
-    as what is computed in them."""
+    """The size to allocate for memory that must grow to `size` bytes. It includes a reserve, since memory that grows, as for
+    sequences of increasing length, is likely to grow again. Reserved pages take no memory before they are written, but fresh pages
+    cost as much as the computation in them."""
     return size + size // 4 if memory.size else size

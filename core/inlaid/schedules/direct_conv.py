@@ -239,7 +239,7 @@ def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | 
     `panels` is the loop over panels; None if rows are distributed together with them."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)
-    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_SHARE * core.near_bytes:
+    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_SHARE * core.l1_bytes:
         return
     name = next(block.name for block in blocks_of(s.program) if any(item.buffer.name == weights.name for item in block.reads))
     pixels = prod(arith.size_hint(arith.unwrap(item.extent), arith.IMAGE_SIDE) for item in conv.anchor.spatial[2:])

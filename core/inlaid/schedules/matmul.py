@@ -135,7 +135,7 @@ class MatmulRule:
         threads = 1 if product.shared else max(context.threads, 1)
         rows, able = product.likely_rows, context.capabilities
         best = choose_tile(rows, *product.expected[1:], lanes, able.vector_registers, able.core, threads)
-        tiles = tiles_of(most(rows), product.expected[1], lanes, able.vector_registers, able.core.ways)
+        tiles = tiles_of(most(rows), product.expected[1], lanes, able.vector_registers, able.core.l1_ways)
         tile, chosen = decide_tile(tiles, best, context)
         layouts = _layouts(program, merged, product, tile, given)
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
@@ -226,7 +226,7 @@ def _packs(product: Product, layouts: dict[ir.Buffer, Layout], context: KernelCo
     if product.right.buffer in layouts or rows is None or columns is None or depth is None:
         return ()
     size = product.right.buffer.dtype.bytes * depth * columns
-    worth = rows >= PACKED_ROWS and size >= PACKED_SHARE * context.capabilities.core.far_bytes
+    worth = rows >= PACKED_ROWS and size >= PACKED_SHARE * context.capabilities.core.l2_bytes
     return (context.decide("pack", (0, 1), int(worth)),)
 
 

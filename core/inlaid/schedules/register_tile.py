@@ -35,11 +35,11 @@ def fits(rows: int, vectors: int, registers: int) -> bool:
 def steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded: bool, core: Core) -> float:
     """Cycles of a tile per step of the inner dimension, including its share of the tile's fixed cost. `again`: the panel was read
     for other rows before, so it is in L2 if it fits; `crowded`: rows map to the same cache sets."""
-    held = 4 * depth * vectors * lanes <= PANEL_SHARE * core.far_bytes
-    load = core.farther_load if again and not held else core.far_load
+    held = 4 * depth * vectors * lanes <= PANEL_SHARE * core.l2_bytes
+    load = core.l3_load if again and not held else core.l2_load
     work = max(rows * vectors / core.units, core.latency, (rows + vectors) / core.units, load * vectors)
-    work += core.shared_load * (vectors + rows / lanes) + (core.crowding * rows if crowded else 0)
-    return work + (core.entry + rows * vectors) / depth
+    work += core.load_stall * (vectors + rows / lanes) + (core.alias_cycles * rows if crowded else 0)
+    return work + (core.loop_entry + rows * vectors) / depth
 
 
 def cycles(rows: int, columns: int, depth: int, tile: Tile, core: Core, threads: int = 1) -> float:
@@ -47,7 +47,7 @@ def cycles(rows: int, columns: int, depth: int, tile: Tile, core: Core, threads:
     share the full panels."""
     panels, rest = divmod(-(-columns // tile.lanes), tile.vectors)
     full, edge = divmod(rows, tile.rows)
-    again, crowded = rows > tile.rows, 4 * depth % core.alias == 0 or 4 * columns % core.alias == 0
+    again, crowded = rows > tile.rows, 4 * depth % core.alias_bytes == 0 or 4 * columns % core.alias_bytes == 0
 
     def column(vectors: int) -> float:
         last = steps(edge, vectors, tile.lanes, depth, again, crowded, core) if edge else 0
@@ -79,5 +79,5 @@ def choose_tile(
     """Choose the tile of a product that minimizes cycles, the wider one on ties. `rows` is the number of rows, or several equally
     likely numbers, over which cycles per row are averaged. Other symbolic extents are given by size hints."""
     counts = (rows,) if isinstance(rows, int) else rows
-    tiles = tiles_of(max(counts), columns, lanes, registers, core.ways)
+    tiles = tiles_of(max(counts), columns, lanes, registers, core.l1_ways)
     return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, core, threads) / count for count in counts))

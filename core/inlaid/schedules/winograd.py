@@ -86,13 +86,13 @@ def winograd_plans(
     else:
         most, few = (
             choose_pixels(outputs // lanes_out, 1, size, inputs, lanes_out, registers, core)[0].pixels
-            for size in (core.ways, FEW_ROWS)
+            for size in (core.l1_ways, FEW_ROWS)
         )
-        near = weights + 2 * most * between <= core.far_bytes
+        near = weights + 2 * most * between <= core.l2_bytes
         rows, stripes = (few, [2 * few]) if near else (most, [-(-STRIPE // most) * most])
     plans = []
     for stripe in stripes:
-        if stripe * between > core.last_bytes and stripe > stripes[0]:
+        if stripe * between > core.llc_bytes and stripe > stripes[0]:
             break
         run = stripe if known else rows
         chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, inputs, lanes_out, registers, core)
@@ -102,9 +102,9 @@ def winograd_plans(
         edge = choose_pixels(outputs // lanes_out, 1, rest, inputs, lanes_out, registers, core)[1] if rest else 0
         multiplied = places * (whole * cycles + edge)
         held = min(stripe, count) * between
-        if weights + held > core.far_bytes:
-            multiplied = max(multiplied, weights / core.last_rate * -(-count // stripe))
-        spilt = 2 * between * count / core.last_rate if held > core.far_bytes else 0
+        if weights + held > core.l2_bytes:
+            multiplied = max(multiplied, weights / core.llc_rate * -(-count // stripe))
+        spilt = 2 * between * count / core.llc_rate if held > core.l2_bytes else 0
         total = arith.size_hint(batch) * (multiplied + transforms + spilt)
         plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total))
     return plans

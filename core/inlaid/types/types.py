@@ -28,6 +28,7 @@ class TensorType(Type):
 
     @property
     def rank(self) -> int:
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
@@ -37,6 +38,7 @@ class TensorType(Type):
 
     @property
     def is_static(self) -> bool:
+        """Whether all dimensions are integers."""
         return all(type(dim) is int for dim in self.shape)
 
     def __repr__(self) -> str:

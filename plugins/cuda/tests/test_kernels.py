@@ -61,7 +61,7 @@ def test_sizes_beyond_the_device(device, queue, loaded):
 @pytest.mark.parametrize("source", ["__shared__ volatile float a[60000]; a[n] = n;", ""])
 def test_shared_memory_beyond_the_device(device, loaded, source):
     shared = () if source else (240000,)
-    with pytest.raises(Unsupported, match=r"kernel k needs 240000 bytes of shared memory, a block of .* has 232448"):
+    with pytest.raises(Unsupported, match=r"kernel k needs 240000 bytes of shared memory, but a block of .* has 232448"):
         loaded(CUDA.single(f"KERNEL k(long n) {{ {source} }}", shared=shared))
 
 

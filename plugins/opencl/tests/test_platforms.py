@@ -97,7 +97,7 @@ def test_pocl_without_a_linker(monkeypatch, registry):
     """It would end the process."""
     monkeypatch.setattr(cl, "get_platforms", lambda: [Platform(platforms.POCL, ("cpu", KIND.CPU))])
     monkeypatch.setenv("PATH", "")
-    assert probe(registry).detail == "PoCL needs the linker ld, which is not on PATH; install Debian's binutils"
+    assert probe(registry).detail == "PoCL needs the linker ld, found none in PATH; install Debian's binutils"
 
 
 NO_PYOPENCL = """

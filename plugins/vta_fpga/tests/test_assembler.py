@@ -99,9 +99,9 @@ def test_any_text_is_parsed_or_refused(text):
         ("alu.add uops=0:1 imm=32768", "an immediate of 16 bits"),
         (".data", "expected .code or .uops N, found '.data'"),
         (".uops", "expected .code or .uops N"),
-        (".uops -4", "expected DRAM elements of no other table, found -4"),
-        (".uops 0x200", "expected DRAM elements of no other table, found 0x200"),
-        (".uops 0x1ff\n1 2 3\n4 5 6", "line 6: expected an end before the table at 0x200"),
+        (".uops -4", "expected an unused DRAM index >= 0, found -4"),
+        (".uops 0x200", "expected an unused DRAM index >= 0, found 0x200"),
+        (".uops 0x1ff\n1 2 3\n4 5 6", "line 6: expected tables that do not overlap, found a micro-op at 0x200"),
         (".uops 4\n1 2", "line 5: expected a micro-op"),
         (
             ".uops 4\nfinish",

@@ -13,21 +13,21 @@ from inlaid.tensor import interp
 from inlaid_vta_fpga.compiler.intrinsics import intrinsics
 from inlaid_vta_fpga.compiler.kernels import kernel
 from inlaid_vta_fpga.compiler.legalise import (
-    Alu,
-    Bias,
+    AluStage,
+    BiasStage,
     Layer,
-    Product,
+    ProductStage,
     Stage,
     bias_blocks,
     constant_vector,
     pack_weights,
 )
-from inlaid_vta_fpga.compiler.schedule import Tile, scheduled
+from inlaid_vta_fpga.compiler.schedule import TileSizes, schedule_kernel
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 BLOCK = 16
 KNOWN = {item.name: item.semantics for item in intrinsics(BLOCK)}
-CLIP = (Alu(AluOp.SHR, 8), Alu(AluOp.MIN, 127), Alu(AluOp.MAX, -128))
+CLIP = (AluStage(AluOp.SHR, 8), AluStage(AluOp.MIN, 127), AluStage(AluOp.MAX, -128))
 DOUBLE = (np.eye(BLOCK, dtype=np.int8) * 2).reshape(1, 1, 1, 1, BLOCK, BLOCK)
 Array = np.ndarray[Any, Any]
 
@@ -47,11 +47,11 @@ def reference(layer: Layer, data: list[Array]) -> list[Array]:
     data = [each.astype(np.int64) for each in data]
     for stage in layer.stages:
         match stage:
-            case Bias(blocks=blocks):
+            case BiasStage(blocks=blocks):
                 acc += np.einsum("k,cpok->co", constant_vector(BLOCK).astype(np.int64), blocks)[:, None, None]
-            case Product(elementwise=True):
+            case ProductStage(elementwise=True):
                 acc += data.pop(0) @ stage.weights[0, 0, 0, 0].astype(np.int64).T
-            case Product():
+            case ProductStage():
                 x = data.pop(0)
                 x = x.transpose(1, 0, 2)[None, :, None] if layer.matrix else x
                 tall, wide = stage.weights.shape[2:4]
@@ -63,25 +63,25 @@ def reference(layer: Layer, data: list[Array]) -> list[Array]:
                     for j in range(wide):
                         seen = field[:, :, i : i + rows * down : down, j : j + columns * right : right]
                         acc += np.einsum("ncijk,zcok->nzijo", seen, stage.weights[:, :, i, j].astype(np.int64))
-            case Alu(op=AluOp.SHR, imm=imm):
+            case AluStage(op=AluOp.SHR, imm=imm):
                 acc = acc >> imm if imm >= 0 else acc << -imm
-            case Alu(op=op, imm=imm):
+            case AluStage(op=op, imm=imm):
                 acc = {AluOp.MIN: np.minimum, AluOp.MAX: np.maximum, AluOp.ADD: np.add}[op](acc, imm)
         acc = acc.astype(np.int32).astype(np.int64)
     planes = [(acc >> 8 * plane).astype(np.int8) for plane in range(4 if layer.wide else 1)]
     return [plane[0, :, 0].transpose(1, 0, 2) for plane in planes] if layer.matrix else planes
 
 
-def check(layer: Layer, shapes: list[tuple[int, ...]], tile: Tile) -> None:
+def check(layer: Layer, shapes: list[tuple[int, ...]], tile: TileSizes) -> None:
     data = [drawn(shape, seed) for seed, shape in enumerate(shapes)]
     given_data = list(data)
     arguments = [constant_vector(BLOCK)]
     for stage in layer.stages:
-        if isinstance(stage, Bias):
+        if isinstance(stage, BiasStage):
             arguments.append(stage.blocks)
-        elif isinstance(stage, Product):
+        elif isinstance(stage, ProductStage):
             arguments += [given_data.pop(0), stage.weights]
-    program = scheduled(kernel(layer, shapes, BLOCK, "layer"), tile, BLOCK)
+    program = schedule_kernel(kernel(layer, shapes, BLOCK, "layer"), tile, BLOCK)
     for found, wanted in zip(interp.run(program, arguments, intrinsics=KNOWN), reference(layer, data), strict=True):
         np.testing.assert_array_equal(found, wanted)
 
@@ -92,42 +92,48 @@ def layer(shape: tuple[int, int, int, int], *stages: Stage, matrix: bool = False
 
 @pytest.mark.parametrize(
     "tile",
-    [Tile(1, 3, 6, 2, 1, 1, 2), Tile(2, 3, 6, 1, 2, 2, 2), Tile(2, 2, 3, 2, 1, 3, 2), Tile(2, 6, 6, 2, 2), Tile(2, 6, 6)],
+    [
+        TileSizes(1, 3, 6, 2, 1, 1, 2),
+        TileSizes(2, 3, 6, 1, 2, 2, 2),
+        TileSizes(2, 2, 3, 2, 1, 3, 2),
+        TileSizes(2, 6, 6, 2, 2),
+        TileSizes(2, 6, 6),
+    ],
     ids=str,
 )
-def test_padded_convolution(tile: Tile) -> None:
-    product = Product(0, pack_weights(drawn((32, 32, 3, 3), 1), BLOCK), before=(1, 1))
+def test_padded_convolution(tile: TileSizes) -> None:
+    product = ProductStage(0, pack_weights(drawn((32, 32, 3, 3), 1), BLOCK), before=(1, 1))
     check(layer((1, 2, 6, 6), *biases(32, 200_000), product, *CLIP), [(1, 2, 6, 6, BLOCK)], tile)
 
 
 @pytest.mark.parametrize(("kernel_size", "strides"), [(1, (2, 2)), (3, (2, 2)), (3, (1, 2)), (2, (2, 1))])
 def test_strides_and_byte_planes(kernel_size: int, strides: tuple[int, int]) -> None:
-    product = Product(0, pack_weights(drawn((20, 24, kernel_size, kernel_size), 2), BLOCK), strides, (kernel_size // 2,) * 2)
+    product = ProductStage(0, pack_weights(drawn((20, 24, kernel_size, kernel_size), 2), BLOCK), strides, (kernel_size // 2,) * 2)
     rows, columns = (6 // stride for stride in strides)
     made = layer((1, 2, rows, columns), *biases(32, 1 << 29), product, wide=True)
-    for tile in (Tile(2, rows, columns, 2), Tile(1, 1, columns, 1, 1, 1, 2)):
+    for tile in (TileSizes(2, rows, columns, 2), TileSizes(1, 1, columns, 1, 1, 1, 2)):
         check(made, [(1, 2, 6, 6, BLOCK)], tile)
 
 
 def test_residual_continues_in_the_accumulators() -> None:
-    product = Product(0, pack_weights(drawn((32, 32, 3, 3), 3), BLOCK), before=(1, 1))
-    after = (Alu(AluOp.SHR, -1), Product(0, DOUBLE, elementwise=True), Alu(AluOp.ADD, 3), *CLIP)
+    product = ProductStage(0, pack_weights(drawn((32, 32, 3, 3), 3), BLOCK), before=(1, 1))
+    after = (AluStage(AluOp.SHR, -1), ProductStage(0, DOUBLE, elementwise=True), AluStage(AluOp.ADD, 3), *CLIP)
     made = layer((2, 2, 6, 6), *biases(32, 500_000), product, *CLIP, *after)
-    for tile in (Tile(2, 3, 6, 1, 2, 2, 2), Tile(1, 3, 6, 2, 1, 1, 2)):
+    for tile in (TileSizes(2, 3, 6, 1, 2, 2, 2), TileSizes(1, 3, 6, 2, 1, 1, 2)):
         check(made, [(2, 2, 6, 6, BLOCK)] * 2, tile)
 
 
 def test_sums_of_two_tensors() -> None:
-    both = [Product(0, DOUBLE, elementwise=True)] * 2
-    for tile in (Tile(1, 3, 6, 1, 1, 1, 2), Tile(2, 6, 6, 1, 2)):
+    both = [ProductStage(0, DOUBLE, elementwise=True)] * 2
+    for tile in (TileSizes(1, 3, 6, 1, 1, 1, 2), TileSizes(2, 6, 6, 1, 2)):
         check(layer((1, 2, 6, 6), *biases(32, 100), *both, *CLIP), [(1, 2, 6, 6, BLOCK)] * 2, tile)
 
 
 @pytest.mark.parametrize(("rows", "wide"), [(1, True), (5, False)])
 def test_matrix_products(rows: int, wide: bool) -> None:
-    product = Product(0, pack_weights(drawn((32, 64, 1, 1), 4), BLOCK))
+    product = ProductStage(0, pack_weights(drawn((32, 64, 1, 1), 4), BLOCK))
     made = layer((1, 2, 1, rows), *biases(32, 100), product, *(() if wide else CLIP), matrix=True, wide=wide)
-    check(made, [(rows, 4, BLOCK)], Tile(1, 1, rows, 4, 1, 1, 2))
+    check(made, [(rows, 4, BLOCK)], TileSizes(1, 1, rows, 4, 1, 1, 2))
 
 
 @settings(max_examples=50, deadline=None)
@@ -136,9 +142,9 @@ def test_any_bias_passes_through_gemm(values: list[int]) -> None:
     """Whatever a bias is modulo 2^32, its blocks, and a shift between them, give it."""
     acc = np.zeros(-(-len(values) // BLOCK) * BLOCK, np.int64)
     for stage in bias_blocks(np.array(values, np.int64), BLOCK):
-        if isinstance(stage, Bias):
+        if isinstance(stage, BiasStage):
             acc += np.einsum("k,cpok->co", constant_vector(BLOCK).astype(np.int64), stage.blocks.astype(np.int64)).reshape(-1)
         else:
-            assert isinstance(stage, Alu)
+            assert isinstance(stage, AluStage)
             acc = acc << -stage.imm
     np.testing.assert_array_equal(acc[: len(values)].astype(np.int32), np.array(values, np.int64).astype(np.int32))

@@ -185,7 +185,7 @@ def test_tiles_that_do_not_fit_are_refused() -> None:
 
 def test_far_padding_is_refused() -> None:
     copy = "select(index(bool, ((16 <= r) and (r < 18))), x[(r + -16), c, l], int8(0))"
-    with pytest.raises(ScheduleError, match="at most 15 elements of padding a side"):
+    with pytest.raises(ScheduleError, match="padding of at most 15 a side"):
         lowered(moved("x", "2, 3", 18, 3, copy))
 
 

@@ -28,7 +28,7 @@ def test_code_round_trips() -> None:
 
 @pytest.mark.parametrize("length", [0, 3, 8, 40, -1, -5])
 def test_truncated_code_is_refused(length: int) -> None:
-    with pytest.raises(Unsupported, match="this is no vta-stream code"):
+    with pytest.raises(Unsupported, match="malformed vta-stream code"):
         Image.from_bytes(image().to_bytes()[:length])
 
 

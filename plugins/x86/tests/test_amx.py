@@ -142,7 +142,7 @@ def fresh():
 
 def test_a_processor_without_tiles_is_named(monkeypatch):
     monkeypatch.setattr(cpu, "processor_features", lambda: frozenset(FEATURES) - {"amx-tile", "amx-int8", "amx-bf16"})
-    with pytest.raises(Unsupported, match=r"this machine has no amx-int8, amx-tile; compile with .*cpu=x86-64-v4"):
+    with pytest.raises(Unsupported, match=r"this machine lacks amx-int8, amx-tile; compile with .*cpu=x86-64-v4"):
         run(*FEED, "int32")
 
 
@@ -150,7 +150,7 @@ def test_a_processor_without_tiles_is_named(monkeypatch):
 def test_a_kernel_that_refuses_permission_is_named(monkeypatch):
     monkeypatch.setattr(cpu, "processor_features", lambda: frozenset(FEATURES))
     monkeypatch.setattr(cpu, "request_permission", lambda: errno.EPERM)
-    reason = f"the kernel does not let this process use AMX tiles: {os.strerror(errno.EPERM)}"
+    reason = f"the operating system refuses this process AMX tiles: {os.strerror(errno.EPERM)}"
     with pytest.raises(Unsupported, match=reason):
         run(*FEED, "int32")
     assert cpu.host_features() == frozenset(FEATURES) - {"amx-tile", "amx-int8", "amx-bf16"}

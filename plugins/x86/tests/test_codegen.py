@@ -492,11 +492,15 @@ def test_clear_errors() -> None:
     four = Const(4)
     big = ir.Buffer("big", (1 << 20,), dtype(F32))
     cases: list[tuple[ir.Stmt, type[Exception], str]] = [
-        (ir.For(i, four, store, ir.ForKind.THREAD, "threadIdx.x"), Unsupported, "loop i is thread"),
-        (ir.For(i, arith.wrap(SizeVar("n")), store, VECTOR), CompileError, "not constant"),
-        (ir.For(i, four, ir.For(j, four, store, VECTOR), VECTOR), CompileError, "nested"),
-        (ir.Intrinsic("vnni", ()), Unsupported, "tensor intrinsic 'vnni'"),
-        (ir.Alloc(big, ir.For(i, four, store)), CompileError, "too large for the stack"),
+        (
+            ir.For(i, four, store, ir.ForKind.THREAD, "threadIdx.x"),
+            Unsupported,
+            "loop i: expected a loop kind of CPUs, found thread",
+        ),
+        (ir.For(i, arith.wrap(SizeVar("n")), store, VECTOR), CompileError, "unnested vectorised loop of constant extent"),
+        (ir.For(i, four, ir.For(j, four, store, VECTOR), VECTOR), CompileError, "unnested vectorised loop of constant extent"),
+        (ir.Intrinsic("vnni", ()), Unsupported, "found 'vnni'"),
+        (ir.Alloc(big, ir.For(i, four, store)), CompileError, "exceeds 65536 bytes"),
         (ir.Store(y, (arith.ZERO,), ir.CallIntrinsic(dtype(F32), "fast", ())), CompileError, "CallIntrinsic"),
     ]
     for body, kind, message in cases:

@@ -7,7 +7,7 @@ from inlaid.arith import Const, SizeVar, Var
 from inlaid.tensor import ir
 from inlaid.tensor.build import Builder
 from inlaid.types import dtype
-from inlaid_x86.fork import serial_where_short
+from inlaid_x86.fork import serialize_short_loops
 
 FLOAT = dtype("float32")
 
@@ -27,7 +27,7 @@ def copy(*extents: arith.Expr, lanes: int = 1, heavy: int = 0) -> ir.LoopProgram
 
 
 def is_parallel(program: ir.LoopProgram, width: int = 512) -> bool:
-    done = serial_where_short(program, width)
+    done = serialize_short_loops(program, width)
     return any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(done.body))
 
 
@@ -52,7 +52,7 @@ def test_loops_of_unknown_length_stay_parallel() -> None:
 def test_each_loop_is_decided_by_itself() -> None:
     short, long = copy(Const(10)), copy(Const(10), Const(5000))
     both = ir.LoopProgram("both", short.inputs, short.outputs, ir.Seq((short.body, long.body)))
-    done = serial_where_short(both, 512)
+    done = serialize_short_loops(both, 512)
     assert isinstance(done.body, ir.Seq)
     assert [stmt.kind for stmt in done.body.stmts if isinstance(stmt, ir.For)] == [ir.ForKind.SERIAL, ir.ForKind.PARALLEL]
 

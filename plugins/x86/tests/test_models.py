@@ -75,7 +75,7 @@ def test_packages_for_another_processor(tmp_path: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: old)
     with pytest.raises(
         Unsupported,
-        match=r"region0_x86 cannot run on x86:cpu=x86-64-v3 here: this machine has no .*avx2.*fma.*; compile with .*x86-64-v2",
+        match=r"region0_x86 cannot run on x86:cpu=x86-64-v3 here: this machine lacks .*avx2.*fma.*; compile with .*x86-64-v2",
     ):
         load(tmp_path / "v3.inlaid")
     compile_module(MODULE, ["x86:cpu=x86-64-v2"]).save(tmp_path / "v2.inlaid")
@@ -96,7 +96,10 @@ def test_options() -> None:
     assert registry.capabilities(registry.target("x86:cpu=x86-64-v3")).vector_bits == 256
     v4 = registry.capabilities(registry.target("x86:cpu=x86-64-v4,threads=3"))
     assert (v4.vector_bits, v4.vector_registers, v4.cores) == (512, 32, 3)
-    for text, words in (("cpu=i386", "no cpu 'i386'; choose native, portable, x86-64-v2"), ("threads=-2", "cannot use -2 threads")):
+    for text, words in (
+        ("cpu=i386", "unknown cpu 'i386' of target x86; choose one of native, portable, x86-64-v2"),
+        ("threads=-2", "must be 0 to 1024, got -2"),
+    ):
         with pytest.raises(TargetError, match=words):
             registry.target(f"x86:{text}")
 
@@ -151,6 +154,6 @@ def test_code_requires_what_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(package.artifacts[0].requires) == {*LEVELS["x86-64-v4"], extension}
         monkeypatch.setattr("inlaid_x86.cpu.processor_features", lambda: frozenset(LEVELS["x86-64-v4"]))
         with pytest.raises(
-            Unsupported, match=f"this machine has no {extension}; compile with --target x86:cpu=x86-64-v4, or cpu=portable"
+            Unsupported, match=f"this machine lacks {extension}; compile with --target x86:cpu=x86-64-v4, or cpu=portable"
         ):
             Executable(package)

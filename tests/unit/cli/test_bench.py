@@ -14,9 +14,9 @@ import pytest
 from onnx import helper
 
 import inlaid
-from inlaid.cli import contest
+from inlaid.cli import comparison
 from inlaid.cli.bench import render
-from inlaid.cli.contest import UNFUSED, Contest, Missing, Result, Timing, compete, with_threads
+from inlaid.cli.comparison import UNFUSED, Comparison, Missing, Result, Timing, compare_engines, with_threads
 from inlaid.cli.exit_codes import ExitCode
 from inlaid.errors import CompileError, InputError
 from inlaid.plugins.registry import default_registry
@@ -73,17 +73,17 @@ def stand_in(tmp_path, monkeypatch):
     return put
 
 
-def of(model: Path, *against: str, **changes) -> Contest:
+def of(model: Path, *against: str, **changes) -> Comparison:
     rng = np.random.default_rng(0)
     inputs = {name: rng.standard_normal((2, 3), np.float32) for name in ("file", "b")}
-    return Contest(model, inputs, ("reference",), 1, against, **{"rounds": 3, "seconds": 0.0, **changes})
+    return Comparison(model, inputs, ("reference",), 1, against, **{"rounds": 3, "seconds": 0.0, **changes})
 
 
 def test_engines_take_turns_and_agree(model, stand_in):
     stand_in("onnxruntime", STAND_IN.format(extra=""))
     stand_in("openvino", "raise ImportError('no such library')")
     reports = []
-    result = compete(of(model, "onnxruntime", "openvino"), lambda stage, done, total: reports.append(stage))
+    result = compare_engines(of(model, "onnxruntime", "openvino"), lambda stage, done, total: reports.append(stage))
     assert [item.label for item in result.timings] == ["inlaid", UNFUSED, "onnxruntime"]
     assert all(len(item.rounds) == 3 and min(item.rounds) > 0 for item in result.timings)
     assert result.own.difference == 0
@@ -96,7 +96,7 @@ def test_engines_take_turns_and_agree(model, stand_in):
 
 
 def test_alone(model):
-    result = compete(of(model))
+    result = compare_engines(of(model))
     assert [item.label for item in result.timings] == ["inlaid"]
     assert result.best is None
 
@@ -109,7 +109,7 @@ def test_alone(model):
 )
 def test_a_peer_that_fails_is_left_out(model, stand_in, extra, reason, when):
     stand_in("onnxruntime", STAND_IN.format(extra=extra if when == "prepared" else f"if self.runs > 3: {extra}"))
-    result = compete(of(model, "onnxruntime", rounds=2))
+    result = compare_engines(of(model, "onnxruntime", rounds=2))
     assert result.missing == (Missing("onnxruntime", reason),)
     assert len(result.timings) == 2
 
@@ -118,15 +118,15 @@ def test_a_peer_that_hangs_is_left_out(model, stand_in, monkeypatch):
     stand_in("onnxruntime", STAND_IN.format(extra="time.sleep(60)"))
 
     def report(stage, done, total):
-        monkeypatch.setattr(contest, "PATIENCE", 2.0 if stage == "prepare onnxruntime" else 60.0)
+        monkeypatch.setattr(comparison, "TIME_LIMIT", 2.0 if stage == "prepare onnxruntime" else 60.0)
 
-    assert compete(of(model, "onnxruntime"), report).missing == (Missing("onnxruntime", "took more than 2 s"),)
+    assert compare_engines(of(model, "onnxruntime"), report).missing == (Missing("onnxruntime", "took more than 2 s"),)
 
 
 def test_an_engine_is_stopped_unless_it_is_timed(model, stand_in, tmp_path):
     stand_in("onnxruntime", STAND_IN.format(extra=""))
-    job = contest._jobs(of(model, "onnxruntime"), tmp_path)[2]
-    engine = contest._Engine(job)
+    job = comparison._jobs(of(model, "onnxruntime"), tmp_path)[2]
+    engine = comparison._Engine(job)
     try:
         assert engine.prepare() == ""
         assert _state(engine) == "T"
@@ -137,13 +137,13 @@ def test_an_engine_is_stopped_unless_it_is_timed(model, stand_in, tmp_path):
         engine.end()
 
 
-def _state(engine: contest._Engine) -> str:
+def _state(engine: comparison._Engine) -> str:
     return Path(f"/proc/{engine._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_what_only_inlaid_cannot_run_is_an_error(model, tmp_path):
     with pytest.raises(CompileError, match=r"cannot run.*wrong"):
-        compete(of(_with_operator(model, tmp_path, "wrong")))
+        compare_engines(of(_with_operator(model, tmp_path, "wrong")))
 
 
 def _with_operator(model: Path, folder: Path, operator: str) -> Path:
@@ -155,18 +155,18 @@ def _with_operator(model: Path, folder: Path, operator: str) -> Path:
 
 
 def test_every_engine_gets_the_sizes_that_inlaid_is_told(model, tmp_path):
-    jobs = contest._jobs(of(model, "onnxruntime", dims={"batch": 2}), tmp_path)
+    jobs = comparison._jobs(of(model, "onnxruntime", dims={"batch": 2}), tmp_path)
     assert len({job.model for job in jobs}) == 1
     dims = onnx.load(jobs[0].model).graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_value for dim in dims] == [2, 3]
-    assert contest._jobs(of(model, "onnxruntime", dims={"batch": (1, 4)}), tmp_path)[0].model == str(model)
+    assert comparison._jobs(of(model, "onnxruntime", dims={"batch": (1, 4)}), tmp_path)[0].model == str(model)
 
 
 def test_mistakes(model, tmp_path):
-    with pytest.raises(InputError, match="no peer 'abacus'"):
-        compete(of(model, "abacus"))
-    with pytest.raises(InputError, match="peers cannot read"):
-        compete(of(tmp_path / "model.inlaid", "onnxruntime"))
+    with pytest.raises(InputError, match="unknown peer 'abacus'"):
+        compare_engines(of(model, "abacus"))
+    with pytest.raises(InputError, match="peers need a model"):
+        compare_engines(of(tmp_path / "model.inlaid", "onnxruntime"))
 
 
 def test_threads():
@@ -183,7 +183,7 @@ def test_the_table():
     peer = Timing("openvino", "9", "there", 1.0, 10.0, 0.0, (2.0, 2.0, 2.0), 1e-7)
     result = Result((own, peer), (Missing("tvm", "is not installed"),))
     assert result.ratios(peer) == (0.5, 1.0, 1.5)
-    text = render(Contest(Path("m.onnx"), {"x": np.zeros((1, 2), np.float32)}, ("x86",), 2), result)
+    text = render(Comparison(Path("m.onnx"), {"x": np.zeros((1, 2), np.float32)}, ("x86",), 2), result)
     for part in (
         "x float32[1, 2]",
         "1.000 .. 3.000",
@@ -201,7 +201,7 @@ def test_the_table_fits_and_does_not_contradict_itself():
     peer = Timing("onnxruntime", "9", long, 100.0, 99999.0, 0.0, (1999.0, 1000.0, 3000.0), 1e-7)
     result = Result((own, peer), (Missing("tvm", f"failed: {long}"),))
     inputs = {f"input_{number}": np.zeros((1, 2), np.float32) for number in range(9)}
-    text = render(Contest(Path("m.onnx"), inputs, ("x86",), 2), result)
+    text = render(Comparison(Path("m.onnx"), inputs, ("x86",), 2), result)
     assert max(map(len, text.splitlines())) <= 100
     assert result.ratio(peer) == own.median / peer.median
     assert min(result.ratios(peer)) <= result.ratio(peer) <= max(result.ratios(peer))
@@ -228,7 +228,7 @@ def test_a_package_is_timed_as_it_is(model, tmp_path):
     assert "model.inlaid: file float32[1, 3], b float32[1, 3]; 1 rounds" in done.stdout
     done = subprocess.run([*command, "--threads", "2"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "leave --threads out" in done.stderr
+    assert "leave out --threads" in done.stderr
 
 
 def test_the_command(model, stand_in, tmp_path):
@@ -244,8 +244,8 @@ def test_the_command(model, stand_in, tmp_path):
 
 
 def test_a_missing_engine_fails_before_anything_is_compiled(cli_folder, run, monkeypatch):
-    monkeypatch.setattr(contest, "_importable", lambda module: module != "tvm")
-    monkeypatch.setattr("inlaid.cli.bench.compete", None)
+    monkeypatch.setattr(comparison, "_importable", lambda module: module != "tvm")
+    monkeypatch.setattr("inlaid.cli.bench.compare_engines", None)
     code, out, err = run("bench", "relu.onnx", "--target", "reference", "--against", "tvm")
     assert (code, out) == (ExitCode.INPUT, "")
     assert "engine 'tvm' is not installed; pip install apache-tvm, or leave it out of --against" in err
@@ -254,7 +254,7 @@ def test_a_missing_engine_fails_before_anything_is_compiled(cli_folder, run, mon
 def test_an_engine_that_cannot_take_part_fails_after_the_table(cli_folder, run, monkeypatch):
     own = Timing("inlaid", "0", "here", 1.0, 10.0, 0.0, (1.0,), 0.0)
     result = Result((own,), (Missing("onnxruntime", "InvalidGraph: no"),))
-    monkeypatch.setattr("inlaid.cli.bench.compete", lambda *_: result)
+    monkeypatch.setattr("inlaid.cli.bench.compare_engines", lambda *_: result)
     monkeypatch.setattr("inlaid.cli.bench.check_installed", lambda _: None)
     code, out, _ = run("bench", "relu.onnx", "--target", "reference", "--against", "onnxruntime")
     assert code == ExitCode.CHECK_FAILED and "onnxruntime  InvalidGraph: no" in out

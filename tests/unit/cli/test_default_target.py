@@ -30,7 +30,7 @@ def test_the_core_alone_has_a_default_target(cli_folder: Path) -> None:
     done = module(cli_folder, "compile", "relu.onnx", "-o", "core.inlaid", "--json", INLAID_DISABLED_PLUGINS=others)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["regions"] == [{"target": "reference", "nodes": 1}]
-    assert "no target is given: reference is taken, which runs on numpy and is slow, since" in done.stderr
+    assert "no target given: using reference, which runs on numpy and is slow, because" in done.stderr
     assert done.stderr.count("\n") == 1 and "x86" in done.stderr
     for arguments in (("run", "relu.onnx"), ("partition", "relu.onnx"), ("show", "relu.onnx", "--after", "partition")):
         assert module(cli_folder, *arguments, INLAID_DISABLED_PLUGINS=others).returncode == 0, arguments

@@ -28,5 +28,5 @@ def test_a_target_that_writes_files_takes_a_folder_with_or_without_a_slash(run: 
 def test_a_target_that_writes_packages_takes_no_folder(run: Run, cli_folder: Path) -> None:
     code, out, err = run("compile", "relu.onnx", "--target", "reference", "-o", "folder/")
     assert (code, out) == (ExitCode.INPUT, "")
-    assert "expected a file for the package, got the folder folder/; give one, such as -o relu.inlaid" in err
+    assert "expected a file for the package, got the folder folder/; give a file, such as -o relu.inlaid" in err
     assert not (cli_folder / "folder").exists()

@@ -75,9 +75,9 @@ def lowered(
     kernel_instruments: Sequence[Instrument[LoopProgram]] = (),
 ) -> RegionProgram:
     """The one region of a model as its code generator gets it."""
-    partitioned, takers = cut(module, [KIND], registry)
+    partitioned, candidates = cut(module, [KIND], registry)
     (name,) = partitioned.regions
-    region = Region(name, partitioned.module[name], takers[0].target)
+    region = Region(name, partitioned.module[name], candidates[0].target)
     watched = {"instruments": instruments, "kernel_instruments": kernel_instruments}
     program = DriverContext(region.target, registry, ops.TABLE, **watched).unit(region)
     assert isinstance(program, RegionProgram)

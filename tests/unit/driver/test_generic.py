@@ -59,9 +59,9 @@ def test_the_warning_names_operator_node_share_and_remedy():
     with pytest.warns(ScheduleWarning) as caught:
         warn_of_generic("region0", [scheduled("generic", 3e-3, dims=("batch",)), scheduled("matmul", 1e-3)])
     assert str(caught[0].message) == (
-        "region region0 is expected to be slow: kernels without a schedule of their own take 75% of its predicted time: "
-        'conv at node_generic (75%); fix sizes that do not vary (dims={"batch": ...}, --dim batch=SIZE), or list a target first '
-        "that has a schedule for them"
+        "region region0 is expected to be slow: kernels with a generic schedule take 75% of its predicted time: "
+        'conv at node_generic (75%); fix sizes that do not vary (dims={"batch": ...}, --dim batch=SIZE), or list first a target '
+        "with a schedule for them"
     )
 
 
@@ -93,5 +93,5 @@ def test_only_kernels_without_a_schedule_are_told_of(monkeypatch):
         inlaid.compile(module, [TARGET], cache=False)
     report = inlaid.estimate(module, [TARGET])
     assert report.regions[0].generic == ("matmul at product (100%)",)
-    assert "region0_x86 by the generic schedule: matmul at product (100%)" in report.to_text()
+    assert "region0_x86 with the generic schedule: matmul at product (100%)" in report.to_text()
     assert report.to_json()["regions"][0]["generic"] == ["matmul at product (100%)"]

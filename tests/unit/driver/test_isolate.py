@@ -15,7 +15,7 @@ import pytest
 from inlaid import ops
 from inlaid.driver import build_package, compile_module
 from inlaid.driver.build import package_alone
-from inlaid.driver.context import candidate
+from inlaid.driver.context import candidate_of
 from inlaid.errors import FallbackWarning, PluginError
 from inlaid.graph import ir
 from inlaid.plugins.hookspecs import GROUP
@@ -101,34 +101,34 @@ def settings(seconds=300.0, memory=4 << 30):
 
 
 FAILURES = {
-    "crashes": ("ctypes.string_at(0)", "the process of the code generator was ended by SIGSEGV"),
-    "aborts": ('print("out of cheese", flush=True); os.abort()', 'was ended by SIGABRT, having said: "out of cheese"'),
-    "leaves": ("os._exit(3)", "left with exit status 3"),
-    "leaves silently": ("os._exit(0)", "left with exit status 0"),
-    "says it is done": ('os.write(int(sys.argv[3]), b"0"); time.sleep(9)', "gave no sound artifact"),
-    "replies with anything": ('os.write(int(sys.argv[3]), b"?"); time.sleep(9)', "gave no sound reply"),
-    "ends by a signal without a name": ("os.kill(os.getpid(), 40); time.sleep(9)", "was ended by signal 40"),
+    "crashes": ("ctypes.string_at(0)", "the process of the code generator was killed by SIGSEGV"),
+    "aborts": ('print("out of cheese", flush=True); os.abort()', 'was killed by SIGABRT, with output: "out of cheese"'),
+    "leaves": ("os._exit(3)", "exited with status 3"),
+    "leaves silently": ("os._exit(0)", "exited with status 0"),
+    "says it is done": ('os.write(int(sys.argv[3]), b"0"); time.sleep(9)', "gave no valid artifact"),
+    "replies with anything": ('os.write(int(sys.argv[3]), b"?"); time.sleep(9)', "gave no valid reply"),
+    "ends by a signal without a name": ("os.kill(os.getpid(), 40); time.sleep(9)", "was killed by signal 40"),
     "gives a damaged error": (
         '[open(f"{at}/error.json", "w").write("{") for at, _, files in os.walk(sys.argv[1]) if "region.txt" in files]; '
         'os.write(int(sys.argv[3]), b"1"); time.sleep(9)',
-        "gave no sound reply",
+        "gave no valid reply",
     ),
     "exits": ("sys.exit(1)", "the code generator failed: SystemExit: 1"),
     "raises": ('raise ValueError("no cheese")', "the code generator failed: ValueError: no cheese"),
     "refuses": ('raise Unsupported("cheese is out")', "cheese is out"),
-    "gives nothing": ("return None", "the code generator gave NoneType where the artifact region1_acme is due"),
+    "gives nothing": ("return None", "the code generator must return the artifact region1_acme, got NoneType"),
     "gives another region's": (
         'from dataclasses import replace; return replace(context.steps(unit).artifact("acme", 1, b""), symbol="other")',
-        "gave Artifact where the artifact region1_acme is due",
+        "must return the artifact region1_acme, got Artifact",
     ),
 }
 
 
 def test_a_region_by_itself_goes_to_no_other_target(acme):
     registry = acme('raise Unsupported("cheese is out")')
-    taker = candidate(registry.target("acme"), registry)
+    candidate = candidate_of(registry.target("acme"), registry)
     with pytest.raises(PluginError, match="cheese is out"):
-        package_alone(ir.function((X,), ops.relu(X)), taker, registry, settings())
+        package_alone(ir.function((X,), ops.relu(X)), candidate, registry, settings())
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -139,7 +139,7 @@ def test_a_failure_costs_one_region(acme, name):
     (warning,) = caught
     text = str(warning.message)
     assert reason in text
-    assert text.startswith("region region1_acme went from acme to reference: ")
+    assert text.startswith("region region1_acme falls back from acme to reference: ")
     assert "(at the relu, region region1_acme, plugin acme)" in text
     assert {region.target for region in executable.regions} == {"reference"}
     (result,) = executable.run({"x": np.array([-1, 2, 0, -4], np.float32)}).values()
@@ -155,14 +155,16 @@ def runs(pid: int) -> bool:
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_one_that_leaves_when_it_is_made(acme, code):
-    with pytest.warns(FallbackWarning, match=r"region region1_acme went from acme to reference: .*plugin acme\)"):
+    with pytest.warns(FallbackWarning, match=r"region region1_acme falls back from acme to reference: .*plugin acme\)"):
         compile_module(module(), ["acme"], acme(GOOD, f"os._exit({code})"), settings=settings())
 
 
 def test_one_that_hangs_is_ended_with_what_it_started(acme, tmp_path):
     child = tmp_path / "pid"
     body = f'open({str(child)!r}, "w").write(str(subprocess.Popen(["sleep", "1000"]).pid)); time.sleep(1000)'
-    with pytest.warns(FallbackWarning, match=r"took more than 4 s and was ended \(at the relu, region region1_acme, plugin acme\)"):
+    with pytest.warns(
+        FallbackWarning, match=r"took more than 4 s and was killed \(at the relu, region region1_acme, plugin acme\)"
+    ):
         compile_module(module(), ["acme"], acme(body), settings=settings(seconds=4))
     pid = int(child.read_text())
     for _ in range(100):
@@ -175,7 +177,7 @@ def test_one_that_hangs_is_ended_with_what_it_started(acme, tmp_path):
 
 def test_one_that_eats_memory(acme):
     body = "kept = [bytearray(1 << 24) for _ in iter(int, 1)]"
-    with pytest.warns(FallbackWarning, match=r"asked for more than 1024 MiB of memory \(at the relu, region"):
+    with pytest.warns(FallbackWarning, match=r"exceeded the memory limit of 1024 MiB \(at the relu, region"):
         compile_module(module(), ["acme"], acme(body), settings=settings(memory=1 << 30))
 
 
@@ -220,7 +222,7 @@ def test_the_next_target_in_order_takes_over(acme):
     registry = acme("os.abort()")
     if "x86" not in registry.kinds():
         pytest.skip("the x86 plugin is not installed")
-    with pytest.warns(FallbackWarning, match="region region1_acme went from acme to x86:threads=1: "):
+    with pytest.warns(FallbackWarning, match="region region1_acme falls back from acme to x86:threads=1: "):
         executable = compile_module(module(), ["acme", "x86:threads=1"], registry, settings=settings())
     assert {region.target for region in executable.regions} == {"x86:threads=1"}
     (result,) = executable.run({"x": np.array([-1, 2, 0, -4], np.float32)}).values()

@@ -67,13 +67,13 @@ def test_equal_operators_are_measured_once_and_composites_whole(monkeypatch: pyt
     pair = OpRule(is_op("neg")(is_op("relu")(wildcard())), "pair")
     judges: dict[str, Judge] = {"a": (pair, OpRule("*", "any", lambda call: Accept()))}
     body = ops.neg(ops.relu(ops.neg(ops.relu(X))))
-    takers, registry = takers_of(judges), registry_of(judges)
-    capabilities = tuple(registry.capabilities(taker.target) for taker in takers)
-    costs = MeasuredCosts(capabilities, takers=takers, registry=registry)
+    candidates, registry = takers_of(judges), registry_of(judges)
+    capabilities = tuple(registry.capabilities(candidate.target) for candidate in candidates)
+    costs = MeasuredCosts(capabilities, candidates=candidates, registry=registry)
     made: list[int] = []
     original = MeasuredCosts._measure
     monkeypatch.setattr(MeasuredCosts, "_measure", lambda self, claim: made.append(len(claim.members)) or original(self, claim))
-    claims = [claim for claim in annotate(ir.function([X], body), takers).claims if claim.target == 0]
+    claims = [claim for claim in annotate(ir.function([X], body), candidates).claims if claim.target == 0]
     seconds = [costs.seconds(claim) for claim in claims]
     assert sorted(made) == [1, 1, 2] and len(claims) == 6
     assert all(second > 0 for second in seconds)
@@ -84,8 +84,8 @@ def test_regions_of_a_model_are_timed_at_usual_sizes() -> None:
     module = ir.Module({"main": ir.function([x], ops.neg(ops.relu(x)))})
     judges: dict[str, Judge] = {"a": taking("relu")}
     registry = registry_of(judges)
-    partitioned, takers = cut(module, ["a"], registry)
-    executable = Executable(build_regions(partitioned, takers, registry), registry=registry)
+    partitioned, candidates = cut(module, ["a"], registry)
+    executable = Executable(build_regions(partitioned, candidates, registry), registry=registry)
     inputs = usual_inputs(executable)
     assert inputs["x"].shape == (4, 4)
     seconds = region_seconds(executable, inputs)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.partitioning.fakes import registry_of, taking
 
 from inlaid import ops
-from inlaid.driver.compile import candidates, cut
+from inlaid.driver.compile import candidates_for, cut
 from inlaid.driver.prepare import FALLBACK, graph_passes
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
@@ -80,12 +80,12 @@ def residual(blocks: int) -> ir.Module:
 
 def regions(module: ir.Module, registry: PluginRegistry, targets: Sequence[str] = ("toy",)) -> tuple[Counter[str], Counter[str]]:
     """How many regions each target has, after all graph passes, and without the last."""
-    partitioned, takers = cut(module, targets, registry)
-    before = PassManager(graph_passes(takers, FALLBACK, registry)[:-1]).run(module)
+    partitioned, candidates = cut(module, targets, registry)
+    before = PassManager(graph_passes(candidates, FALLBACK, registry)[:-1]).run(module)
     image = np.random.default_rng(1).integers(-4, 5, (1, 4, 6, 5)).astype(np.float32)
     np.testing.assert_array_equal(evaluate(partitioned.module, [image]), evaluate(module, [image]))
-    every = (partitioned, partition(before, takers))
-    after, first = (Counter(takers[number].target.kind for number in each.regions.values()) for each in every)
+    every = (partitioned, partition(before, candidates))
+    after, first = (Counter(candidates[number].target.kind for number in each.regions.values()) for each in every)
     return after, first
 
 
@@ -118,6 +118,6 @@ def test_graphs_of_targets_that_take_transposes_stay() -> None:
     turned = ops.transpose(ops.relu(ops.transpose(ops.softmax(x, axis=1), perm=LAST)), perm=FIRST)
     module = ir.Module({"main": ir.function([x], turned)})
     registry = default_registry()
-    steps = graph_passes(candidates(["x86"], registry), FALLBACK, registry)
+    steps = graph_passes(candidates_for(["x86"], registry), FALLBACK, registry)
     before = PassManager(steps[:-1]).run(module)
     assert steps[-1].name == "sink_transposes" and steps[-1].run(before) is before

@@ -40,7 +40,7 @@ def test_operands_aligned_by_an_axis(op, numpy):
     a, b = normal(3, 4, 5), normal(4, seed=1)
     np.testing.assert_array_equal(run(op, 6, [a, b], broadcast=1, axis=1)[0], numpy(a, b[:, None]))
     np.testing.assert_array_equal(run(op, 6, [a, a[0]], broadcast=1)[0], numpy(a, a[0]))
-    with pytest.raises(ModelImportError, match="does not fit axis"):
+    with pytest.raises(ModelImportError, match="the second operand, of rank 2, must fit axis 2 of rank 3"):
         run(op, 6, [a, normal(5, 1)], broadcast=1, axis=2)
 
 
@@ -127,9 +127,9 @@ def test_slopes():
 def test_casts_to_types_by_name():
     found = run("Cast", 1, [normal(5) * 10], to="INT32")[0]
     assert found.dtype == np.int32
-    with pytest.raises(ModelImportError, match="no element type"):
+    with pytest.raises(ModelImportError, match="unknown element type"):
         run("Cast", 1, [normal(5)], to="COMPLEX64")
-    with pytest.raises(ModelImportError, match="unknown or not supported"):
+    with pytest.raises(ModelImportError, match="or attributes: ValueError: expected a supported element type"):
         run("Cast", 13, [normal(5)], to=onnx.TensorProto.COMPLEX64)
 
 
@@ -151,7 +151,7 @@ def test_reductions(name):
     like_onnxruntime(op, 18, [x, np.array([], np.int64)], noop_with_empty_axes=1)
     like_onnxruntime(op, 18, [x])
     like_onnxruntime(op, 11, [np.arange(1, 13, dtype=np.int32).reshape(3, 4)], axes=[1], exact=True)
-    with pytest.raises(ModelImportError, match="occurs twice"):
+    with pytest.raises(ModelImportError, match="axes must be unique, got"):
         run(op, 11, [x], axes=[1, -2])
 
 
@@ -198,7 +198,13 @@ def test_einsum(equation, shapes):
 
 
 @pytest.mark.parametrize(
-    ("equation", "message"), [("ij,jk->ik", "terms for 1"), ("i->i", "does not fit"), ("ij->k", "no input"), ("i!->i", "no term")]
+    ("equation", "message"),
+    [
+        ("ij,jk->ik", "must have 1 input terms"),
+        ("i->i", "must label 2 axes"),
+        ("ij->k", "labels of inputs"),
+        ("i!->i", "expected a term"),
+    ],
 )
 def test_equations_that_make_no_sense(equation, message):
     with pytest.raises(ModelImportError, match=message):
@@ -280,7 +286,7 @@ def test_optimisers_step_every_tensor():
         momentum = 0.9 * state[index] + 0.5 * regular
         np.testing.assert_allclose(found[2 + index], momentum, rtol=1e-5)
         np.testing.assert_allclose(found[index], x[index] - 0.1 * (regular + 0.9 * momentum), rtol=1e-5)
-    with pytest.raises(ModelImportError, match="do not divide"):
+    with pytest.raises(ModelImportError, match="the number of tensors must be a multiple of 4, got 6"):
         run("Adam", 1, [rate, count, *x, *gradients, *state], 6, TRAINING)
 
 
@@ -334,7 +340,7 @@ def test_windows(op, numpy):
 
 def test_mel_weights():
     like_onnxruntime("MelWeightMatrix", 17, [np.int64(20), np.int64(64), np.int64(16000), np.float32(50), np.float32(7000)])
-    with pytest.raises(ModelImportError, match="make no sense"):
+    with pytest.raises(ModelImportError, match="invalid num_mel_bins 20, dft_length 64 or sample_rate 0"):
         run("MelWeightMatrix", 17, [np.int64(20), np.int64(64), np.int64(0), np.float32(50), np.float32(7000)])
 
 
@@ -351,7 +357,7 @@ def test_random_values_have_their_type_and_range():
     (coins,) = run("Bernoulli", 15, [np.full(1000, 0.25, np.float32)], dtype=6)
     assert coins.dtype == np.int32
     assert coins.mean() == pytest.approx(0.25, abs=0.05)
-    with pytest.raises(ModelImportError, match="random values are floats"):
+    with pytest.raises(ModelImportError, match="the dtype of random values must be a float, got int64: set the"):
         run("RandomUniformLike", 1, [np.arange(3)])
 
 

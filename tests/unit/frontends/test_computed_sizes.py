@@ -255,7 +255,7 @@ def test_scales_of_a_resize():
         assert agree(graph, x=normal(1, 2, 4, 5), s=int64(*size))
     heights = np.arange(1, 100, dtype=np.float32)
     short = next(int(height) for height in heights if np.float32(7) / height * height < 7)  # ONNX gives 6 rows there
-    with pytest.raises(KernelFault, match="axis 2 gives no whole size in float32"):
+    with pytest.raises(KernelFault, match="Resize: the computed scale of axis 2 must give an integer size in"):
         prepared(graph)[1][0].run({"x": normal(1, 2, short, 5), "s": int64(7, 5)})
 
 
@@ -375,7 +375,7 @@ def test_a_branch_that_is_impossible_here_fails_when_it_is_taken():
         executable = compile_module(module, [target])
         (result,) = executable.run({"x": normal(2, 3), "c": np.array(False)}).values()
         assert np.array_equal(result, np.maximum(-normal(2, 3), 0))
-        with pytest.raises(KernelFault, match=r"If: the branch is impossible here: .*MatMul"):
+        with pytest.raises(KernelFault, match=r"If: the branch is invalid for these sizes: cannot import MatMul"):
             executable.run({"x": normal(2, 3), "c": np.array(True)})
 
 
@@ -430,7 +430,7 @@ def test_squeeze_without_axes_never_changes_the_rank():
     for shape, name in (((1, 2, 1), "n"), ((1, 1, 4), "b")):
         found, wanted = outcomes(graph, 17, {"x": normal(*shape)})
         assert wanted is not None and found == [None] * len(found)
-        with pytest.raises(KernelFault, match=f"Squeeze: dimension {name} of .* is 1, and would be dropped; give .* its axes"):
+        with pytest.raises(KernelFault, match=f"Squeeze: dimension {name} of .* is 1 and would be squeezed; give .* its axes"):
             prepared(graph)[1][0].run({"x": normal(*shape)})
 
 

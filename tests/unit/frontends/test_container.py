@@ -40,7 +40,7 @@ def test_sequences_of_different_sizes():
 def test_positions_out_of_range_are_refused():
     body = "g (float[2] a, int64 at) => (float[2] y) { s = SequenceConstruct(a)  y = SequenceAt(s, at) }"
     for position in (1, -2):
-        with pytest.raises(KernelFault, match=r"position .* out of range"):
+        with pytest.raises(KernelFault, match=r"position must be >= -1 and <= 0"):
             run(body, a=np.zeros(2, np.float32), at=np.array(position))
 
 
@@ -112,7 +112,7 @@ def test_an_empty_optional():
     assert not evaluate(function([o], ops.optional_has(o)), [None])
     with pytest.raises(KernelFault, match="empty"):
         evaluate(function([o], ops.optional_get(o)), [None])
-    with pytest.raises(TypeInferenceError, match="nothing to take"):
+    with pytest.raises(TypeInferenceError, match="expected an optional with a known value type, got Optional"):
         ops.optional_get(ops.optional_none(kinds=("optional",)))
 
 

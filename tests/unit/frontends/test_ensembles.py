@@ -149,8 +149,8 @@ def test_gaps_in_trees_are_refused():
     held = {"target_treeids": [0], "target_nodeids": [leaves[0][1]], "target_ids": [0], "target_weights": [1.0]}
     x = np.zeros((1, FEATURES), np.float32)
     cases = (
-        ("names a node that tree 0 does not have", {"nodes_truenodeids": [99] * len(attrs["nodes_treeids"])}),
-        ("a weight is for node", {"target_ids": [4]}),
+        ("nodes_truenodeids refers to an unknown node of tree 0", {"nodes_truenodeids": [99] * len(attrs["nodes_treeids"])}),
+        ("a weight refers to an unknown node 2 of tree 0 or target 4", {"target_ids": [4]}),
         ("expected one entry of nodes_values", {"nodes_values": [1.0]}),
         ("nodes_modes must be", {"nodes_modes": ["BRANCH_MAYBE"] * len(attrs["nodes_treeids"])}),
     )

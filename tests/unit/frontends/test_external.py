@@ -79,10 +79,10 @@ def test_paths_out_of_the_folder_are_refused(folder, location):
 
 
 def test_absolute_paths_are_refused(folder):
-    with pytest.raises(ModelImportError, match="not a plain path"):
+    with pytest.raises(ModelImportError, match="expected a relative path inside the model's folder"):
         load(write_model(folder, str(folder.parent / "secret.bin")))
     (folder / "weights.bin").write_bytes(SECRET.tobytes())
-    with pytest.raises(ModelImportError, match="not a plain path"):
+    with pytest.raises(ModelImportError, match="expected a relative path inside the model's folder"):
         load(write_model(folder, str(folder / "weights.bin")))
 
 
@@ -108,25 +108,25 @@ def test_hard_links_are_refused(folder):
 def test_things_that_are_no_files_are_refused(folder):
     os.mkfifo(folder / "pipe")
     for location in ("pipe", "data"):
-        with pytest.raises(ModelImportError, match=r"not an ordinary file|tensor 'w'"):
+        with pytest.raises(ModelImportError, match=r"not a regular file|tensor 'w'"):
             load(write_model(folder, location))
 
 
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"length": 12}, "length 12, but shape and type make 16"),
+        ({"length": 12}, "expected 16 bytes for its shape and dtype, but the entry has length 12"),
         ({"length": 1 << 40}, "length"),
-        ({"offset": 1 << 40}, "beyond the end"),
-        ({"offset": 4}, "beyond the end"),
-        ({"offset": -1}, "not a number of bytes"),
-        ({"offset": "0x10"}, "not a number of bytes"),
-        ({"offset": "9" * 400}, "not a number of bytes"),
-        ({"length": "1e9"}, "not a number of bytes"),
-        ({"offset": "\u0661"}, "not a number of bytes"),
+        ({"offset": 1 << 40}, "exceed the end"),
+        ({"offset": 4}, "exceed the end"),
+        ({"offset": -1}, "must be a number of bytes"),
+        ({"offset": "0x10"}, "must be a number of bytes"),
+        ({"offset": "9" * 400}, "must be a number of bytes"),
+        ({"length": "1e9"}, "must be a number of bytes"),
+        ({"offset": "\u0661"}, "must be a number of bytes"),
         ({"__class__": "x"}, "unknown key"),  # CVE-2026-34445
         ({"basepath": ".."}, "unknown key"),
-        ({"location": None}, "no location"),
+        ({"location": None}, "expected a key location"),
     ],
 )
 def test_entries_that_do_not_belong_are_refused(folder, entries, message):
@@ -141,7 +141,7 @@ def test_a_key_given_twice_is_refused(folder):
     model = onnx.ModelProto.FromString(path.read_bytes())
     model.graph.initializer[0].external_data.add(key="location", value="../secret.bin")
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelImportError, match="occurs twice"):
+    with pytest.raises(ModelImportError, match="duplicate key"):
         load(path)
 
 
@@ -163,5 +163,5 @@ def test_tensors_in_attributes_follow_the_same_rules(folder):
     graph = helper.make_graph([node], "g", [], [onnx.ValueInfoProto(name="y")])
     path = folder / "model.onnx"
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
-    with pytest.raises(ModelImportError, match="not a plain path"):
+    with pytest.raises(ModelImportError, match="expected a relative path inside the model"):
         load(path)

@@ -93,7 +93,7 @@ def test_unknown_size_or_input_to_bind_is_refused():
     model = parse("g (float[N] x) => (float[N] y) { y = Relu(x) }")
     with pytest.raises(ModelImportError, match=r"no symbolic dimension 'M'.*N"):
         load(model, dims={"M": 1})
-    with pytest.raises(ModelImportError, match="no input 'q'"):
+    with pytest.raises(ModelImportError, match="unknown input 'q'"):
         load(model, specialise={"q": np.zeros(1)})
     with pytest.raises(ModelImportError, match="bound to a value of type"):
         load(model, specialise={"x": np.zeros((1, 1), np.float32)})
@@ -168,17 +168,17 @@ def test_operators_that_onnx_defines_by_a_body_need_no_converter(monkeypatch):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("g (float[2] x) => (float[2] y) { y = NoSuchThing(x) }", r"NoSuchThing \(opset 17\).*no such operator.*at <model>:y"),
-        ("g (float[2] x) => (float[2] y) { y = Relu(q) }", "input 'q' is computed by nothing"),
+        ("g (float[2] x) => (float[2] y) { y = NoSuchThing(x) }", r"NoSuchThing \(opset 17\).*no supported operator.*at <model>:y"),
+        ("g (float[2] x) => (float[2] y) { y = Relu(q) }", "no previous node computes its input 'q'"),
         ("g (float[2] x) => (float[2] q) { y = Relu(x) }", "nothing computes the output 'q'"),
-        ("g (float[2] x) => (float[2] y) { y = Relu(x)  y = Neg(x) }", "'y' is defined twice"),
+        ("g (float[2] x) => (float[2] y) { y = Relu(x)  y = Neg(x) }", "duplicate definition of value 'y'"),
         ("g (float[2] x) => (float[2] y) { x = Relu(x)  y = Neg(x) }", "cycle|defined twice"),
-        ("g (float[2] x) => (float[2] y, float[2] y) { y = Relu(x) }", "two outputs"),
-        ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "two inputs of the graph are named 'x'"),
-        ("g (float[2] x) => (float[2] b) { a = Add(x, b)  b = Relu(a)  c = Neg(b) }", "cycle among its nodes 'a', 'b'"),
-        ("g (float[2] x, float[3] y) => (float[2] z) { z = Add(x, y) }", "Add.*do not broadcast"),
+        ("g (float[2] x) => (float[2] y, float[2] y) { y = Relu(x) }", "outputs of the graph must have different names"),
+        ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "duplicate input 'x'"),
+        ("g (float[2] x) => (float[2] b) { a = Add(x, b)  b = Relu(a)  c = Neg(b) }", "cycle of the nodes 'a', 'b'"),
+        ("g (float[2] x, float[3] y) => (float[2] z) { z = Add(x, y) }", "Add.*to broadcast, got 2 and 3"),
         ("g (float[2] x) => (float[2] y) { y = Transpose <perm = [3]> (x) }", "Transpose"),
-        ("g (float[2] x) => (float[2] y) { y = far.Away(x) }", "domain 'far' has no such operator"),
+        ("g (float[2] x) => (float[2] y) { y = far.Away(x) }", "domain 'far' has no supported operator"),
         (
             "g (float x, float16[2] h) => (float[2] y) { y = Add(x, h) }",
             r"Add.*input 1 \(B\) is tensor\(float16\), expected tensor\(float\)",
@@ -193,7 +193,7 @@ def test_wrong_models_are_refused(body, message):
 def test_attributes_given_twice_and_of_the_wrong_kind_are_refused():
     model = parse("g (float[2] x) => (float[2] y) { y = Softmax <axis = 0> (x) }")
     model.graph.node[0].attribute.add().CopyFrom(model.graph.node[0].attribute[0])
-    with pytest.raises(ModelImportError, match="given twice"):
+    with pytest.raises(ModelImportError, match="duplicate attribute"):
         load(model)
     del model.graph.node[0].attribute[:]
     model.graph.node[0].attribute.append(helper.make_attribute("axis", "text"))
@@ -203,15 +203,15 @@ def test_attributes_given_twice_and_of_the_wrong_kind_are_refused():
 
 def test_operator_sets_are_checked():
     body = "g (float[2] x) => (float[2] y) { y = Relu(x) }"
-    with pytest.raises(ModelImportError, match="opset 9999"):
+    with pytest.raises(ModelImportError, match=r"expected an opset from .* got 9999"):
         load(parse(body, HEAD.replace("17", "9999")))
     twice = parse(body)
     twice.opset_import.append(helper.make_opsetid("", 16))
-    with pytest.raises(ModelImportError, match="two versions"):
+    with pytest.raises(ModelImportError, match="expected one version of operator set"):
         load(twice)
     none = parse(body)
     del none.opset_import[:]
-    with pytest.raises(ModelImportError, match="imports no operator set"):
+    with pytest.raises(ModelImportError, match="expected a graph and an operator set, found none: it is not"):
         load(none)
 
 
@@ -219,7 +219,7 @@ def test_functions_without_end_are_refused():
     head = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
     graph = "g (float[2] x) => (float[2] y) { y = own.f0(x) }\n"
     itself = '<domain: "own", opset_import: ["" : 17, "own" : 1]> f0 (a) => (b) { b = own.f0(a) }'
-    with pytest.raises(ModelImportError, match="nested more than"):
+    with pytest.raises(ModelImportError, match="functions and subgraphs must be nested at most 48 deep and"):
         load(onnx.parser.parse_model(head + graph + itself))
 
 

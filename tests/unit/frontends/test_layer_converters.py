@@ -123,7 +123,7 @@ def test_gemm(opset: int) -> None:
 def test_gemm_of_integers() -> None:
     a, b = np.arange(6, dtype=np.int32).reshape(2, 3), np.arange(12, dtype=np.int32).reshape(3, 4)
     np.testing.assert_array_equal(run("Gemm", 13, [a, b], alpha=2.0)[0], 2 * a @ b)
-    with pytest.raises(ModelImportError, match="scaled"):
+    with pytest.raises(ModelImportError, match="the factor of int32 must be an integer, got 0"):
         run("Gemm", 13, [a, b], alpha=0.5)
 
 
@@ -240,7 +240,7 @@ def test_resize_refuses() -> None:
     x = normal(1, 1, 4, 4)
     with pytest.raises(ModelImportError, match="either scales or sizes"):
         run("Resize", 13, [x, None, None, np.array([2, 2])])
-    with pytest.raises(ModelImportError, match="roi must give"):
+    with pytest.raises(ModelImportError, match="roi must have a start and an end for each of 4 axes"):
         run("Resize", 13, [x, None, None, np.array(x.shape)], coordinate_transformation_mode="tf_crop_and_resize")
     with pytest.raises(ModelImportError, match="positive"):
         run("Resize", 13, [x, None, np.array([1, 1, 0, 1], np.float32)])
@@ -329,9 +329,9 @@ def test_attention_refuses() -> None:
     q = normal(1, 2, 6)
     with pytest.raises(ModelImportError, match="q_num_heads"):
         run("Attention", 23, [q, q, q])
-    with pytest.raises(ModelImportError, match="go together"):
+    with pytest.raises(ModelImportError, match="expected both past_key and past_value or neither, got one"):
         run("Attention", 23, [q, q, q, None, normal(1, 2, 3, 3)], q_num_heads=2, kv_num_heads=2)
-    with pytest.raises(ModelImportError, match="divide"):
+    with pytest.raises(ModelImportError, match="the hidden size must be a multiple of the 4 heads, got 6"):
         run("Attention", 23, [q, q, q], q_num_heads=4, kv_num_heads=4)
     with pytest.raises(ModelImportError, match="update_rule"):
         run("LinearAttention", 27, [q, q, q], outputs=2, q_num_heads=2, kv_num_heads=2, update_rule="delta")

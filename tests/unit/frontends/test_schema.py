@@ -36,7 +36,7 @@ def parse(body: str, opset: int = 17, domains: str = "") -> onnx.ModelProto:
         (F2, "Concat (x, x)", "required attribute 'axis' is missing"),
         (F2, "Relu (x, x)", "expected 1 input, got 2"),
         (F2, "Add (x)", "expected 2 inputs, got 1"),
-        (F2, "Add (, x)", r"required input 0 \(A\) is left out"),
+        (F2, "Add (, x)", r"required input 0"),
         (F2, "Gemm (x)", "expected 2 to 3 inputs, got 1"),
         (F2, "Concat <axis = 0> ()", "expected at least 1 inputs, got 0"),
         ("string[2] x", "Relu (x)", r"input 0 \(X\) must be one of tensor\(bfloat16\), .*, got tensor\(string\)"),
@@ -95,14 +95,16 @@ def test_operators_of_other_domains_are_listed_with_what_to_do() -> None:
         told = str(caught.value)
         assert caught.value.operator == "com.microsoft:FusedMatMul"
         assert caught.value.node == "<model>:one"
-        assert "domain 'com.microsoft' has no such operator that Inlaid knows" in told
+        assert "domain 'com.microsoft' has no supported operator of this name" in told
         assert "com.microsoft:FusedMatMul (nodes one, two), com.acme:Turbo (node c)" in told
-        assert "com.microsoft: these are operators of ONNX Runtime alone: give the model as it was before" in told
+        assert "com.microsoft: these are contrib operators of ONNX Runtime: use the model from before" in told
         assert "com.acme: define it as a function of the model" in told
 
 
 def test_an_operator_that_onnx_lacks_is_refused_with_a_near_name() -> None:
-    with pytest.raises(ModelImportError, match=r"operator set 17 has no such operator.*is 'Softmax' meant.*export the model for"):
+    with pytest.raises(
+        ModelImportError, match=r"operator set 17 has no supported operator.*is 'Softmax' meant.*export the model for"
+    ):
         load(parse("g (float[2] x) => (float[2] y) { y = SoftMax (x) }"))
 
 

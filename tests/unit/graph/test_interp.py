@@ -56,7 +56,7 @@ def test_operators_by_name_and_position() -> None:
 def test_wrong_inputs_are_named() -> None:
     n = SizeVar("n")
     target = function([x := var("x", TensorType((n,), F32)), y := var("y", TensorType((n,), F32))], ops.add(x, y))
-    with pytest.raises(InputError, match="the inputs are x, y, not x"):
+    with pytest.raises(InputError, match="expected the inputs x, y, got x"):
         evaluate(target, {"x": np.zeros(2, np.float32)})
     with pytest.raises(InputError, match="'y' has shape"):
         evaluate(target, [np.zeros(2, np.float32), np.zeros(3, np.float32)])

@@ -36,7 +36,7 @@ def test_names_calls_and_attributes() -> None:
     assert found.root is expr
     assert [call.callee.name for call in found.calls] == ["relu", "add", "cast"]
     assert found.attrs("cast").dtype == "float32" and found.constant("c") == 1 and found.get("d") is None and "c" in found
-    with pytest.raises(TypeError, match="no constant"):
+    with pytest.raises(TypeError, match="must match a constant"):
         found.constant("cast")
 
 
@@ -105,8 +105,8 @@ def test_dominates() -> None:
 def test_mismatches_are_explained() -> None:
     pattern = is_op("relu")(is_op("add")(wildcard(), is_const()).has_dtype("int8"))
     assert explain_mismatch(pattern, ops.neg(X)) == "neg is not relu"
-    assert explain_mismatch(pattern, ops.relu(ops.add(X, Y))) == "a var is no constant"
-    assert "element type is not int8" in explain_mismatch(pattern, ops.relu(ops.add(X, ONE)))
+    assert explain_mismatch(pattern, ops.relu(ops.add(X, Y))) == "expected a constant, found a var"
+    assert "expected dtype int8" in explain_mismatch(pattern, ops.relu(ops.add(X, ONE)))
     assert explain_mismatch(pattern.optional(lambda it: it), ops.relu(ops.add(X, ONE))) is not None
 
 
@@ -166,7 +166,7 @@ def test_rules_reach_into_branches_and_functions() -> None:
     ],
 )
 def test_oscillating_rules_are_named(rules: list[Rule]) -> None:
-    with pytest.raises(VerifyError, match=r"circle: (up down|down, up|up, down)"):
+    with pytest.raises(VerifyError, match=r"oscillate: (up down|down, up|up, down)"):
         rewrite_expr(ops.neg(X), rules)
 
 

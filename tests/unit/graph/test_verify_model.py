@@ -32,13 +32,13 @@ def of(functions: Any) -> inlaid.Module:
         (lambda: of({"f": IDENTITY}), r"must have a function main.*none of that name among f; make it with inlaid\.Module"),
         (lambda: of({}), "a module must have a function main.*no functions"),
         (lambda: of([IDENTITY]), "a module must have a function main.*among list"),
-        (lambda: of({"main": X}), "a module must have a function main, its entry; found a Var among main"),
+        (lambda: of({"main": X}), "a module must have a function main, its entry point; found a Var among main"),
         (lambda: of({"main": IDENTITY, "g": X}), "@g must be a Function, got Var; make it with inlaid.function"),
         (lambda: inlaid.function([X, OTHER], X + OTHER), "must have different names.*found 'x' 2 times; rename them"),
         (lambda: inlaid.function([X, X], X + X), "%x is bound twice; make a variable for each place"),
         (
             lambda: of({"main": inlaid.function([X], inlaid.call(G, [X])), "g": inlaid.function([OTHER], OTHER)}),
-            r"the type of @g is given as .*\(7,\).* but is .*; declare it as inlaid\.global_var\(\"g\", module\[\"g\"\]\.type\)",
+            r"the type of @g is declared as .*\(7,\).* but .*; declare it as inlaid\.global_var\(\"g\", module\[\"g\"\]\.type\)",
         ),
         (
             lambda: of({"main": inlaid.function([X], inlaid.call(G, [X]))}),

@@ -190,5 +190,5 @@ def test_products_give_the_same_values(data: st.DataObject) -> None:
 
 
 def test_small_caches_ask_for_fewer_weights() -> None:
-    small = replace(VECTORS, core=Core(far_bytes=1 << 14, last_rate=0.1))
+    small = replace(VECTORS, core=Core(l2_bytes=1 << 14, llc_rate=0.1))
     assert [way(model(64, 64, 28, 28), capabilities) for capabilities in (VECTORS, small)] == ["tiles of 4", "direct"]

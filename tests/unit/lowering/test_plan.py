@@ -13,7 +13,7 @@ from inlaid import ops
 from inlaid.arith import SizeVar
 from inlaid.artifact import ALIGNMENT
 from inlaid.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
-from inlaid.driver.compile import candidates, compile_module
+from inlaid.driver.compile import candidates_for, compile_module
 from inlaid.errors import CompileError, KernelFault
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter, evaluate
@@ -36,7 +36,7 @@ def registry() -> PluginRegistry:
 
 def plans_of(module: ir.Module) -> Plans:
     """The plans of a module for the reference target."""
-    found = partition(module, candidates(["reference"], default_registry()))
+    found = partition(module, candidates_for(["reference"], default_registry()))
     return build_plans(found.module, dict.fromkeys(found.regions, ()))
 
 

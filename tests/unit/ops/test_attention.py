@@ -72,8 +72,17 @@ def test_symbolic_lengths() -> None:
 
 def test_attention_refuses() -> None:
     q, k, v = heads(1, 4, 3, 2, 2)
-    raises_for(ops.attention, "no multiple", q, k, v, scale=1.0)
+    raises_for(ops.attention, "the number of query heads must be a multiple of the 3 key heads, got 4", q, k, v, scale=1.0)
     raises_for(ops.attention, "positions of keys and values", q[:, :3], k, v[:, :, :1], scale=1.0)
-    raises_for(ops.attention, "do not broadcast", q[:, :3], k, v, normal((5, 2)), scale=1.0, masked=True)
-    raises_for(ops.attention, "does not broadcast", q[:, :3], k, v, normal((5, 1, 1, 1)), scale=1.0, masked=True)
-    raises_for(ops.attention, "three arguments", q[:, :3], k, v, scale=1.0, masked=True)
+    raises_for(
+        ops.attention,
+        "dimensions must be equal or 1 to broadcast, got 5 and 2",
+        q[:, :3],
+        k,
+        v,
+        normal((5, 2)),
+        scale=1.0,
+        masked=True,
+    )
+    raises_for(ops.attention, "the mask must broadcast to", q[:, :3], k, v, normal((5, 1, 1, 1)), scale=1.0, masked=True)
+    raises_for(ops.attention, "expected 4 operands for masked and padded, got 3", q[:, :3], k, v, scale=1.0, masked=True)

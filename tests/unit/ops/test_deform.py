@@ -68,11 +68,18 @@ def test_wild_offsets_read_nothing_outside() -> None:
 
 def test_deform_conv_refuses() -> None:
     x, w = normal((1, 4, 5, 5)), normal((2, 4, 3, 3))
-    raises_for(ops.deform_conv, "the offset has shape", x, w, normal((1, 9, 3, 3)))
-    raises_for(ops.deform_conv, "the mask has shape", x, w, normal((1, 18, 3, 3)), normal((1, 18, 3, 3)))
-    raises_for(ops.deform_conv, "do not divide", x, w, normal((1, 18, 3, 3)), offset_groups=3)
+    raises_for(ops.deform_conv, "the offset must have shape", x, w, normal((1, 9, 3, 3)))
+    raises_for(ops.deform_conv, "the mask must have shape", x, w, normal((1, 18, 3, 3)), normal((1, 18, 3, 3)))
+    raises_for(
+        ops.deform_conv,
+        "the number of input channels must be a multiple of the 3 groups, got 4",
+        x,
+        w,
+        normal((1, 18, 3, 3)),
+        offset_groups=3,
+    )
     raises_for(ops.deform_conv, "dimension 2 of the data must be >= 1, got 0", normal((1, 4, 0, 5)), w, normal((1, 18, 1, 3)))
-    raises_for(ops.deform_conv, "do not fit", x, w, normal((1, 18, 3, 3)), groups=2)
+    raises_for(ops.deform_conv, "w must have 4 / 2 input channels per group, got 4", x, w, normal((1, 18, 3, 3)), groups=2)
 
 
 @FEW
@@ -96,6 +103,12 @@ def test_col2im_is_the_adjoint_of_windows(window: Window) -> None:
 
 
 def test_col2im_refuses() -> None:
-    raises_for(ops.col2im, "do not fill", normal((1, 4, 5)), shape=(4, 4), kernel=(2, 2))
-    raises_for(ops.col2im, "no multiple", normal((1, 5, 9)), shape=(4, 4), kernel=(2, 2))
-    raises_for(ops.col2im, "the data is", normal((1, 4)), shape=(4, 4), kernel=(2, 2))
+    raises_for(ops.col2im, "dimension 2 must be the product of the", normal((1, 4, 5)), shape=(4, 4), kernel=(2, 2))
+    raises_for(
+        ops.col2im,
+        "dimension 1 must be a multiple of the 4 taps of a window, got 5",
+        normal((1, 5, 9)),
+        shape=(4, 4),
+        kernel=(2, 2),
+    )
+    raises_for(ops.col2im, "shape and kernel of one length, got Tensor", normal((1, 4)), shape=(4, 4), kernel=(2, 2))

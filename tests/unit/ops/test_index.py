@@ -144,19 +144,44 @@ def test_a_length_outside_is_an_error(length: int) -> None:
 @pytest.mark.parametrize(
     ("operator", "arrays", "attrs", "message"),
     [
-        ("take", (array((3,)), array((3,))), {"axis": 0}, "element type of kind int"),
+        ("take", (array((3,)), array((3,))), {"axis": 0}, "the indices must have a dtype of kind int or uint, got float32"),
         ("take", (array(()), array((), "int64")), {"axis": 0}, "out of range"),
         ("take_along_axis", (array((3,)), array((3, 1), "int64")), {"axis": 0}, "rank"),
-        ("take_along_axis", (array((3, 2)), array((3, 3), "int64")), {"axis": 0}, "only 2 elements"),
-        ("gather_nd", (array((3,)), array((1, 2), "int64")), {}, "indices of 2 axes into 1"),
-        ("gather_nd", (array((3,)), array((), "int64")), {}, "last extent"),
-        ("gather_nd", (array((3, 2)), array((2, 1), "int64")), {"batch_dims": 1}, "batch dimensions 3 and 2 differ"),
+        ("take_along_axis", (array((3, 2)), array((3, 3), "int64")), {"axis": 0}, "dimension 1 of the indices must be <= 2, got 3"),
+        ("gather_nd", (array((3,)), array((1, 2), "int64")), {}, "the last dimension of the indices must be <= 1, got 2"),
+        ("gather_nd", (array((3,)), array((), "int64")), {}, "the last dimension of the indices must be static, got shape"),
+        (
+            "gather_nd",
+            (array((3, 2)), array((2, 1), "int64")),
+            {"batch_dims": 1},
+            "the batch dimensions of x and the indices must be equal, got 3 and 2",
+        ),
         ("scatter_nd", (array((3,)), array((2, 1), "int64"), array((3,))), {}, "updates must have shape"),
-        ("scatter_nd", (array((3,)), array((2, 1), "int64"), array((2,))), {"reduction": "sub"}, "unknown reduction"),
-        ("scatter_nd", (array((3,)), array((2, 1), "int64"), array((2,), "int64")), {}, "element types differ"),
+        (
+            "scatter_nd",
+            (array((3,)), array((2, 1), "int64"), array((2,))),
+            {"reduction": "sub"},
+            "reduction must be one of none, add, mul, min, max, got",
+        ),
+        (
+            "scatter_nd",
+            (array((3,)), array((2, 1), "int64"), array((2,), "int64")),
+            {},
+            "the operands must have one dtype, got float32, int64",
+        ),
         ("scatter_along_axis", (array((3,)), array((2,), "int64"), array((3,))), {"axis": 0}, "shape of the indices"),
-        ("reverse_sequence", (array((3, 2)), array((3,), "int64")), {"batch_axis": 0, "time_axis": 0}, "one axis"),
-        ("reverse_sequence", (array((3, 2)), array((2,), "int64")), {"batch_axis": 0, "time_axis": 1}, "vector of 3"),
+        (
+            "reverse_sequence",
+            (array((3, 2)), array((3,), "int64")),
+            {"batch_axis": 0, "time_axis": 0},
+            "batch_axis and time_axis must differ, got 0 for both",
+        ),
+        (
+            "reverse_sequence",
+            (array((3, 2)), array((2,), "int64")),
+            {"batch_axis": 0, "time_axis": 1},
+            "the lengths must have shape",
+        ),
     ],
 )
 def test_ill_typed_calls_are_refused(operator: str, arrays: tuple[Array, ...], attrs: dict[str, Any], message: str) -> None:

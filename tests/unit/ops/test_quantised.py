@@ -80,19 +80,29 @@ F, S = TensorType((4, 6), "float32"), TensorType((), "float32")
 @pytest.mark.parametrize(
     ("operator", "types", "attrs", "message"),
     [
-        (ops.quantize, (F, TensorType((5,), "float32")), {"dtype": "int8", "axis": 1}, "one element for each index"),
+        (
+            ops.quantize,
+            (F, TensorType((5,), "float32")),
+            {"dtype": "int8", "axis": 1},
+            "the scale must be 0-d or have one element per index of axis 1, got",
+        ),
         (ops.quantize, (F, TensorType((4, 2), "float32")), {"dtype": "int8", "axis": 1, "block_size": 2}, "blocks of 2"),
-        (ops.quantize, (F, TensorType((), "float16")), {"dtype": "int8"}, "differ"),
+        (ops.quantize, (F, TensorType((), "float16")), {"dtype": "int8"}, "must have one dtype"),
         (ops.quantize, (F, S), {"dtype": "int32"}, "at most 16 bits"),
         (ops.quantize, (F, S, TensorType((), "uint8")), {"dtype": "int8"}, "zero point must be int8"),
-        (ops.dequantize, (TensorType((4,), "int8"), S), {"dtype": "int32"}, "dequantised to floats"),
-        (ops.dequantize, (TensorType((4,), "int8"), S, TensorType((), "uint8")), {"dtype": "float32"}, "differ"),
-        (ops.requantize, (F, S, TensorType((), "int8")), {"dtype": "int8"}, "requantises int32"),
+        (ops.dequantize, (TensorType((4,), "int8"), S), {"dtype": "int32"}, "dtype must be a float, got int32"),
+        (ops.dequantize, (TensorType((4,), "int8"), S, TensorType((), "uint8")), {"dtype": "float32"}, "must have one dtype"),
+        (
+            ops.requantize,
+            (F, S, TensorType((), "int8")),
+            {"dtype": "int8"},
+            "x must be int32 and scale float32, got float32 and float32",
+        ),
         (
             ops.requantize,
             (TensorType((4,), "int32"), S, TensorType((), "int8")),
             {"dtype": "int8", "rounding": "up"},
-            "rounding is half_even",
+            "rounding must be half_even, got",
         ),
     ],
 )

@@ -107,8 +107,15 @@ def test_a_sequence_that_is_over_keeps_its_state() -> None:
 
 def test_layers_refuse() -> None:
     operator, args, attrs = layer("lstm", 2)
-    raises_for(operator, "w has shape", args[0], args[1][:, :2], *args[2:], **attrs)
-    raises_for(operator, "activations with parameters", *args, **{**attrs, "activations": ("Tanh",)})
-    raises_for(operator, "is unknown; known are", *args, **{**attrs, "activations": ("Sin", "Tanh", "Tanh")})
+    raises_for(operator, "w must have shape", args[0], args[1][:, :2], *args[2:], **attrs)
+    raises_for(
+        operator, "expected 3 activations, alphas and betas and clip >= 0, got", *args, **{**attrs, "activations": ("Tanh",)}
+    )
+    raises_for(
+        operator,
+        "activation must be one of Affine, Elu, HardSigmoid, LeakyRelu, Relu,",
+        *args,
+        **{**attrs, "activations": ("Sin", "Tanh", "Tanh")},
+    )
     raises_for(operator, "direction", *args, **{**attrs, "direction": "sideways"})
-    raises_for(operator, "arguments", *args, **{**attrs, "masked": True})
+    raises_for(operator, "expected 7 operands by the attributes, got 6", *args, **{**attrs, "masked": True})

@@ -104,7 +104,7 @@ X = TensorType((2, 0), "float32")
     ("operator", "type_", "attrs", "message"),
     [
         (ops.reduce_sum, X, {"axes": (2,)}, "out of range"),
-        (ops.reduce_sum, X, {"axes": (0, 0)}, "occurs twice"),
+        (ops.reduce_sum, X, {"axes": (0, 0)}, "axes must be unique, got"),
         (ops.reduce_sum, TensorType((2,), "bool"), {"axes": (0,)}, "kind float"),
         (ops.argmax, X, {"axis": 1}, "dimension 1 of the input must be >= 1, got 0"),
         (ops.cumsum, X, {"axis": -1}, "out of range"),

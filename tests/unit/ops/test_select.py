@@ -148,21 +148,31 @@ def test_bounds_of_existential_dimensions() -> None:
 @pytest.mark.parametrize(
     ("operator", "arrays", "attrs", "message"),
     [
-        ("unique", (np.zeros(3),), {}, "rows of a matrix"),
-        ("dynamic_slice", (np.zeros(3), np.zeros(2, int), np.zeros(1, int)), {"axes": (0,), "strides": (1,)}, "1 elements each"),
-        ("dynamic_slice", (np.zeros(3), np.zeros(1, int), np.zeros(1, int)), {"axes": (0,), "strides": (0,)}, "do not fit"),
+        ("unique", (np.zeros(3),), {}, "x must be a matrix, got rank 1"),
+        (
+            "dynamic_slice",
+            (np.zeros(3), np.zeros(2, int), np.zeros(1, int)),
+            {"axes": (0,), "strides": (1,)},
+            "starts and ends must have shape",
+        ),
+        (
+            "dynamic_slice",
+            (np.zeros(3), np.zeros(1, int), np.zeros(1, int)),
+            {"axes": (0,), "strides": (0,)},
+            "strides must have 1 non-zero elements, got",
+        ),
         ("dynamic_slice", (np.zeros(3), np.zeros(1, int), np.zeros(1, int)), {"axes": (1,), "strides": (1,)}, "out of range"),
         (
             "non_max_suppression",
             (np.zeros((1, 5, 3)), np.zeros((1, 1, 5)), np.float64(0), np.float64(0)),
             {"max_output": 1},
-            "boxes are",
+            "and thresholds 0-d, got",
         ),
         (
             "non_max_suppression",
             (np.zeros((1, 5, 4)), np.zeros((1, 1, 6)), np.float64(0), np.float64(0)),
             {"max_output": 1},
-            "number of boxes",
+            "must agree in B and N, got",
         ),
     ],
 )

@@ -30,5 +30,5 @@ def test_what_windows_see() -> None:
 
 
 def test_unfold_refuses() -> None:
-    raises_for(unfold, "spatial dimensions", np.zeros((1, 2, 3), np.float32), kernel=(2, 2))
+    raises_for(unfold, "x must have rank 4 for the kernel", np.zeros((1, 2, 3), np.float32), kernel=(2, 2))
     raises_for(unfold, "must be >= 1, got 0", np.zeros((1, 2, 3), np.float32), kernel=(4,))

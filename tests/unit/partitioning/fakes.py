@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from inlaid.artifact import Artifact
-from inlaid.driver.compile import candidates
+from inlaid.driver.compile import candidates_for
 from inlaid.graph.ir import Call
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.annotate import Candidate
@@ -134,4 +134,4 @@ def registry_of(
 
 def takers_of(judges: Mapping[str, Judge], **facts: Any) -> tuple[Candidate, ...]:
     """The fake targets in order, the reference target last, as the partitioner sees them."""
-    return candidates(list(judges), registry_of(judges, **facts))
+    return candidates_for(list(judges), registry_of(judges, **facts))

@@ -164,7 +164,7 @@ def test_a_loop_level_target_computes_on_what_is_stored() -> None:
     ("form", "message"),
     [
         (lambda type_: Border(Layout(((7, 4),))), "blocks along axis 7"),
-        (lambda type_: Border(dtype="int8", scale=1.0), "which is no float"),
+        (lambda type_: Border(dtype="int8", scale=1.0), "a border with a scale needs a float tensor"),
     ],
 )
 def test_borders_that_do_not_fit_are_the_plugins_fault(form: Callable[[Type], Border], message: str) -> None:
@@ -177,7 +177,7 @@ def test_borders_that_do_not_fit_are_the_plugins_fault(form: Callable[[Type], Bo
 
 def test_every_tensor_has_a_border(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FormsCodegen, "borders", lambda self, region: Borders((), (BLOCKED,)))
-    with pytest.raises(PluginError, match="borders of 0 inputs and 1 outputs for a region of 1 and 1"):
+    with pytest.raises(PluginError, match="expected borders of 1 inputs and 1 outputs, got 0 inputs and 1 outputs"):
         compiled(CHAIN, APART, images(a=BLOCKED), INPUTS)
 
 

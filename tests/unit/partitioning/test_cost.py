@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.graph.strategies import Program, assert_same
 
 from inlaid import ops
-from inlaid.driver.compile import candidates, compile_module
+from inlaid.driver.compile import candidates_for, compile_module
 from inlaid.errors import InputError, PlacementWarning
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
@@ -36,11 +36,11 @@ X = ir.var("x", TensorType((64, 64), "float32"))
 
 def solve(function: ir.Function, judges: dict[str, Judge], **facts: Link) -> tuple[Solution, list[str], Annotated, CostModel]:
     registry = registry_of(judges, **facts)
-    takers = candidates(list(judges), registry)
-    annotated = annotate(function, takers)
-    costs = CostModel(tuple(registry.capabilities(taker.target) for taker in takers))
+    candidates = candidates_for(list(judges), registry)
+    annotated = annotate(function, candidates)
+    costs = CostModel(tuple(registry.capabilities(candidate.target) for candidate in candidates))
     found = by_cost(annotated, costs, fallback=len(judges))
-    return found, [str(takers[claim.target].target) for claim in found.claims], annotated, costs
+    return found, [str(candidates[claim.target].target) for claim in found.claims], annotated, costs
 
 
 def priced(**seconds: float) -> Judge:
@@ -87,9 +87,9 @@ def test_a_roofline_stands_in_for_costs_that_plugins_do_not_give() -> None:
 def test_placements_are_sound(program: Program, drawn: list[tuple[int, float]]) -> None:
     judges = judges_of(drawn)
     registry = registry_of(judges)
-    takers = candidates(list(judges), registry)
-    costs = CostModel(tuple(registry.capabilities(taker.target) for taker in takers))
-    found = partition(program.module, takers, place=lambda name, annotated: by_cost(annotated, costs).claims)
+    candidates = candidates_for(list(judges), registry)
+    costs = CostModel(tuple(registry.capabilities(candidate.target) for candidate in candidates))
+    found = partition(program.module, candidates, place=lambda name, annotated: by_cost(annotated, costs).claims)
     verify_partition(program.module, found)
     assert_same(evaluate(found.module, program.inputs), evaluate(program.module, program.inputs))
 
@@ -145,7 +145,7 @@ def test_the_driver_places_by_cost() -> None:
     assert [info.target for info in executable.regions] == ["a", "b"]
     executable = compile_module(module, list(judges), registry_of(judges))
     assert [info.target for info in executable.regions] == ["a"]
-    with pytest.raises(InputError, match=r"there is no placement 'luck'.*priority, cost"):
+    with pytest.raises(InputError, match=r"unknown placement 'luck'.*priority, cost"):
         compile_module(module, list(judges), registry_of(judges), settings=Settings(placement="luck"))
 
 
@@ -153,5 +153,5 @@ def test_a_placement_that_may_not_be_the_best_says_so(monkeypatch: pytest.Monkey
     registry = registry_of({"a": priced(relu=1.0)})
     whole = ir.Module({"main": ir.function([X], ops.relu(X))})
     monkeypatch.setattr("inlaid.driver.placement.by_cost", lambda *given: replace(by_cost(*given), gap=0.25))
-    with pytest.warns(PlacementWarning, match="a placement of main may be up to 25.0% faster than this one"):
+    with pytest.warns(PlacementWarning, match="the optimal placement of main may be up to 25.0% faster"):
         compile_module(whole, ["a"], registry, settings=Settings(placement=COST))

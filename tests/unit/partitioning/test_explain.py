@@ -37,8 +37,8 @@ def report(first: ir.Var) -> Report:
     second = ops.neg(ops.relu(first, span=ir.Span("m.onnx", "act")), span=ir.Span("m.onnx", "turn"))
     body = ops.add(ops.exp(second, span=ir.Span("m.onnx", "exp")), ir.constant(np.float32(1)))
     module = ir.Module({"main": ir.function([first], body)})
-    takers = takers_of({"a": taking("relu", "add"), "b": taking("neg")})
-    return explain(partition(module, takers), takers)
+    candidates = takers_of({"a": taking("relu", "add"), "b": taking("neg")})
+    return explain(partition(module, candidates), candidates)
 
 
 TEXT = """\
@@ -54,11 +54,11 @@ region3_a on a: 1 operator, 24 bytes in, 24 bytes out
 
 neg at m.onnx:turn, exp at m.onnx:exp keep region0_a and region3_a apart
 
-If a took neg at m.onnx:turn, exp at m.onnx:exp: 1 region instead of 4, 24 bytes instead of 96 across borders
-If a took neg at m.onnx:turn: 3 regions instead of 4, 72 bytes instead of 96 across borders
-If a took exp at m.onnx:exp: 3 regions instead of 4, 72 bytes instead of 96 across borders
-If b took relu at m.onnx:act: 3 regions instead of 4, 72 bytes instead of 96 across borders
-If b took exp at m.onnx:exp: 3 regions instead of 4, 72 bytes instead of 96 across borders
+If a accepted neg at m.onnx:turn, exp at m.onnx:exp: 1 region instead of 4, 24 bytes instead of 96 across borders
+If a accepted neg at m.onnx:turn: 3 regions instead of 4, 72 bytes instead of 96 across borders
+If a accepted exp at m.onnx:exp: 3 regions instead of 4, 72 bytes instead of 96 across borders
+If b accepted relu at m.onnx:act: 3 regions instead of 4, 72 bytes instead of 96 across borders
+If b accepted exp at m.onnx:exp: 3 regions instead of 4, 72 bytes instead of 96 across borders
 
 relu at m.onnx:act: a
 neg at m.onnx:turn: b
@@ -111,8 +111,8 @@ def test_data() -> None:
 def test_one_operator_keeps_regions_apart() -> None:
     x = ir.var("x", TensorType((4,), "float32"))
     act = ops.gelu(ops.relu(x), approximate=False, span=ir.Span("m.onnx", "/h.3/mlp/act"))
-    takers = takers_of({"a": taking("relu", "add"), "b": taking("gelu")})
-    found = explain(partition(ir.Module({"main": ir.function([x], ops.add(act, x))}), takers), takers)
+    candidates = takers_of({"a": taking("relu", "add"), "b": taking("gelu")})
+    found = explain(partition(ir.Module({"main": ir.function([x], ops.add(act, x))}), candidates), candidates)
     assert "One operator, gelu at m.onnx:/h.3/mlp/act, keeps region0_a and region2_a apart" in found.to_text()
     (change,) = [item for item in found.changes if item.target == "a"]
     assert (change.regions, change.regions_then, change.operators) == (3, 1, (1,))
@@ -120,8 +120,8 @@ def test_one_operator_keeps_regions_apart() -> None:
 
 def verdicts_of(rules: tuple[OpRule, ...], body: ir.Expr, x: ir.Var) -> tuple[Report, dict[str, str]]:
     """The report of a function on a target with these rules, and what the target says of each operator."""
-    takers = takers_of({"a": rules})
-    found = explain(partition(ir.Module({"main": ir.function([x], body)}), takers), takers)
+    candidates = takers_of({"a": rules})
+    found = explain(partition(ir.Module({"main": ir.function([x], body)}), candidates), candidates)
     return found, {item.operator: dict(item.verdicts)["a"] for item in found.operators}
 
 
@@ -130,7 +130,9 @@ def test_a_pattern_of_one_operator_is_a_rule_for_it() -> None:
     small = OpRule(is_op("add")(wildcard().named("x"), wildcard()), "sum", lambda found: Reject("too large"))
     assert verdicts_of((small,), ops.add(x, x), x)[1] == {"add": "rejected: too large"}
     constant = OpRule(is_op("add")(wildcard(), is_const()), "sum")
-    assert verdicts_of((constant,), ops.add(x, x), x)[1] == {"add": "rejected: sum does not match: a var is no constant"}
+    assert verdicts_of((constant,), ops.add(x, x), x)[1] == {
+        "add": "rejected: sum does not match: expected a constant, found a var"
+    }
     taken, _ = verdicts_of((OpRule(is_op("add")(wildcard(), wildcard()), "sum"),), ops.add(x, x), x)
     assert taken.to_text().endswith("add at ?: a") and taken.operators[0].composite == "sum"
 
@@ -159,8 +161,8 @@ def test_conversions_at_borders() -> None:
     judges = {"a": taking("abs", "relu"), "b": taking("neg"), "c": taking("pad", "reshape", "transpose")}
     blocked: dict[str, Form] = {"a": lambda type_: Border(Layout(((1, 4),)))}
     registry = registry_of(judges, forms=blocked)
-    partitioned, takers = cut(ir.Module({"main": ir.function([x], ops.relu(ops.neg(ops.abs(x))))}), list(judges), registry)
-    found = report_of(partitioned, takers, registry)
+    partitioned, candidates = cut(ir.Module({"main": ir.function([x], ops.relu(ops.neg(ops.abs(x))))}), list(judges), registry)
+    found = report_of(partitioned, candidates, registry)
     text = found.to_text()
     assert text.startswith("3 operators in 3 regions, 4 conversions at their borders\n")
     assert "region0_a on a: 1 operator, 384 bytes in, 384 bytes out" in text
@@ -175,9 +177,9 @@ def test_borders_that_are_not_known() -> None:
 
     x = ir.var("x", TensorType((4,), "float32"))
     registry = registry_of({"a": taking("neg")}, forms={"a": fails})
-    partitioned, takers = cut(ir.Module({"main": ir.function([x], ops.neg(x))}), ["a"], registry)
-    with pytest.warns(InlaidWarning, match="what is converted at the borders of regions is not known: .*no driver"):
-        found = report_of(partitioned, takers, registry)
+    partitioned, candidates = cut(ir.Module({"main": ir.function([x], ops.neg(x))}), ["a"], registry)
+    with pytest.warns(InlaidWarning, match="the conversions at region borders are unknown: .*no driver"):
+        found = report_of(partitioned, candidates, registry)
     assert len(found.regions) == 1 and not found.conversions
 
 
@@ -194,8 +196,8 @@ def test_a_longer_way_that_would_close_a_cycle() -> None:
     value: ir.Expr = ops.relu(x)
     for number in range(5):
         value = ops.exp(value) if number % 2 else ops.neg(value)
-    takers = takers_of({"a": taking("relu")})
-    found = explain(partition(ir.Module({"main": ir.function([x], ops.relu(value))}), takers), takers)
+    candidates = takers_of({"a": taking("relu")})
+    found = explain(partition(ir.Module({"main": ir.function([x], ops.relu(value))}), candidates), candidates)
     assert "region2_a would close a cycle with region0_a through neg at ?, exp at ?, neg at ? and 2 more" in found.to_text()
 
 
@@ -203,8 +205,8 @@ def test_nothing_is_advised_that_was_not_counted() -> None:
     """Control flow between operators: regions are not counted there."""
     x, c = ir.var("x", TensorType((4,), "float32")), ir.var("c", TensorType((), "bool"))
     body = ops.relu(ir.if_(c, ops.neg(ops.relu(x)), x))
-    takers = takers_of({"a": taking("relu")})
-    found = explain(partition(ir.Module({"main": ir.function([x, c], body)}), takers), takers)
+    candidates = takers_of({"a": taking("relu")})
+    found = explain(partition(ir.Module({"main": ir.function([x, c], body)}), candidates), candidates)
     assert not found.changes
 
 
@@ -220,26 +222,26 @@ def place_as_if(moved: tuple[int, ...], target: int, name: str, annotated: Annot
 def test_changes_are_what_a_plugin_that_took_more_would_bring(program: Program, drawn: list[tuple[int, float]]) -> None:
     """Counted anew with a target that takes the operators of a change as well."""
     judges = judges_of(drawn)
-    takers = takers_of(judges)
-    found = partition(program.module, takers)
-    report = explain(found, takers)
-    numbers = {str(taker.target): number for number, taker in enumerate(takers)}
+    candidates = takers_of(judges)
+    found = partition(program.module, candidates)
+    report = explain(found, candidates)
+    numbers = {str(candidate.target): number for number, candidate in enumerate(candidates)}
     for change in report.changes[:3]:
-        then = partition(program.module, takers, place=partial(place_as_if, change.operators, numbers[change.target]))
+        then = partition(program.module, candidates, place=partial(place_as_if, change.operators, numbers[change.target]))
         assert len(then.regions) == change.regions_then
 
 
 def test_nothing_to_say() -> None:
     x = ir.var("x", TensorType((2,), "float32"))
-    takers = takers_of({"a": taking()})
-    found = explain(partition(ir.Module({"main": ir.function([x], x)}), takers), takers)
+    candidates = takers_of({"a": taking()})
+    found = explain(partition(ir.Module({"main": ir.function([x], x)}), candidates), candidates)
     assert found.to_text() == found.summary() == "0 operators in 0 regions"
     assert found.to_json() == {"operators": [], "regions": [], "changes": [], "conversions": []}
 
 
 def test_conditions() -> None:
     x = ir.var("x", TensorType((N,), "float32"))
-    takers = takers_of({"a": lambda call: AcceptIf(arith.compare("!=", N, 5))})
-    found = explain(partition(ir.Module({"main": ir.function([x], ops.relu(x))}), takers), takers)
+    candidates = takers_of({"a": lambda call: AcceptIf(arith.compare("!=", N, 5))})
+    found = explain(partition(ir.Module({"main": ir.function([x], ops.relu(x))}), candidates), candidates)
     assert "where (n != 5); else other targets" in found.to_text()
     assert "a varying number of bytes in" in found.to_text()

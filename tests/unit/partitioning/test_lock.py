@@ -49,8 +49,8 @@ TEXT = """\
 
 
 def lock_of(module: ir.Module, judges: dict[str, Judge]) -> Lock:
-    takers = takers_of(judges)
-    return Lock.of(partition(module, takers), takers)
+    candidates = takers_of(judges)
+    return Lock.of(partition(module, candidates), candidates)
 
 
 def test_a_lock_is_text_that_gives_the_lock_back() -> None:
@@ -64,37 +64,37 @@ def test_a_replayed_lock_stays_where_rules_have_changed() -> None:
     after: dict[str, Judge] = {"a": taking("relu", "add", "neg"), "b": taking("neg", "exp", "relu")}
     registry = registry_of(after)
     with pytest.warns(LockWarning, match=r"(?s)- neg at turn: b\n\+ neg at turn: a"):
-        partitioned, takers = cut(model(), ["a", "b"], registry, settings=Settings(lock=TEXT))
-    assert Lock.of(partitioned, takers).to_text() == TEXT
+        partitioned, candidates = cut(model(), ["a", "b"], registry, settings=Settings(lock=TEXT))
+    assert Lock.of(partitioned, candidates).to_text() == TEXT
 
 
 def test_a_lock_without_news_says_nothing() -> None:
     told: list[tuple[str, ...]] = []
-    takers = takers_of(BEFORE)
-    partition(model(), takers, place=replay(Lock.from_text(TEXT), takers, first_come, told.append))
+    candidates = takers_of(BEFORE)
+    partition(model(), candidates, place=replay(Lock.from_text(TEXT), candidates, first_come, told.append))
     assert told == []
 
 
 @pytest.mark.parametrize(
     ("module", "judges", "message"),
     [
-        (model("other"), BEFORE, "the lock is of another model: this one has no relu at act"),
-        (model(), {"a": taking("add"), "b": BEFORE["b"]}, "a no longer takes relu at act, as the lock says"),
-        (model(), {"c": BEFORE["a"], "b": BEFORE["b"]}, "the lock needs target a, which is not given"),
+        (model("other"), BEFORE, "the lock is for another model: this one has no relu at act"),
+        (model(), {"a": taking("add"), "b": BEFORE["b"]}, "a no longer accepts relu at act, where the lock places it"),
+        (model(), {"c": BEFORE["a"], "b": BEFORE["b"]}, "the lock needs target a, which is not listed"),
     ],
 )
 def test_a_lock_that_cannot_be_kept_is_an_error(module: ir.Module, judges: dict[str, Judge], message: str) -> None:
-    takers = takers_of(judges)
+    candidates = takers_of(judges)
     with pytest.raises(CompileError, match=message) as caught:
-        partition(module, takers, place=replay(Lock.from_text(TEXT), takers, first_come, lambda lines: None))
+        partition(module, candidates, place=replay(Lock.from_text(TEXT), candidates, first_come, lambda lines: None))
     assert "inlaid partition --lock" in str(caught.value)
 
 
 def test_an_operator_that_the_lock_does_not_know_is_an_error() -> None:
-    takers = takers_of(BEFORE)
+    candidates = takers_of(BEFORE)
     short = Lock({"main": Lock.from_text(TEXT).functions["main"][:-1]})
     with pytest.raises(CompileError, match="add"):
-        partition(model(), takers, place=replay(short, takers, first_come, lambda lines: None))
+        partition(model(), candidates, place=replay(short, candidates, first_come, lambda lines: None))
 
 
 def test_composites_are_named_by_their_rules() -> None:
@@ -102,9 +102,9 @@ def test_composites_are_named_by_their_rules() -> None:
     module = ir.Module({"main": ir.function([X], ops.relu(ops.neg(X)))})
     lock = lock_of(module, {"a": (pair,)})
     assert '["a", "turned", "relu", "neg"]' in lock.to_text()
-    takers = takers_of({"a": (pair,)})
-    again = partition(module, takers, place=replay(lock, takers, first_come, lambda lines: None))
-    assert Lock.of(again, takers) == lock
+    candidates = takers_of({"a": (pair,)})
+    again = partition(module, candidates, place=replay(lock, candidates, first_come, lambda lines: None))
+    assert Lock.of(again, candidates) == lock
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_composites_are_named_by_their_rules() -> None:
     ],
 )
 def test_text_that_is_no_lock_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="this is no lock"):
+    with pytest.raises(InputError, match="this is not a valid lock"):
         Lock.from_text(text)
 
 
 def test_a_lock_of_another_version_is_refused() -> None:
-    with pytest.raises(InputError, match="version 2"):
+    with pytest.raises(InputError, match="expected lock version 1, got 2"):
         Lock.from_text(TEXT.replace("1", "2", 1))
 
 
@@ -133,11 +133,11 @@ def test_a_lock_of_another_version_is_refused() -> None:
 @given(plan_programs(), targets)
 def test_what_was_decided_is_decided_again(program: Program, drawn: list[tuple[int, float]]) -> None:
     module = program.module
-    takers = takers_of(judges_of(drawn))
-    first = partition(module, takers)
-    lock = Lock.from_text(Lock.of(first, takers).to_text())
+    candidates = takers_of(judges_of(drawn))
+    first = partition(module, candidates)
+    lock = Lock.from_text(Lock.of(first, candidates).to_text())
     told: list[tuple[str, ...]] = []
-    again = partition(module, takers, place=replay(lock, takers, first_come, told.append))
-    assert told == [] and Lock.of(again, takers) == lock
+    again = partition(module, candidates, place=replay(lock, candidates, first_come, told.append))
+    assert told == [] and Lock.of(again, candidates) == lock
     assert list(again.regions.items()) == list(first.regions.items())
     assert np.array_equal([len(item.claims) for item in first.placements], [len(item.claims) for item in again.placements])

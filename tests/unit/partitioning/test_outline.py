@@ -151,9 +151,9 @@ def test_tuples_of_values_of_several_regions() -> None:
     a, b = ops.relu(X), ops.neg(Y)
     swapped = PAIR(ir.tuple_([a, b]))
     body = ir.tuple_([ops.relu(ir.tuple_item(swapped, 0)), ops.mul(a, ir.tuple_item(swapped, 1))])
-    takers = takers_of({"a": taking("relu", "test.pair"), "b": OTHER})
+    candidates = takers_of({"a": taking("relu", "test.pair"), "b": OTHER})
     module = ir.Module({"main": ir.function([X, Y], body)})
-    found = partition(module, takers)
+    found = partition(module, candidates)
     verify_partition(module, found)
     same(evaluate(found.module, INPUTS), evaluate(module, INPUTS))
     assert shape(found) == [("a", "relu"), ("b", "neg"), ("a", "test.pair relu"), ("b", "mul")]
@@ -290,7 +290,7 @@ def test_a_binding_inside_a_closure_of_a_value_outside() -> None:
 
 def test_an_operator_that_nobody_takes() -> None:
     module = ir.Module({"main": ir.function([X], PAIR(ir.tuple_([X, X]), span=ir.Span("m.onnx", "swap")))})
-    with pytest.raises(CompileError, match=r"no target takes it: a: takes no test.pair; reference: .*operator test.pair.*swap"):
+    with pytest.raises(CompileError, match=r"no target accepts it: a: takes no test.pair; reference: .*operator test.pair.*swap"):
         partition(module, takers_of({"a": SOME}))
 
 
@@ -352,7 +352,7 @@ def test_composites() -> None:
     found = partition(ir.Module({"main": ir.function([a, Y], leaking)}), takers_of({"a": (rule,)}))
     assert set(found.regions.values()) == {1}
     verdict = found.placements[0].annotated.verdicts[id(plain)][0]
-    assert isinstance(verdict, Reject) and "the value of mul, inside of it, is read outside as well" in verdict.reason
+    assert isinstance(verdict, Reject) and "the value of mul inside the composite is also read outside" in verdict.reason
 
 
 def test_element_types_and_dimensions_beyond_the_target() -> None:
@@ -399,7 +399,7 @@ def test_the_verifier_finds_what_is_wrong() -> None:
     cases = [
         (other, found, "changed the type of main"),
         (module, dataclasses.replace(found, module=module), "is in no region"),
-        (module, dataclasses.replace(found, regions={first: 0}), "made 1 operator calls of 2"),
+        (module, dataclasses.replace(found, regions={first: 0}), "expected 2 operator calls after partitioning, got 1"),
         (module, changed(second, ir.function(region.params, ir.tuple_([fresh]), region.attrs)), "changed a constant"),
         (module, changed(second, ir.function((), region.body, region.attrs)), "not a closed function"),
         (module, changed(second, ir.function(region.params, region.body)), "not a closed function"),

@@ -105,16 +105,16 @@ def rules_of(seed: int, share: float) -> Judge:
 @settings(max_examples=60, deadline=None)
 @given(plan_programs(), targets)
 def test_regions_are_sound(program: Program, drawn: list[tuple[int, float]]) -> None:
-    takers = takers_of(judges_of(drawn))
-    found = partition(program.module, takers)
+    candidates = takers_of(judges_of(drawn))
+    found = partition(program.module, candidates)
     verify_partition(program.module, found)
     verify(found.module)
     assert found.module.main.type == program.module.main.type
     check_regions(program.module.main, found)
     assert_same(evaluate(found.module, program.inputs), evaluate(program.module, program.inputs))
-    again = partition(program.module, takers)
+    again = partition(program.module, candidates)
     assert show(again.module, weights="hash") == show(found.module, weights="hash")
-    report = explain(found, takers)
+    report = explain(found, candidates)
     assert len(report.operators) == sum(item.operators for item in report.regions)
     assert report.to_text() and report.to_json()
 

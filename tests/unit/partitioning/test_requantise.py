@@ -29,10 +29,10 @@ def layer(rounding: str, multiplier: int = 1_234_567_891, shifts: tuple[int, ...
 
 def verdict(body: ir.Expr, having: Quantisation | None = None, dtypes: tuple[str, ...] = ("int8",)) -> str:
     """What a target says of the last operator: "" where it takes the layer."""
-    taker = Candidate(
+    candidate = Candidate(
         Target("a"), (OpRule(quantised_matmul(), "product"),), frozenset(dtypes), quantisation=having or Quantisation()
     )
-    found = annotate(ir.function([X], body), (taker,))
+    found = annotate(ir.function([X], body), (candidate,))
     last = found.verdicts[id(found.calls[-1])][0]
     return last.reason if isinstance(last, Reject) else ""
 
@@ -54,16 +54,16 @@ FIXED = Quantisation(("up", "once"), multiplier_bits=31, shifts=(-8, 0), per_cha
     ("body", "having", "reason"),
     [
         (layer("up"), FIXED, ""),
-        (layer("half_even"), FIXED, "rounding half_even, and the target has up and once"),
-        (layer("away"), FIXED, "rounding away, and the target has up and once"),
-        (layer("up", shifts=(-4, -3, -4)), FIXED, "a factor for each channel, and the target has one for all"),
+        (layer("half_even"), FIXED, "rounding half_even, but the target supports up and once"),
+        (layer("away"), FIXED, "rounding away, but the target supports up and once"),
+        (layer("up", shifts=(-4, -3, -4)), FIXED, "requantises per channel, but the target supports only one factor per tensor"),
         (layer("up", shifts=(-4, -4, -4)), FIXED, ""),
-        (layer("up", shifts=(-9,)), FIXED, "shifts from -9 to -9, and the target has -8 to 0"),
-        (layer("up"), Quantisation(("up",), 16), "multipliers of 31 bits, and the target has 16"),
+        (layer("up", shifts=(-9,)), FIXED, "shifts from -9 to -9, but the target supports -8 to 0"),
+        (layer("up"), Quantisation(("up",), 16), "31-bit multipliers, but the target supports 16 bits"),
         (layer("up", 0x5A5A << 16), Quantisation(("up",), 16), ""),
         (layer("once", 0x5A5A, (12,)), Quantisation(("once",), 16, (-8, 0)), ""),
         (layer("once", 1 << 30), Quantisation(("once",), 1), ""),
-        (layer("once", 1 << 29, (-7,)), Quantisation(("once",), 1, (-7, 0)), "multipliers of 2 bits, and the target has 1"),
+        (layer("once", 1 << 29, (-7,)), Quantisation(("once",), 1, (-7, 0)), "2-bit multipliers, but the target supports 1 bits"),
     ],
 )
 def test_a_target_takes_the_requantisation_that_it_has(body: ir.Expr, having: Quantisation, reason: str) -> None:
@@ -73,7 +73,7 @@ def test_a_target_takes_the_requantisation_that_it_has(body: ir.Expr, having: Qu
 
 def test_the_composites_reason_stands_alone_for_all_of_its_operators() -> None:
     body = layer("away")
-    taker = Candidate(Target("a"), (OpRule(quantised_matmul(), "product"),), frozenset(["int8"]), quantisation=FIXED)
-    found = annotate(ir.function([X], body), (taker,))
+    candidate = Candidate(Target("a"), (OpRule(quantised_matmul(), "product"),), frozenset(["int8"]), quantisation=FIXED)
+    found = annotate(ir.function([X], body), (candidate,))
     reasons = {found.verdicts[id(call)][0].reason for call in found.calls}  # type: ignore[union-attr]
-    assert reasons == {"as product: it requantises with rounding away, and the target has up and once"}
+    assert reasons == {"as product: it requantises with rounding away, but the target supports up and once"}

@@ -280,7 +280,7 @@ def test_moves_are_quantised(operator: Operator, moved: bool) -> None:
     verify(found)
     (call,) = calls(found.main, operator)
     assert type_of(call) == ("int8" if moved else "float32")
-    assert [layer.why for layer in found.report.floats] == ([] if moved else ["it has no form in integers"])
+    assert [layer.why for layer in found.report.floats] == ([] if moved else ["it has no integer implementation"])
 
 
 def test_the_value_that_fills_is_quantised() -> None:

@@ -32,10 +32,10 @@ def test_what_is_asked_for_wins() -> None:
 
 
 def test_floats_need_hardware_that_has_them() -> None:
-    with pytest.raises(InputError, match='arithmetic is "float", and the target requantises with rounding up and once alone'):
+    with pytest.raises(InputError, match='arithmetic is "float", but the target supports only rounding up and once'):
         fitted(Quantization(arithmetic="float"), Quantisation(("up", "once")))
 
 
 def test_a_rounding_has_a_name() -> None:
-    with pytest.raises(InputError, match="requantisation has rounding 'nearest'"):
+    with pytest.raises(InputError, match="invalid rounding 'nearest'"):
         Quantization(requantisation=Quantisation(("nearest",)))

@@ -109,7 +109,7 @@ def test_what_has_no_form_stays_float_between_borders() -> None:
     main = two_layers(normalised).main
     found = quantised(main, drawn(main))
     assert [(item.node, item.operator, item.why) for item in found.report.floats] == [
-        ("norm", "layer_norm", "it has no form in integers")
+        ("norm", "layer_norm", "it has no integer implementation")
     ]
     order = names(found)
     assert order.index("dequantize") < order.index("layer_norm") < len(order) - 1 - order[::-1].index("quantize")
@@ -129,7 +129,7 @@ def test_what_lies_between_floats_stays_float() -> None:
     main = two_layers(written_out).main
     found = quantised(main, drawn(main))
     assert {item.operator for item in found.report.floats} >= {"reduce_sum", "sub", "sqrt", "div", "add"}
-    assert {item.why for item in found.report.floats} >= {"all that reads it is float", "it has no form in integers"}
+    assert {item.why for item in found.report.floats} >= {"all of its consumers are float", "it has no integer implementation"}
     assert found.report.outputs[0].difference is not None
     assert found.report.outputs[0].difference.sqnr_db > 30
 
@@ -144,10 +144,10 @@ def test_a_chain_is_a_table() -> None:
 def test_operators_stay_float_when_asked() -> None:
     main = two_layers(ops.relu).main
     both = quantised(main, drawn(main), Quantization(keep_float=("first",)))
-    assert ("first", "matmul", "it was asked to stay float") in [(i.node, i.operator, i.why) for i in both.report.floats]
-    with pytest.raises(InputError, match="no convolution or matrix product"):
+    assert ("first", "matmul", "keep_float names it") in [(i.node, i.operator, i.why) for i in both.report.floats]
+    with pytest.raises(InputError, match="expected a float32 convolution or matrix product"):
         quantised(main, drawn(main), Quantization(keep_float=("matmul",)))
-    with pytest.raises(InputError, match=r"keep_float names 'frist', which is no node .*; is it 'first'\?"):
+    with pytest.raises(InputError, match=r"keep_float names 'frist', which is neither a node .*; is it 'first'\?"):
         quantised(main, drawn(main), Quantization(keep_float=("frist",)))
 
 
@@ -182,7 +182,7 @@ def test_loops_and_branches_stay_float() -> None:
     main = two_layers(choice).main
     found = quantised(main, drawn(main))
     verify(found)
-    assert ("inner", "matmul", "it is in a loop or a branch") in [(i.node, i.operator, i.why) for i in found.report.floats]
+    assert ("inner", "matmul", "it is in a loop or branch") in [(i.node, i.operator, i.why) for i in found.report.floats]
     evaluate(found, drawn(main)[0])
 
 
@@ -242,7 +242,7 @@ def test_the_report_as_text_and_as_json() -> None:
     assert "3 layers in integers" in text
     assert "layer_norm in floats  norm" in text
     assert "1 operator in floats:" in text
-    assert "layer_norm at norm: it has no form in integers" in text
+    assert "layer_norm at norm: it has no integer implementation" in text
     assert "int8, mse ranges, any scales; measured on 4 samples" in text
 
 
@@ -278,10 +278,10 @@ def sample(*shape: int, value: float = 0.5) -> dict[str, Array]:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "no samples"),
-        (sample(4, 8), "samples are several"),
-        (7, "samples are several"),
-        ([np.zeros((4, 8))], "inputs are given by name"),
+        ([], "at least one calibration sample"),
+        (sample(4, 8), "expected an iterable of samples"),
+        (7, "expected an iterable of samples"),
+        ([np.zeros((4, 8))], "expected sample 0 as a dictionary"),
         ([sample(4, 8, value=np.nan)], "input x of sample 0 has values that are not finite"),
         ([{"y": np.zeros((4, 8), np.float32)}], "has no input 'y'"),
         ([sample(4, 8), sample(4, 7)], "sample 1: input 'x' has shape"),
@@ -294,7 +294,7 @@ def test_samples_that_do_not_fit_are_refused(data: Any, message: str) -> None:
 
 
 def test_values_that_are_not_finite_are_told_with_their_layer() -> None:
-    with pytest.raises(InputError, match="sample 1 makes NaN or infinity at relu"):
+    with pytest.raises(InputError, match="sample 1 gives NaN or infinity at relu"):
         inlaid.quantize(two_layers(ops.relu), [sample(4, 8), sample(4, 8, value=3e38)], targets=["reference"])
 
 
@@ -313,8 +313,8 @@ def test_a_module_and_settings_from_the_interface(tmp_path: Path) -> None:
     ("arrays", "message"),
     [
         ({"y": np.zeros((4, 8))}, "has arrays for y"),
-        ({"x": np.zeros(8)}, "has 2 dimensions: samples of it 3, not 1"),
-        ({"x": np.zeros((0, 4, 8))}, "no samples"),
+        ({"x": np.zeros(8)}, "must have 3 dimensions, got 1"),
+        ({"x": np.zeros((0, 4, 8))}, "at least one calibration sample"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str, Array], message: str) -> None:
@@ -332,7 +332,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "samples.npy", np.zeros((4, 8)))
     np.savez(tmp_path / "objects.npz", x=np.array([{}], object))
     for each in (path, tmp_path / "samples.npy", tmp_path / "objects.npz"):
-        with pytest.raises(InputError, match=r"is no \.npz file"):
+        with pytest.raises(InputError, match=r"is not an \.npz file"):
             read_samples(each, params)
 
 
@@ -352,5 +352,5 @@ def test_settings_that_there_are_not_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_settings_of_another_type_are_refused() -> None:
-    with pytest.raises(InputError, match=r"settings are 'mse'; give inlaid\.Quantization"):
+    with pytest.raises(InputError, match=r"expected settings of type inlaid.Quantization, got 'mse'"):
         inlaid.quantize(two_layers(ops.relu), [sample(4, 8)], "mse", targets=["reference"])  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ def test_an_operator_of_the_user_is_refused():
     x = ir.var("x", TensorType((2,), "float32"))
     assert isinstance(accepts(ops.relu(x)), Accept)
     assert isinstance(accepts(own(x)), Reject)
-    with pytest.raises(Unsupported, match=r"acme\.twice is not one of Inlaid's own"):
+    with pytest.raises(Unsupported, match=r"acme\.twice is not one of Inlaid's operators"):
         ReferenceCodegen().compile(Region("r", ir.function([x], own(x)), default_registry().target("reference")), None)
 
 
@@ -115,7 +115,7 @@ def test_code_that_is_no_graph(code):
     x = ir.var("x", TensorType((2,), "float32"))
     region = Region("region0", ir.function([x], ops.relu(x)), default_registry().target("reference"))
     artifact = dataclasses.replace(ReferenceCodegen().compile(region, None), code=code)
-    with pytest.raises(PackageError, match="region region0 is not a sound graph"):
+    with pytest.raises(PackageError, match="region region0 is not a valid graph"):
         ReferenceRuntime().load(artifact, {})
 
 

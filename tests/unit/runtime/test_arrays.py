@@ -41,10 +41,10 @@ def test_strings_in_all_their_forms(joining: Executable, value: Any) -> None:
     [
         ([1, 2], r"\[1, 2\], but must have .*string"),
         (np.array([1, 2]), "element type int64, but must have string"),
-        (np.array(["x", 2], object), "input 'a' holds 2, the model takes strings"),
-        (np.array(["x", None], object), "input 'a' holds None, the model takes strings"),
-        ([b"x", b"\xff"], "input 'a' holds bytes that are no UTF-8"),
-        ("x", r"has shape \(\), the model takes \(n,\)"),
+        (np.array(["x", 2], object), "input 'a' must hold strings, got 2"),
+        (np.array(["x", None], object), "input 'a' must hold strings, got None"),
+        ([b"x", b"\xff"], "input 'a' holds bytes that are not UTF-8"),
+        ("x", r"has shape \(\), the model expects \(n,\)"),
         (None, "string"),
     ],
 )

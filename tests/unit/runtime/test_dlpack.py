@@ -38,7 +38,7 @@ def test_there_and_back(dtype, shape):
     np.testing.assert_array_equal(found, array)
     assert found.dtype == array.dtype and (not array.size or np.shares_memory(found, array))
     if dtype == "complex64":
-        with pytest.raises(InputError, match="does not know"):
+        with pytest.raises(InputError, match="unsupported DLPack dtype"):
             import_capsule(array.__dlpack__())
         return
     ours = import_capsule(array.__dlpack__())
@@ -50,7 +50,7 @@ def test_bfloat16():
     array = np.ones(4, ml_dtypes.bfloat16)
     ours = import_capsule(export_capsule(address(array), CPU, (4,), array.dtype, array))
     assert ours.dtype == array.dtype
-    with pytest.raises(BufferError, match="no elements of"):
+    with pytest.raises(BufferError, match="does not support dtype"):
         export_capsule(0, CPU, (1,), np.dtype("U3"), None)
 
 
@@ -80,11 +80,11 @@ def test_owners_live_as_long_as_somebody_has_the_tensor():
 
 def test_what_is_refused():
     array = np.zeros((3, 4), np.float32)
-    with pytest.raises(InputError, match="not row-major"):
+    with pytest.raises(InputError, match="expected a row-major tensor"):
         import_capsule(array.T.__dlpack__())
     capsule = array.__dlpack__()
     import_capsule(capsule)
-    with pytest.raises(InputError, match="used before"):
+    with pytest.raises(InputError, match="unused DLPack capsule"):
         import_capsule(capsule)
-    with pytest.raises(InputError, match="or is none"):
+    with pytest.raises(InputError, match="unused DLPack capsule"):
         import_capsule("nothing")

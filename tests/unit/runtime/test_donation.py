@@ -73,10 +73,10 @@ def test_states_of_loops_are_updated_in_arrays_of_the_loop(lab, value):
 @pytest.mark.parametrize(
     ("instructions", "message"),
     [
-        ((Move(0, 2, donate=True), Invoke("bump", (2, 0), (2,))), "value 0 is read after another has taken over its buffer"),
-        ((Invoke("bump", (0, 1), (2,)),), "input 0 and output 0 must be one value"),
-        ((Move(3, 2, donate=True), Invoke("bump", (2, 1), (2,))), "value 3 is not the plan's to give away"),
-        ((Move(0, 4), Move(4, 2, donate=True), Invoke("bump", (2, 1), (2,))), "value 4 lies in the arena, and value 2 does not"),
+        ((Move(0, 2, donate=True), Invoke("bump", (2, 0), (2,))), "value 0 is read after its buffer was reused"),
+        ((Invoke("bump", (0, 1), (2,)),), "input 0 and output 0 must be the same value"),
+        ((Move(3, 2, donate=True), Invoke("bump", (2, 1), (2,))), "value 3 is not owned by the plan"),
+        ((Move(0, 4), Move(4, 2, donate=True), Invoke("bump", (2, 1), (2,))), "value 4 is in the arena, but value 2 is not"),
     ],
 )
 def test_plans_that_give_away_what_is_not_theirs(lab, value, instructions, message):

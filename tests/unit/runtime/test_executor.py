@@ -119,11 +119,11 @@ def test_dlpack_in_and_out(chain):
         ({}, "input 'x' is missing; the inputs are x: float32"),
         ({"X": 1, "x": f32(2, 3)}, "the model has no input 'X'"),
         ({"xx": f32(2, 3)}, r"the model has no input 'xx' \(is 'x' meant\?\); input 'x' is missing"),
-        ({"x": f32(2, 3).astype(np.float64)}, r"has elements of type float64, the model takes float32.*astype"),
-        ({"x": [1, [2]]}, "is no array"),
+        ({"x": f32(2, 3).astype(np.float64)}, r"must have dtype float32, got float64.*astype"),
+        ({"x": [1, [2]]}, "is not an array"),
         ({"x": np.zeros((2, 3), np.complex64)}, "complex64"),
-        ({"x": f32(2, 4)}, r"shape \(2, 4\), the model takes \(2, 3\)"),
-        ({"x": f32(6)}, r"shape \(6,\), the model takes \(2, 3\)"),
+        ({"x": f32(2, 4)}, r"shape \(2, 4\), the model expects \(2, 3\)"),
+        ({"x": f32(6)}, r"shape \(6,\), the model expects \(2, 3\)"),
         ({"x": None}, "object"),
     ],
 )
@@ -143,11 +143,11 @@ def test_a_size_that_two_inputs_disagree_on(lab, value):
     )
     model = lab.executable(plan)
     np.testing.assert_array_equal(model.run({"a": f32(3, 2), "b": f32(3), "c": f32(6)})["y"], f32(3, 2))
-    with pytest.raises(InputError, match=r"'b' has shape \(4,\), the model takes \(batch,\), where batch is 3"):
+    with pytest.raises(InputError, match=r"'b' has shape \(4,\), the model expects \(batch,\), but batch is 3"):
         model.run({"a": f32(3, 2), "b": f32(4), "c": f32(6)})
     with pytest.raises(InputError, match=r"'c' has shape \(5,\)"):
         model.run({"a": f32(3, 2), "b": f32(3), "c": f32(5)})
-    with pytest.raises(InputError, match="where batch is 1 to 8"):
+    with pytest.raises(InputError, match="batch must be 1 to 8"):
         model.run({"a": f32(9, 2), "b": f32(9), "c": f32(18)})
 
 
@@ -300,13 +300,13 @@ def test_kernels_that_allocate(lab, value):
 def test_a_kernel_that_allocates_the_wrong_thing(lab, value):
     lab.region("wrong", lambda x: x.astype(np.int32), [((2,), "float32")], [((2,), "float32")], kind="free")
     plan = Plan("main", (value("input", (2,)), value("output", (2,))), (("x", 0),), (("y", 1),), (Invoke("wrong", (0,), (1,)),))
-    with pytest.raises(KernelFault, match="gave int32 where a tensor of float32 is due"):
+    with pytest.raises(KernelFault, match="must return a tensor of float32, got int32"):
         lab.executable(plan).run({"x": f32(2)})
     lab.functions["wrong"] = ("free", lambda x: x[:1])
-    with pytest.raises(KernelFault, match=r"shape \(2,\) turned out to have shape \(1,\)"):
+    with pytest.raises(KernelFault, match=r"shape \(2,\), got shape \(1,\)"):
         lab.executable(plan).run({"x": f32(2)})
     lab.functions["wrong"] = ("free", lambda x: (x, x))
-    with pytest.raises(KernelFault, match="2 results where 1 are due"):
+    with pytest.raises(KernelFault, match="must return 1 results, got 2"):
         lab.executable(plan).run({"x": f32(2)})
 
 
@@ -378,7 +378,7 @@ def test_constraints_and_requirements(lab, value):
         model.run({"x": f32(8)})
     lab.artifacts.clear()
     lab.region("few", lambda x, y: None, [((N,), "float32")], [((N,), "float32")], dims=[("n", 0, 0)], requires=("amx",))
-    with pytest.raises(Unsupported, match="cannot run on lab here: this machine has no amx"):
+    with pytest.raises(Unsupported, match="cannot run on lab here: this machine lacks amx"):
         lab.executable(plan)
 
 
@@ -395,7 +395,7 @@ def test_a_kernel_that_raises(lab, value):
 def test_shapes_that_a_region_was_not_made_for(lab, value):
     unary(lab, "two", lambda x: x)
     plan = Plan("main", (value("input", (N,)), value("output", (N,))), (("x", 0),), (("y", 1),), (Invoke("two", (0,), (1,)),))
-    with pytest.raises(KernelFault, match="takes in0 of shape"):
+    with pytest.raises(KernelFault, match="expects in0 of shape"):
         lab.executable(plan).run({"x": f32(3)})
 
 
@@ -455,5 +455,5 @@ def test_the_device_is_chosen_at_load(lab, value):
     assert lab.devices == [0, 2]
     from inlaid.errors import TargetError
 
-    with pytest.raises(TargetError, match="no region runs on cuda"):
+    with pytest.raises(TargetError, match="devices names cuda"):
         lab.executable(plan_of("main", value, "id"), devices={"cuda": 1})

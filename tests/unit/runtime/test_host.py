@@ -159,6 +159,6 @@ class Nothing(HostRuntime):
 def test_what_a_host_runtime_checks():
     runtime = Nothing("fmt", 3, ["avx2", "fma"])
     assert runtime.check(artifact(requires=("fma",))) is None
-    assert runtime.check(artifact(requires=("fma", "amx", "vnni"))) == "this machine has no amx, vnni"
-    assert Nothing("fmt", 2).check(artifact()) == "the code is fmt version 3, this runtime loads version 2"
-    assert Nothing("elf", 3).check(artifact()) == "the code is fmt, this runtime loads elf"
+    assert runtime.check(artifact(requires=("fma", "amx", "vnni"))) == "this machine lacks amx, vnni"
+    assert Nothing("fmt", 2).check(artifact()) == "expected fmt version 2, got version 3"
+    assert Nothing("elf", 3).check(artifact()) == "expected code in format elf, got fmt"

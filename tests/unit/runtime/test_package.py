@@ -176,11 +176,11 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     path, model = saved
     before = path.read_bytes()
     monkeypatch.setattr(package_module._Tensors, "write", lambda self, file: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(PackageError, match="cannot be written: No space left"):
+    with pytest.raises(PackageError, match=r"cannot write .*: No space left"):
         model.save(path)
     assert path.read_bytes() == before
     assert [item.name for item in path.parent.iterdir()] == ["model.inlaid"]
-    with pytest.raises(PackageError, match="cannot be written: No such file"):
+    with pytest.raises(PackageError, match=r"cannot write .*: No such file"):
         model.save(path.parent / "nowhere" / "model.inlaid")
 
 
@@ -197,14 +197,14 @@ def test_the_expected_hash(saved):
     path, model = saved
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     reload(path, model, expect_sha256=digest.upper())
-    with pytest.raises(PackageError, match=f"has SHA-256 {digest}, not the expected 00"):
+    with pytest.raises(PackageError, match=f"expected SHA-256 00.*, got {digest}"):
         reload(path, model, expect_sha256="00" * 32)
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(PackageError, match="cannot be read: No such file"):
+    with pytest.raises(PackageError, match=r"cannot read .*: No such file"):
         read_package(tmp_path / "none.inlaid")
-    with pytest.raises(PackageError, match="cannot be read: Is a directory"):
+    with pytest.raises(PackageError, match=r"cannot read .*: Is a directory"):
         read_package(tmp_path)
     (tmp_path / "empty.inlaid").write_bytes(b"")
     with pytest.raises(PackageError, match="too short"):
@@ -254,7 +254,7 @@ def refuse(path, model, message):
 def test_members_that_escape_or_are_unknown(saved, name):
     path, model = saved
     compose(path, [*members_of(path), (name, b"evil")])
-    refuse(path, model, "it has a member .* which packages do not have")
+    refuse(path, model, "it has an unknown member")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -274,7 +274,7 @@ def test_members_that_inflate(saved, compression):
 def test_missing_members(saved):
     path, model = saved
     members = members_of(path)
-    for lost, message in (("manifest.json", "no manifest"), ("weights.bin", "no manifest"), ("code/0", "there is no code")):
+    for lost, message in (("manifest.json", "no manifest"), ("weights.bin", "no manifest"), ("code/0", "unknown code member")):
         compose(path, [item for item in members if item[0] != lost])
         refuse(path, model, message)
 
@@ -341,7 +341,7 @@ def test_members_that_overlap(saved):
 def test_weights_off_the_page(saved):
     path, model = saved
     path.write_bytes(b"prefix" + path.read_bytes())
-    refuse(path, model, "does not start at a page")
+    refuse(path, model, "is not page-aligned")
 
 
 def test_damaged_weights_and_code(saved):
@@ -377,26 +377,26 @@ HOSTILE = {
     "deep json": (lambda m: b"[" * 200_000 + b"]" * 200_000, "not JSON|not that of a package"),
     "a list": (lambda m: b"[]", "not that of a package"),
     "twice the same field": (lambda m: b'{"format": "inlaid-package", "format": 1}', "a field occurs twice"),
-    "infinity": (lambda m: b'{"format": Infinity}', "is no number"),
+    "infinity": (lambda m: b'{"format": Infinity}', "is not a number"),
     "huge number": (lambda m: b'{"format": ' + b"9" * 10_000 + b"}", "not JSON"),
     "another format": (edit("format", "zip"), "not that of a package"),
-    "a newer version": (edit("version", 3), "is a package of version 3, this Inlaid reads version 2"),
+    "a newer version": (edit("version", 3), "expected package version 2, got 3"),
     "an unknown field": (edit("more", 1), "unknown"),
     "a lost field": (lambda m: m.pop("plans") and None, "'plans' is missing"),
-    "plans of the wrong type": (edit("plans", {}), "plans: dict stands where list is due"),
+    "plans of the wrong type": (edit("plans", {}), "plans: expected list, got dict"),
     "no main": (edit("plans", []), "no plan named main"),
     "a constraint on a size that nobody has": (edit("regions", 0, "constraints", [CONSTRAINT]), "zz has no value at run time"),
-    "a constraint without words": (edit("regions", 0, "constraints", [{**CONSTRAINT, "what": 3}]), "int stands where str is due"),
-    "a constraint of the first version": (edit("regions", 0, "constraints", [1]), "int stands where dict is due"),
+    "a constraint without words": (edit("regions", 0, "constraints", [{**CONSTRAINT, "what": 3}]), "expected str, got int"),
+    "a constraint of the first version": (edit("regions", 0, "constraints", [1]), "expected dict, got int"),
     "two plans of a name": (edit("plans", lambda p: p + p), "the same name"),
     "unknown dtype": (edit("tensors", 0, "dtype", "float31"), "'float31' is not an element type"),
     "dtype that is an attribute": (edit("tensors", 0, "dtype", "__class__"), "is not an element type"),
-    "dtype of another width": (edit("tensors", 0, "dtype", "float32"), "does not take"),
-    "huge shape": (edit("tensors", 0, "shape", [1 << 40, 1 << 40]), "does not take"),
-    "shape of overflow": (edit("tensors", 0, "shape", [1 << 61, 8]), "does not take"),
+    "dtype of another width": (edit("tensors", 0, "dtype", "float32"), "cannot have 40 bytes"),
+    "huge shape": (edit("tensors", 0, "shape", [1 << 40, 1 << 40]), "cannot have 40 bytes"),
+    "shape of overflow": (edit("tensors", 0, "shape", [1 << 61, 8]), "cannot have 40 bytes"),
     "negative shape": (edit("tensors", 0, "shape", [-5]), "out of range"),
-    "shape of floats": (edit("tensors", 0, "shape", [5.0]), "float stands where int is due"),
-    "shape of bools": (edit("tensors", 0, "shape", [True]), "bool stands where int is due"),
+    "shape of floats": (edit("tensors", 0, "shape", [5.0]), "expected int, got float"),
+    "shape of bools": (edit("tensors", 0, "shape", [True]), "expected int, got bool"),
     "too many dimensions": (edit("tensors", 0, "shape", [1] * 65), "65 dimensions"),
     "offset outside": (edit("tensors", 0, "offset", 1 << 30), "out of range"),
     "offset before": (edit("tensors", 1, "offset", 0), "out of range"),
@@ -405,18 +405,18 @@ HOSTILE = {
     "string tensor": (edit("tensors", 0, lambda t: {**t, "dtype": "string"}), "strings"),
     "string tensor of many": (edit("tensors", 0, lambda t: {**t, "dtype": "string", "shape": [1 << 50]}), "strings"),
     "weight that is none": (edit("weights", "w", 99), "out of range"),
-    "weight of another type": (edit("weights", "w", 0), "constant 'w' is of another type"),
-    "code that is none": (edit("regions", 0, "code", "code/9"), "there is no code"),
-    "code in the manifest": (edit("regions", 0, "code", "manifest.json"), "there is no code"),
+    "weight of another type": (edit("weights", "w", 0), "constant 'w' has another type"),
+    "code that is none": (edit("regions", 0, "code", "code/9"), "unknown code member"),
+    "code in the manifest": (edit("regions", 0, "code", "manifest.json"), "unknown code member"),
     "hash of other code": (edit("regions", 0, "sha256", "0" * 64), "hash of the code"),
     "region without target": (edit("regions", 0, "target", None), "NoneType|null"),
     "two regions of a name": (edit("regions", 0, "symbol", "scale"), "same symbol|facts on regions"),
     "another code format": (edit("regions", 0, "format", "elf"), None),
     "constant twice": (edit("regions", 0, "constants", lambda c: c + c), "a new name and a tensor"),
     "constant that is none": (edit("regions", 0, "constants", [["c", -1]]), "out of range"),
-    "alias that is none": (edit("regions", 0, "aliases", [[0, 7]]), "names no output and input"),
-    "size source that is none": (edit("regions", 0, "signature", "dims", 0, "input", 5), "which is none"),
-    "axis that is none": (edit("regions", 0, "signature", "dims", 0, "axis", -1), "which is none"),
+    "alias that is none": (edit("regions", 0, "aliases", [[0, 7]]), "does not name an output and an input"),
+    "size source that is none": (edit("regions", 0, "signature", "dims", 0, "input", 5), "which does not exist"),
+    "axis that is none": (edit("regions", 0, "signature", "dims", 0, "axis", -1), "which does not exist"),
     "rank of a region": (edit("regions", 0, "signature", "inputs", 0, "shape", [3]), "is axis|of rank"),
     "size of another region": (edit("regions", 0, "workspace", {"": ["size", "z", 0, None]}), "no value at run time"),
     "negative workspace": (edit("regions", 0, "workspace", {"": -1}), "is negative"),
@@ -426,15 +426,15 @@ HOSTILE = {
     "unknown storage": (edit("plans", 0, "values", 1, "storage", "disk"), "'disk' is not one of"),
     "unbound size": (edit("plans", 0, "values", 1, "shape", [["size", "q", 0, None], 3]), "no value at run time"),
     "unknown instruction": (edit("plans", 0, "instructions", 0, "do", "system"), "unknown instruction"),
-    "region that is none": (edit("plans", 0, "instructions", 0, "symbol", "nope"), "there is no region 'nope'"),
-    "value that is none": (edit("plans", 0, "instructions", 0, "inputs", [17]), "there is no value 17"),
-    "negative value": (edit("plans", 0, "instructions", 0, "inputs", [-1]), "there is no value -1"),
+    "region that is none": (edit("plans", 0, "instructions", 0, "symbol", "nope"), "unknown region 'nope'"),
+    "value that is none": (edit("plans", 0, "instructions", 0, "inputs", [17]), "unknown value 17"),
+    "negative value": (edit("plans", 0, "instructions", 0, "inputs", [-1]), "unknown value -1"),
     "read before write": (edit("plans", 0, "instructions", 0, "inputs", [1]), "read before it is written"),
     "write to a constant": (edit("plans", 0, "instructions", 0, "outputs", [3]), "cannot be written"),
     "write twice": (edit("plans", 0, "instructions", 1, "outputs", [1]), "is written twice"),
-    "too few inputs": (edit("plans", 0, "instructions", 1, "inputs", [1]), "1 values stand where 2 are due"),
+    "too few inputs": (edit("plans", 0, "instructions", 1, "inputs", [1]), "expected 2 values, got 1"),
     "output never written": (edit("plans", 0, "instructions", lambda i: i[:1]), "read before it is written"),
-    "another element type": (edit("plans", 0, "values", 1, "dtype", "float64"), "stands where"),
+    "another element type": (edit("plans", 0, "values", 1, "dtype", "float64"), "expected a value of type"),
     "smaller arena": (edit("plans", 0, "workspace", 0), None),
     "region shape": (edit("regions", 0, "signature", "outputs", 0, "shape", [["size", "n", 0, None], 300]), None),
 }
@@ -450,15 +450,15 @@ def deep_size(depth):
 SIZES = {
     "deep size": (deep_size(150), "nested too deeply"),
     "very deep size": (deep_size(900), "nested too deeply|not JSON"),
-    "unknown size operator": (["exec", 1, 2], "no expression"),
-    "size of three": (["add", 1, 2, 3], "no expression"),
-    "text as a size": ("n", "str stands where"),
+    "unknown size operator": (["exec", 1, 2], "expected an expression"),
+    "size of three": (["add", 1, 2, 3], "expected an expression"),
+    "text as a size": ("n", "expected list, got str"),
     "null as a size": (None, "NoneType|null"),
     "division by zero": (["floordiv", ["size", "n", 0, None], 0], None),
     "negative at run time": (["add", ["size", "n", 0, None], -100], None),
     "beyond 64 bits": (["mul", ["size", "n", 0, None], 1 << 61], None),
     "out of range": (1 << 70, "out of range"),
-    "unknown comparison": (["compare", "is", 1, 2], "no expression"),
+    "unknown comparison": (["compare", "is", 1, 2], "expected an expression"),
 }
 HOSTILE |= {name: (edit("plans", 0, "workspace", dim), message) for name, (dim, message) in SIZES.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -76,6 +77,13 @@ def test_the_chrome_trace(tmp_path):
     assert events[0]["args"] == {"nodes": ["a", "b"]}
     assert events[1]["args"] == {"nodes": ["a"], "GFLOP/s": 2.0, "GB/s": 1.0}
     assert events[2]["args"] == {"nodes": [], "GB/s": 1.074}
+
+
+def test_events_that_follow_one_another_do_not_overlap_in_the_trace():
+    ends = [0.0, 1.4e-6, 1e-6 + 1 / 3, 0.7, 1.1]
+    profile = Profile(tuple(Event("k", "x86", (), a, b - a) for a, b in itertools.pairwise(ends)), 2.0)
+    times = [event for event in json.loads(profile.chrome_trace())["traceEvents"] if event["ph"] == "X"]
+    assert all(first["ts"] + first["dur"] == second["ts"] for first, second in itertools.pairwise(times))
 
 
 def test_an_empty_profile():

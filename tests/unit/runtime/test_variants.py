@@ -55,7 +55,7 @@ def test_the_artifact_itself_comes_last(lab, versions):
 
 
 def test_where_none_fits_the_least_demanding_is_named(lab, versions):
-    with pytest.raises(Unsupported, match=r"region main_region cannot run on lab here: this machine has no sse$"):
+    with pytest.raises(Unsupported, match=r"region main_region cannot run on lab here: this machine lacks sse$"):
         Executable(versions((("sse",), ("avx",), ("amx",))), registry=lab.registry)
 
 
@@ -87,11 +87,11 @@ def nested(variant):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda variant: variant.update(symbol="other"), "a variant has another symbol or signature"),
-        (lambda variant: variant["signature"]["outputs"].clear(), "a variant has another symbol or signature"),
+        (lambda variant: variant.update(symbol="other"), "a variant must have the same symbol and signature"),
+        (lambda variant: variant["signature"]["outputs"].clear(), "a variant must have the same symbol and signature"),
         (lambda variant: variant.update(sha256="0" * 64), "hash of the code"),
         (lambda variant: variant.update(workspace={"": -1}), "is negative"),
-        (nested, "a variant has no variants"),
+        (nested, "a variant must not have variants"),
     ],
 )
 def test_hostile_variants(lab, versions, tmp_path, change, message):

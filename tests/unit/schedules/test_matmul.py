@@ -160,16 +160,16 @@ def test_tiles_leave_no_single_row():
 
 def test_panels_that_rows_share_stay_in_cache():
     tile = choose_tile(128, 768, 3072, 16, 32, CORE)
-    assert 4 * 3072 * tile.width <= PANEL_SHARE * CORE.far_bytes
+    assert 4 * 3072 * tile.width <= PANEL_SHARE * CORE.l2_bytes
     assert choose_tile(1, 768, 3072, 16, 32, CORE).vectors == 8, "one row reads each panel once"
 
 
 def test_the_core_decides():
     """A tile has as many rows as its first-level cache has ways, and panels that stay in its second-level cache."""
-    assert choose_tile(197, 768, 768, 16, 32, replace(CORE, ways=4)).rows <= 4
-    near = replace(CORE, far_bytes=1 << 18, farther_load=20)
-    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, near).width <= PANEL_SHARE * near.far_bytes
-    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, CORE).width > PANEL_SHARE * near.far_bytes
+    assert choose_tile(197, 768, 768, 16, 32, replace(CORE, l1_ways=4)).rows <= 4
+    near = replace(CORE, l2_bytes=1 << 18, l3_load=20)
+    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, near).width <= PANEL_SHARE * near.l2_bytes
+    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, CORE).width > PANEL_SHARE * near.l2_bytes
 
 
 def test_rows_in_the_same_sets_make_tiles_lower():

@@ -1,4 +1,4 @@
-"""Examples of every canonical operator: made from choices, pinned ones and those that Hypothesis draws."""
+"""Examples of every canonical operator, made from choices that are fixed or drawn by Hypothesis."""
 
 from inlaid.conformance.corpus.elementwise import ENTRIES as ELEMENTWISE
 from inlaid.conformance.corpus.example import COMMON, RANKS, Choices, Entry, Example, Form, Unfit
@@ -13,7 +13,7 @@ CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTI
 
 
 def entry_of(operator: Operator) -> Entry | None:
-    """How examples of an operator are made; None for one that is not canonical."""
+    """The corpus entry of an operator; None if it is not canonical."""
     return _BY_OPERATOR.get(operator)
 
 

@@ -1,4 +1,4 @@
-"""Examples of operators that map elements."""
+"""Examples of element-wise operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_FLOATS = (
 _EXACT_OF_FLOATS = ("sqrt", "floor", "ceil", "round", "isnan")
 _OF_NUMBERS = ("abs", "neg", "sign", "relu")
 _EXACT_ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum", "less", "less_equal")
-"""Arithmetic whose results IEEE 754 defines to the last bit, in narrow types as float32 rounded once; and comparisons."""
+"""Arithmetic whose results IEEE 754 defines exactly, narrow types being float32 rounded once; and comparisons."""
 _ARITHMETIC = ("mod", "fmod", "pow")
 _BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right")
 _LOGIC = ("logical_and", "logical_or", "logical_xor")

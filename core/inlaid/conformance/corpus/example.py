@@ -1,4 +1,4 @@
-"""Examples of operators: how one is made, and what it is as a graph."""
+"""Examples of operators, and their forms as graphs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from inlaid.types import TensorType, Type, dtype, from_numpy
 T = TypeVar("T")
 
 SIZES = (3, 5, 4, 1, 7, 2, 16, 13, 9)
-"""Extents: small, odd, prime, a vector's worth, and one."""
+"""Extents: small, odd, prime, a vector's length, and one."""
 RANKS = (2, 3, 1, 4, 0)
-"""Ranks of shapes that may be of any, the plain one first."""
+"""Ranks of shapes of arbitrary rank, the plain one first."""
 
 
 class Unfit(Exception):
-    """No example has arguments of the shapes that are given."""
+    """No example has arguments of the given shapes."""
 
 
 class Choices:
-    """Where examples take their sizes, attributes and values from. `choose(n)` gives a number from 0 to n - 1; the plain choice
-    is 0 everywhere, towards which Hypothesis shrinks. All arrays of one example are of one mix of values. Shapes are of a `rank`
-    where they may be, if it is given: `ranked` says whether there was one. `given` are the shapes that arguments have already, by
-    their numbers; without `edges`, floats are not at the edges of their type; `binary` scales are powers of two."""
+    """Source of sizes, attributes and values of examples. `choose(n)` returns a number below n; the plain choice is always 0,
+    towards which Hypothesis shrinks. All arrays of an example have one mix of values. If `rank` is given, shapes have it where
+    possible; `ranked` records whether one did. `given` are known shapes of arguments, by number. Without `edges`, floats have no
+    extreme values. With `binary`, scales are powers of two."""
 
     def __init__(
         self,
@@ -59,20 +59,20 @@ class Choices:
 
     @classmethod
     def pinned(cls, number: int, sizes: Sequence[int] = SIZES, rank: int | None = None) -> Choices:
-        """The same choices each time: the plain ones with each mix of values in turn, then some others for each number above."""
+        """Deterministic choices: the plain ones with each mix of values in turn, then different ones for each higher number."""
         plain = number < len(MIXES)
         return cls((lambda count: 0) if plain else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes, rank)
 
     def pick(self, *options: T) -> T:
-        """One of the options, the first where all is plain."""
+        """Pick one of the options, the first in the plain example."""
         return options[self._choose(len(options))]
 
     def flag(self) -> bool:
-        """False where all is plain."""
+        """Pick a boolean, False in the plain example."""
         return self.pick(False, True)
 
     def each(self, count: int, *options: T) -> tuple[T, ...]:
-        """`count` of the options: the same one, or any, which differ where all else is plain."""
+        """Pick `count` of the options: the same for all, or different ones, also in the plain example."""
         if not self.flag():
             return (self.pick(*options),) * count
         unlike = tuple(dict.fromkeys(options))
@@ -80,17 +80,17 @@ class Choices:
         return tuple(self.pick(*unlike[start:], *unlike[:start]) for start in starts)
 
     def below(self, count: int) -> int:
-        """A number from 0 to count - 1."""
+        """Pick a number from 0 to count - 1."""
         return self._choose(count)
 
     def size(self) -> int:
-        """An extent, at least 1. Plain extents differ from one another, so that axes cannot be confused unnoticed."""
+        """Pick an extent, at least 1. Plain extents differ from each other, so that confused axes are noticed."""
         at = self._asked % len(self._sizes)
         self._asked += 1
         return self.pick(*self._sizes[at:], *self._sizes[:at])
 
     def shape(self, least: int = 0, most: int = 4) -> tuple[int, ...]:
-        """A shape of a rank, some with an empty axis."""
+        """Pick a shape, sometimes with an empty axis."""
         if not self._free:
             return self._data(least)
         shape = [self.size() for _ in range(self._of_rank(least, most))]
@@ -99,18 +99,18 @@ class Choices:
         return tuple(shape)
 
     def solid_shape(self, least: int = 1, most: int = 4) -> tuple[int, ...]:
-        """A shape without empty axes."""
+        """Pick a shape without empty axes."""
         if not self._free:
             return self._data(least)
         return tuple(self.size() for _ in range(self._of_rank(least, most)))
 
     def given(self, number: int) -> tuple[int, ...] | None:
-        """The shape that an argument has already, None where it may have any. Asking for it is to care for all of them."""
+        """The known shape of an argument, None if it may have any. A caller must handle all known shapes."""
         self._free = True
         return self._given.get(number)
 
     def _data(self, least: int) -> tuple[int, ...]:
-        """The first shape that is given, which is that of the data. Raises `Unfit`."""
+        """The first known shape, which is that of the data. Raises `Unfit`."""
         found = next(iter(self._given.values()))
         if len(found) < least:
             raise Unfit
@@ -125,7 +125,7 @@ class Choices:
         return self._rank
 
     def broadcasting(self, count: int) -> tuple[tuple[int, ...], ...]:
-        """Shapes that broadcast together."""
+        """Pick shapes that broadcast together."""
         if not self._free:
             return tuple(self._beside(self.given(number)) for number in range(count))
         whole = self.shape()
@@ -136,7 +136,7 @@ class Choices:
         return tuple(found) if self.below(2) == 0 else tuple(reversed(found))
 
     def _beside(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
-        """A shape that is given, or one that broadcasts with those that are: all of it, some axes, or none."""
+        """The given shape, or one that broadcasts with the known ones: all of it, some axes, or none."""
         if given is not None:
             return given
         whole = np.broadcast_shapes(*self._given.values())
@@ -145,38 +145,38 @@ class Choices:
         return self.pick(whole, whole[-1:], by_channel, (), some)
 
     def axis(self, rank: int) -> int:
-        """An axis, the last where all is plain."""
+        """Pick an axis, the last in the plain example."""
         return rank - 1 - self.below(rank)
 
     def axes(self, rank: int) -> tuple[int, ...]:
-        """Some axes in rising order: the last ones, or any."""
+        """Pick axes in ascending order: the last ones, or any."""
         first = self.axis(rank) if rank else 0
         if self.flag():
             return tuple(range(first, rank))
         return tuple(axis for axis in range(rank) if (axis == rank - 1) ^ (self.below(3) == 2))
 
     def seed(self) -> int:
-        """A seed of random values."""
+        """Pick a seed of random values."""
         return self._choose(1 << 16)
 
     def array(self, shape: Sequence[int], of: str, low: float | None = None, high: float | None = None) -> Array:
-        """Values of an element type, of the example's mix unless bounded."""
+        """Draw values of an element type: in [low, high] if given, else of the example's mix."""
         mix = "special" if self.mix == "edge" and dtype(of).is_float and not self._edges else self.mix
         return random_array(self.seed() + self._count(), shape, of, low, high, mix)
 
     def scales(self, shape: Sequence[int], of: str, low: float, high: float) -> Array:
-        """Steps of quantised values."""
+        """Draw scales of quantised values."""
         found = self.array(shape, of, low, high)
         return np.exp2(np.round(np.log2(found.astype(np.float32)))).astype(found.dtype) if self._binary else found
 
     def summable(self, shape: Sequence[int], of: str) -> Array:
-        """Values whose sums and products do not depend on an order: none at the edges of floats."""
+        """Draw values whose sums and products do not depend on the order: no extreme floats."""
         if dtype(of).is_float and self.mix == "edge":
             return self.ordinary(shape, of)
         return self.array(shape, of)
 
     def ordinary(self, shape: Sequence[int], of: str) -> Array:
-        """Values of which sums of products are well conditioned: finite and around 1, integers of all of the range of 8 bits."""
+        """Draw values whose sums of products are well conditioned: finite floats around 1, 8-bit integers of the whole range."""
         element = dtype(of)
         if element.is_float:
             return self.array(shape, of, -1.0, 1.0)
@@ -184,7 +184,7 @@ class Choices:
         return self.array(shape, of, max(least, -128), min(greatest, 255))
 
     def indices(self, shape: Sequence[int], extent: int, of: str = "int64") -> Array:
-        """Indices into an axis, negative ones among them. There are none into an empty axis."""
+        """Draw indices into an axis, including negative ones; none for an empty axis."""
         return np.random.default_rng(self.seed() + self._count()).integers(-extent, extent, tuple(shape)).astype(of)
 
     def _count(self) -> int:
@@ -194,7 +194,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Example:
-    """A call of an operator, and values for its arguments. `types` are those of the arguments that no array tells: sequences,
+    """A call of an operator, and values for its arguments. `types` are the argument types that arrays do not determine: sequences,
     optionals and strings."""
 
     operator: Operator
@@ -203,15 +203,15 @@ class Example:
     types: Mapping[int, Type] = field(default_factory=dict)
 
     def forms(self) -> tuple[Form, ...]:
-        """The same call with all of its arguments given when it runs; with all but the first constant; and with sizes that are
-        known only when it runs. The last two where the operator allows them."""
+        """The call with all arguments variable; with all but the first constant; and with symbolic sizes. The operator must allow
+        the latter two."""
         found = [Form(self, "", self._function(self._params()), self.inputs)]
         if len(self.inputs) > 1 and not self.types:
             first = ir.var("x0", self._type(0))
             body = self.operator(first, *map(ir.constant, self.inputs[1:]), **self.attrs)
             found.append(Form(self, "constants", ir.function((first,), body), self.inputs[:1]))
         if not self.types and any(dim > 1 for value in self.inputs for dim in value.shape):
-            # Equal sizes by the same name: the operator may ask for them to be equal.
+            # Equal sizes share a name, since the operator may require them to be equal.
             shapes = [tuple(SizeVar(f"n{dim}") if dim > 1 else dim for dim in value.shape) for value in self.inputs]
             types = (TensorType(shape, from_numpy(value.dtype)) for shape, value in zip(shapes, self.inputs, strict=True))
             with contextlib.suppress(InlaidError):
@@ -239,7 +239,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Form:
-    """An example as a function whose body is the call, and what it is run on. `kind` says what is unlike a plain call."""
+    """An example as a function whose body is the call, and its inputs. `kind` describes how it differs from a plain call."""
 
     example: Example
     kind: str
@@ -258,9 +258,9 @@ class Form:
 
 @dataclass(frozen=True)
 class Entry:
-    """How examples of an operator are made, for each of the element types that it takes. An `exact` operator does not round: it
-    moves or chooses values, or its result is defined to the last bit. `facets` are values of an example that no attribute tells, or
-    that one tells badly: by name, as text."""
+    """How to make examples of an operator, for each of its element types. An `exact` operator does not round: it moves or selects
+    values, or its result is defined exactly. `facets` are properties of an example that attributes do not show well, by name, as
+    text."""
 
     operator: Operator
     dtypes: tuple[str, ...]
@@ -269,7 +269,7 @@ class Entry:
     facets: Callable[[Example], Mapping[str, str]] = lambda example: {}
 
     def example(self, choices: Choices, of: str) -> Example:
-        """An example for an element type."""
+        """Make an example for an element type."""
         with np.errstate(all="ignore"):
             return self.make(choices, of)
 
@@ -280,9 +280,9 @@ ALL_FLOATS = FLOATS + NARROW_FLOATS
 INTEGERS = (*("int32", "int8", "uint8", "int64", "int16", "uint16", "uint32", "uint64", "int4", "uint4", "int2", "uint2"),)
 NUMBERS = ALL_FLOATS + INTEGERS
 COMMON = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
-"""Element types that are looked at more closely than others."""
+"""Element types that are tested more thoroughly than others."""
 MOVED = (*COMMON, "float64", "float8e4m3fn", "int4", "uint16")
-"""Element types of operators that move values and do not compute."""
+"""Element types of operators that only move values."""
 
 
 def _vars(types: Iterable[Type]) -> tuple[ir.Var, ...]:

@@ -1,4 +1,4 @@
-"""Examples of operators over sequences, optionals and strings, which run on the host alone."""
+"""Examples of operators on sequences, optionals and strings, which run only on the host."""
 
 from __future__ import annotations
 

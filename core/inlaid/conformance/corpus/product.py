@@ -1,4 +1,4 @@
-"""Examples of products and windows: convolutions, matrices, pools, attention and recurrent layers."""
+"""Examples of products and windows: convolution, matrix product, pooling, attention and recurrent layers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _WINDOWS = (
     *((3, 1, 1, 1, 1), (1, 1, 1, 0, 0), (3, 2, 1, 1, 1), (2, 2, 1, 0, 0), (3, 1, 2, 2, 2), (3, 2, 1, 0, 1), (5, 1, 1, 2, 2)),
     *((7, 2, 1, 3, 3), (1, 2, 1, 0, 0), (3, 2, 1, 0, 0)),
 )
-"""Windows of models: extent, stride, dilation, and padding before and behind, the same along every axis."""
+"""Common windows: extent, stride, dilation, and padding before and after, equal along all axes."""
 
 
 def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
-    """(spatial shape, kernel, attributes) of a window that fits at least once, over two dimensions where all is plain."""
+    """Spatial shape, kernel shape and attributes of a window that fits at least once; two-dimensional in the plain example."""
     given = choices.given(0)
     rank = choices.pick(2, 1, 3) if given is None else len(given) - 2
     if rank < 1 or (given is not None and 0 in given[2:]):
         raise Unfit
-    # Each attribute may be as in a common window, or another: one choice leads from any window to its neighbours.
+    # Each attribute is that of a common window, or another, so that one choice leads from any window to its neighbours.
     size, stride, dilation, before, behind = choices.pick(*_WINDOWS)
     kernel = choices.each(rank, size, 1, 2, 3, 5)
     strides = choices.each(rank, stride, 1, 2, 3)
@@ -42,7 +42,7 @@ def _window(choices: Choices, dilated: bool = True) -> tuple[tuple[int, ...], tu
 
 
 def _channels(choices: Choices) -> tuple[int, int, int]:
-    """Groups, and channels of a group in and out: many enough for vectors, few, and one."""
+    """Number of groups, and input and output channels per group: enough for vectors, few, and one."""
     groups, inner, outer = choices.pick(
         (1, 5, 7), (1, 16, 16), (2, 3, 4), (8, 1, 1), (1, 1, 3), (1, 13, 33), (16, 1, 1), (2, 16, 16), (1, 32, 16), (1, 4, 4),
         (4, 1, 2), (32, 1, 1),
@@ -62,7 +62,7 @@ def _batch(choices: Choices, *options: int) -> int:
 
 
 def _of_convolution(example: Example) -> dict[str, str]:
-    """How channels are grouped, how many there are, and the extents of the kernel."""
+    """How channels are grouped, their number, and the kernel's extents."""
     x, w = (value.shape for value in example.inputs[:2])
     groups = example.attrs["groups"]
     alone = groups > 1 and groups == x[1]
@@ -72,7 +72,7 @@ def _of_convolution(example: Example) -> dict[str, str]:
 
 
 def _of_window(example: Example) -> dict[str, str]:
-    """The number of channels, as far as hardware tells them apart, and the spatial rank."""
+    """The number of channels, as far as hardware distinguishes it, and the spatial rank."""
     shape = example.inputs[0].shape
     channels = next((f"a multiple of {by}" for by in (16, 4) if shape[1] % by == 0), "any number")
     return {"channels": channels, "spatial rank": str(len(shape) - 2), "batch": "one" if shape[0] == 1 else "several"}
@@ -96,7 +96,7 @@ def _conv_transpose(choices: Choices, of: str) -> Example:
 
 
 def _positions(spatial: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str, Any]) -> tuple[int, ...]:
-    """How often a window fits along each axis."""
+    """The number of window positions along each axis."""
     rank = len(spatial)
     spans = [(size - 1) * by + 1 for size, by in zip(kernel, attrs["dilations"], strict=True)]
     return tuple(
@@ -136,7 +136,7 @@ def _matmul(choices: Choices, of: str) -> Example:
 
 
 def _of_product(example: Example) -> dict[str, str]:
-    """The ranks, and whether rows are many."""
+    """The ranks, and whether there are many rows."""
     left, right = (value.shape for value in example.inputs)
     return {"ranks": f"{min(len(left), 3)} and {min(len(right), 3)}", "rows": "one" if len(left) < 2 or left[-2] == 1 else "many"}
 
@@ -179,7 +179,7 @@ _LAYERS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "gru": (3, 1, ("Sigmoid", "Tanh")),
     "rnn": (1, 1, ("Tanh",)),
 }
-"""Gates, states and activations."""
+"""Number of gates, number of states, and activations, by layer."""
 
 
 def _recurrent(name: str, **options: tuple[Any, ...]) -> Callable[[Choices, str], Example]:

@@ -1,4 +1,4 @@
-"""Examples of reductions, positions of extremes, running sums, sorting and normalisation."""
+"""Examples of reductions, argmin and argmax, cumulative sums, sorting and normalisation."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _rms_norm(choices: Choices, of: str) -> Example:
 
 
 def _normalised(choices: Choices, of: str) -> tuple[Any, int, Any]:
-    """Data, the first axis that is normalised, and a scale."""
+    """Data, the first normalised axis, and a scale."""
     shape = choices.solid_shape(most=3)
     axis = choices.axis(len(shape))
     return choices.ordinary(shape, of), axis, choices.ordinary(shape[axis:], of)

@@ -1,4 +1,4 @@
-"""Examples of operators that move values: by shape, by index, and by what the data says."""
+"""Examples of operators that move values: by shape, by index, and depending on data."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _pad(choices: Choices, of: str) -> Example:
     shape = choices.solid_shape(most=3)
     mode = choices.pick("constant", "edge", "reflect", "wrap")
     pads = [choices.pick(1, 0, 2) if extent > 2 else choices.below(2) * (mode != "reflect") for extent in (*shape, *shape)]
-    if choices.flag():  # the spatial axes alone
+    if choices.flag():  # only the spatial axes
         pads = [0 if place % len(shape) < 2 else count for place, count in enumerate(pads)]
     value = (choices.array((), of),) if mode == "constant" else ()
     return Example(ops.pad, (choices.array(shape, of), *value), {"pads": tuple(pads), "mode": mode})
@@ -96,7 +96,7 @@ def _take(choices: Choices, of: str) -> Example:
 
 
 def _along(choices: Choices) -> tuple[tuple[int, ...], int, Any]:
-    """A shape, an axis, and indices along it that are one for each element of a smaller shape."""
+    """A shape, an axis, and indices along it, one for each element of a smaller shape."""
     shape = choices.solid_shape(most=3)
     axis = choices.axis(len(shape))
     rows = tuple(choices.pick(2, 5) if number == axis else 1 + choices.below(extent) for number, extent in enumerate(shape))
@@ -109,7 +109,7 @@ def _take_along_axis(choices: Choices, of: str) -> Example:
 
 
 def _by_rows(choices: Choices, shape: tuple[int, ...], batch: int) -> tuple[int, Any]:
-    """How many axes, and rows of indices along them, after `batch` axes that data and indices share."""
+    """The number of indexed axes, and rows of indices along them, after `batch` axes shared by data and indices."""
     depth = choices.below(len(shape) - batch) + 1 if len(shape) > batch else 0
     rows = (*shape[:batch], *choices.pick((4,), (2, 3), ()))
     columns = [choices.indices(rows, extent) for extent in shape[batch : batch + depth]]

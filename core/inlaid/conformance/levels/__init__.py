@@ -1,1 +1,1 @@
-"""The checks, level by level. Each module lists its cases in `CASES`."""
+"""The checks, by level. Each module lists its cases in `CASES`."""

@@ -1,4 +1,4 @@
-"""Level 2: what the plugin's rules say of operators, symbolic sizes included."""
+"""Level 2: the plugin's rules, including symbolic sizes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import functools
 from inlaid.conformance.case import Case, Failed
 from inlaid.conformance.corpus import CORPUS, Choices, Form
 from inlaid.conformance.nets import NETS
-from inlaid.conformance.subject import Subject
-from inlaid.driver import FALLBACK, candidates
+from inlaid.conformance.target_under_test import TargetUnderTest
+from inlaid.driver import FALLBACK, candidates_for
 from inlaid.driver.prepare import prepare
 from inlaid.errors import PluginError
 from inlaid.graph import ir
@@ -16,22 +16,22 @@ from inlaid.partitioning.annotate import annotate
 from inlaid.plugins import Reject
 
 
-def loads_rules(subject: Subject) -> None:
-    """Rules name operators that there are, since a misspelt one would never be asked. Composites have names, each its own: it is by
-    them that the code generator knows what it is given."""
-    if subject.unruly is not None:
-        raise Failed(subject.unruly)
-    names = [rule.name for rule, _ in subject.candidate.composites]
+def loads_rules(tested: TargetUnderTest) -> None:
+    """Rules name existing operators, since a misspelt rule would never match. Composites have unique names, by which the code
+    generator identifies them."""
+    if tested.unruly is not None:
+        raise Failed(tested.unruly)
+    names = [rule.name for rule, _ in tested.candidate.composites]
     if len(set(names)) < len(names):
-        raise Failed(f"two composites are called {next(name for name in names if names.count(name) > 1)!r}")
+        raise Failed(f"two composites have the name {next(name for name in names if names.count(name) > 1)!r}")
 
 
-def judges_operators(subject: Subject) -> None:
-    """Every rule has a verdict on every example of the corpus, with constant arguments and symbolic sizes too, and a rejection has
-    a reason."""
+def judges_operators(tested: TargetUnderTest) -> None:
+    """Every rule has a verdict on every example of the corpus, also with constant arguments and symbolic sizes, and every rejection
+    has a reason."""
     for form in _forms():
         try:
-            annotated = annotate(form.function, [subject.candidate])
+            annotated = annotate(form.function, [tested.candidate])
         except PluginError as error:
             raise Failed(f"the verdict on {form} failed: {error}") from error
         (verdict,) = annotated.verdicts[id(form.call)]
@@ -39,41 +39,41 @@ def judges_operators(subject: Subject) -> None:
             raise Failed(f"{form} is rejected without a reason")
 
 
-def judges_alike(subject: Subject) -> None:
-    """The verdict on an operator is the same each time."""
+def judges_alike(tested: TargetUnderTest) -> None:
+    """The verdict on an operator is deterministic."""
     for form in _forms():
-        first, second = subject.verdict(form.function), subject.verdict(form.function)
+        first, second = tested.verdict(form.function), tested.verdict(form.function)
         if repr(first) != repr(second):
-            raise Failed(f"{form} is judged {first!r} and then {second!r}")
+            raise Failed(f"the verdict on {form} is first {first!r}, then {second!r}")
 
 
-def predicts_sound_costs(subject: Subject) -> None:
+def predicts_sound_costs(tested: TargetUnderTest) -> None:
     """Predicted seconds are positive and finite."""
     for form in _forms():
-        verdict = subject.verdict(form.function)
+        verdict = tested.verdict(form.function)
         seconds = None if isinstance(verdict, Reject) else verdict.seconds
         if seconds is not None and not 0 < seconds < 1e9:
-            raise Failed(f"{form} is predicted to take {seconds!r} seconds")
+            raise Failed(f"expected positive finite predicted seconds for {form}, got {seconds!r}")
 
 
-def accepts_its_examples(subject: Subject) -> None:
-    """The rules accept every example that the plugin gives, whole: a call of an operator, or what a composite matches."""
-    for number, function in enumerate(subject.conformance.examples):
-        found = subject.claim(function) if isinstance(function.body, ir.Call) else Reject("its body is not a call")
+def accepts_its_examples(tested: TargetUnderTest) -> None:
+    """The rules accept every example that the plugin declares, as a whole: a call of an operator, or a match of a composite."""
+    for number, function in enumerate(tested.conformance.examples):
+        found = tested.claim(function) if isinstance(function.body, ir.Call) else Reject("its body is not a call")
         if isinstance(found, Reject):
             raise Failed(
-                f"expected that its rules accept every function of Conformance(examples=...) whole; number {number} is rejected: "
+                f"its rules must accept every function of Conformance(examples=...) as a whole; number {number} is rejected: "
                 f"{found.reason}"
             )
 
 
-def judges_models(subject: Subject) -> None:
-    """The rules, those for composites included, have verdicts on all that the suite's models are made of."""
+def judges_models(tested: TargetUnderTest) -> None:
+    """The rules, including those for composites, have verdicts on all operators of the suite's models."""
     for net in NETS:
-        takers = candidates([subject.text], subject.registry)
-        module = prepare(net.module(), takers, FALLBACK, subject.registry)
+        candidates = candidates_for([tested.text], tested.registry)
+        module = prepare(net.module(), candidates, FALLBACK, tested.registry)
         try:
-            annotated = annotate(module.main, [subject.candidate])
+            annotated = annotate(module.main, [tested.candidate])
         except PluginError as error:
             raise Failed(f"annotating {net.name} failed: {error}") from error
         for call in annotated.calls:

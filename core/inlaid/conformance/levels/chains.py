@@ -1,6 +1,6 @@
-"""Level 4, chains: composites one after the other in one region.
+"""Level 4, chains: several composites in one region.
 
-What lies between them, the places of buffers and what is in their padding, shows in no region of one composite.
+Values between composites, buffer allocation and the contents of padding are not tested by regions of one composite.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from inlaid.conformance.case import Case, NotClaimed
 from inlaid.conformance.levels.composites import INSIDE, Search, plain_examples
 from inlaid.conformance.patterned import Draw, Made
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import hold, of_composite
 from inlaid.conformance.variants import variants
 from inlaid.graph import ir
@@ -24,28 +24,28 @@ from inlaid.plugins import OpRule
 from inlaid.types import TensorType, Type
 
 LENGTH = 5
-"""Composites of a chain, at most: three have two values between them at once."""
+"""Greatest number of composites in a chain. From three on, two values are live at once."""
 ATTEMPTS = 6
-"""Examples that are made of each variant in search of one that reads what there is."""
+"""Number of examples of each variant tried to find one that reads an available value."""
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """Composites by name, as a function of operators and as one of composites, on inputs."""
+    """A chain of composites, by name, as a function of operators and as one of composites, with inputs."""
 
     names: tuple[str, ...]
     plain: ir.Function
     composed: ir.Function
     inputs: tuple[Any, ...]
     before: tuple[tuple[ir.Expr, ir.Expr], ...] = ()
-    """Results that the last one is computed from, of operators and of composites."""
+    """Results that the last composite reads, as values of operators and of composites."""
 
     def __str__(self) -> str:
         return ", then ".join(self.names)
 
     def followed(self, rule: OpRule, made: Made, claim: Claim) -> _Chain:
-        """The chain with one more, whose first input is its result. Another is the earliest result of its type, so that values lie
-        there at once, or comes from outside."""
+        """Append a composite whose first input is the chain's result. Another input is the earliest result of its type, so that
+        several values are live at once, or a new parameter."""
         (data, *others), composed = made.function.params, alone(made.function, claim)
         taken = {data: (self.plain.body, self.composed.body)}
         params, inputs = list(self.plain.params), list(self.inputs)
@@ -63,41 +63,41 @@ class _Chain:
         return _Chain((*self.names, rule.name), plain, whole, tuple(inputs), (*self.before, (self.plain.body, self.composed.body)))
 
 
-def agree(subject: Subject) -> None:
-    """From each composite on, a chain of as many as read what is there agrees with the reference."""
-    starts = [found for found in plain_examples(subject) if isinstance(found[1].function.body.type, TensorType)]
+def agree(tested: TargetUnderTest) -> None:
+    """Starting from each composite, a chain of those that can read available values agrees with the reference."""
+    starts = [found for found in plain_examples(tested) if isinstance(found[1].function.body.type, TensorType)]
     held = 0
     for first, (rule, made, claim) in enumerate(starts):
         chain = _Chain((rule.name,), made.function, alone(made.function, claim), made.inputs)
         for other, _, _ in (*starts[first + 1 :], *starts) * 2:
             if len(chain.names) < LENGTH:
-                found = _reader(subject, other, chain.plain.body.type)
+                found = _reader(tested, other, chain.plain.body.type)
                 chain = chain.followed(other, *found) if found is not None else chain
         if len(chain.names) > 1:
             held += 1
-            allowed = partial(of_composite, subject, chain.names[-1], True)
-            hold(subject, chain, chain.plain, chain.inputs, allowed, chain.composed)
+            allowed = partial(of_composite, tested, chain.names[-1], True)
+            hold(tested, chain, chain.plain, chain.inputs, allowed, chain.composed)
     if not held:
-        raise NotClaimed("no composite reads what another gives")
+        raise NotClaimed("no composite can read the result of another")
 
 
-def _reader(subject: Subject, rule: OpRule, data: Type) -> tuple[Made, Claim] | None:
+def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[Made, Claim] | None:
     """An example of a composite that reads data of a type."""
     assert isinstance(data, TensorType) and not isinstance(rule.pattern, str)
-    search = Search(subject, rule, rule.pattern)
+    search = Search(tested, rule, rule.pattern)
     shape = tuple(int(dim) for dim in data.shape if isinstance(dim, int))
-    kinds = (*subject.capabilities.dtypes, *INSIDE)
+    kinds = (*tested.capabilities.dtypes, *INSIDE)
     for number in range(ATTEMPTS):
         for variant in variants(rule.pattern):
             made = search.made(variant, Draw(number, data.dtype.name, kinds, False, shape=shape))
             if made is not None and made.solid and made.function.params and made.function.params[0].type == data:
-                claim = subject.claim(made.function, rule)
+                claim = tested.claim(made.function, rule)
                 if isinstance(claim, Claim):
                     return made, claim
     return None
 
 
-def cases(subject: Subject) -> Sequence[Case]:
-    """One for a target with composites."""
-    usable = subject.problem is None and subject.unruly is None and subject.candidate.composites
+def cases(tested: TargetUnderTest) -> Sequence[Case]:
+    """One case for a target with composites."""
+    usable = tested.problem is None and tested.unruly is None and tested.candidate.composites
     return (Case("operators", "chains", agree),) if usable else ()

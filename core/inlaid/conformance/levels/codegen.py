@@ -1,4 +1,4 @@
-"""Level 3: the code generator gives sound artifacts, the same ones each time, without a device."""
+"""Level 3: the code generator makes valid artifacts, reproducibly and without a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.corpus import CORPUS, Choices
 from inlaid.conformance.graphs import grown
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.errors import InlaidError, Unsupported
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
@@ -21,14 +21,14 @@ from inlaid.plugins import Level, Region, Reject
 from inlaid.types import TensorType, TupleType, Type
 
 GRAPHS = 8
-"""Random graphs that are cut and compiled."""
+"""Number of random graphs that are partitioned and compiled."""
 
 
-def artifacts_are_whole(subject: Subject) -> None:
-    """An artifact is one: it has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
-    for region, artifact in subject.once(samples.compiled).items():
+def artifacts_are_whole(tested: TargetUnderTest) -> None:
+    """An artifact has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
+    for region, artifact in tested.once(samples.compiled).items():
         if not isinstance(artifact, Artifact):
-            raise Failed(f"compile gave {type(artifact).__name__}, not an Artifact")
+            raise Failed(f"compile must return an Artifact, got {type(artifact).__name__}")
         wrong = _unsound(artifact, region)
         if wrong is not None:
             raise Failed(f"the artifact of {samples.operators_of(region)} {wrong}")
@@ -36,10 +36,10 @@ def artifacts_are_whole(subject: Subject) -> None:
 
 def _unsound(artifact: Artifact, region: Region) -> str | None:
     if artifact.symbol != region.symbol:
-        return f"has the symbol {artifact.symbol!r}, not {region.symbol!r}"
+        return f"must have the symbol {region.symbol!r}, got {artifact.symbol!r}"
     code: object = artifact.code
     if not artifact.format or not isinstance(code, bytes):
-        return "has no format" if not artifact.format else f"has code of type {type(code).__name__}, not bytes"
+        return "has no format" if not artifact.format else f"must have code of type bytes, got {type(code).__name__}"
     stored = region.function if region.borders is None else stored_function(region.function, region.borders)
     sides = (
         ("inputs", artifact.signature.inputs, [param.type for param in stored.params]),
@@ -48,12 +48,12 @@ def _unsound(artifact: Artifact, region: Region) -> str | None:
     for side, specs, types in sides:
         wanted = [part for type_ in types for part in _flat(type_)]
         if len(specs) != len(wanted):
-            return f"has {len(specs)} {side} where the region has {len(wanted)}"
+            return f"must have {len(wanted)} {side} as the region, got {len(specs)}"
         for spec, type_ in zip(specs, wanted, strict=True):
             if not _fits(spec, type_):
-                return f"says that {spec} is among its {side}, where the region has {type_!r}"
+                return f"has {spec} among its {side}, but the region has {type_!r}"
     loose = [name for name, array in artifact.constants.items() if not issubclass(type(array), np.ndarray)]
-    return f"has a constant {loose[0]} that is no array" if loose else None
+    return f"has a constant {loose[0]} that is not an array" if loose else None
 
 
 def _flat(type_: Type) -> Iterator[Type]:
@@ -72,86 +72,84 @@ def _fits(spec: TensorSpec, type_: Type) -> bool:
     return same and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
 
 
-def gives_the_same_again(subject: Subject) -> None:
+def gives_the_same_again(tested: TargetUnderTest) -> None:
     """Equal units give equal bytes."""
-    _compare(subject, samples.fingerprints(samples.compiled(subject)), "when it is compiled again")
+    _compare(tested, samples.fingerprints(samples.compiled(tested)), "when it is compiled again")
 
 
-def gives_the_same_elsewhere(subject: Subject) -> None:
-    """Another process, with other hashes of strings, gives equal bytes."""
-    found = fresh.ask("compile", subject.registry.modules(), {"PYTHONHASHSEED": "7"}, target=subject.text, cut_off=False)
-    _compare(subject, found, "in another process")
+def gives_the_same_elsewhere(tested: TargetUnderTest) -> None:
+    """Another process, with another hash seed, gives equal bytes."""
+    found = fresh.ask("compile", tested.registry.modules(), {"PYTHONHASHSEED": "7"}, target=tested.text, cut_off=False)
+    _compare(tested, found, "in another process")
 
 
-def needs_no_device(subject: Subject) -> None:
-    """Compiling asks nothing of the run side: it works in a process where `inlaid_runtime` and `inlaid_probe` raise, and where the
-    usual variables hide devices."""
+def needs_no_device(tested: TargetUnderTest) -> None:
+    """Compiling does not use the run side: it works in a process where `inlaid_runtime` and `inlaid_probe` raise, and where the
+    usual environment variables hide devices."""
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "ONEAPI_DEVICE_SELECTOR": "none:*"}
-    fresh.ask("compile", subject.registry.modules(), hidden, target=subject.text, cut_off=True)
+    fresh.ask("compile", tested.registry.modules(), hidden, target=tested.text, cut_off=True)
 
 
-def _compare(subject: Subject, others: Mapping[str, str], when: str) -> None:
-    changed = [name for name, value in samples.fingerprints(subject.once(samples.compiled)).items() if others.get(name) != value]
+def _compare(tested: TargetUnderTest, others: Mapping[str, str], when: str) -> None:
+    changed = [name for name, value in samples.fingerprints(tested.once(samples.compiled)).items() if others.get(name) != value]
     if changed:
-        raise Failed(f"{changed[0]} has other bytes {when}")
+        raise Failed(f"the artifact of {changed[0]} differs {when}")
 
 
-def compiles_what_it_claims(subject: Subject) -> None:
-    """Random graphs of operators that the rules accept, and of any, fail nowhere once they are cut: neither in lowering nor in the
-    code generator."""
+def compiles_what_it_claims(tested: TargetUnderTest) -> None:
+    """Random graphs of operators that the rules accept, and of any operators, compile without failure once partitioned, in lowering
+    and in the code generator."""
 
     def claimed(call: ir.Call) -> bool:
-        return not isinstance(subject.candidate.judge(call), Reject)
+        return not isinstance(tested.candidate.judge(call), Reject)
 
     plain = [(entry, entry.example(Choices.pinned(0), element)) for entry in CORPUS for element in entry.dtypes]
     own = list(dict.fromkeys(entry for entry, example in plain if claimed(example.forms()[0].call)))
     if not own:
-        raise NotClaimed("it claims no operator by itself")
+        raise NotClaimed("it supports no single operator")
     for seed in range(GRAPHS):
         graph = grown(random.Random(seed).randrange, *((own, claimed) if seed % 4 else (CORPUS, lambda call: True)))
-        for region in () if graph is None else subject.cut(ir.Module({"main": graph.function})):
+        for region in () if graph is None else tested.cut(ir.Module({"main": graph.function})):
             try:
-                subject.codegen.compile(subject.unit(region, keep=False), subject.context(keep=False))
+                tested.codegen.compile(tested.unit(region, keep=False), tested.context(keep=False))
             except Exception as error:
                 what = f"random graph {seed}, a region of {samples.operators_of(region)}"
-                raise Failed(f"{what}, failed after partitioning with {type(error).__name__}: {error}") from error
+                raise Failed(f"{what}, failed to compile with {type(error).__name__}: {error}") from error
 
 
-def refuses_what_it_cannot(subject: Subject) -> None:
-    """Given a region that its rules reject, the code generator raises `Unsupported`, or can do it after all."""
+def refuses_what_it_cannot(tested: TargetUnderTest) -> None:
+    """Given a region that its rules reject, the code generator raises `Unsupported`, or compiles it correctly."""
     asked = 0
-    for name, function in _unclaimed(subject):
+    for name, function in _unclaimed(tested):
         try:
-            region = subject.region("refused", function)
+            region = tested.region("refused", function)
         except Unsupported:
             asked += 1
             continue
         try:
-            unit = subject.unit(region, keep=False)
+            unit = tested.unit(region, keep=False)
         except InlaidError:
-            continue  # The compiler could not lower it: the code generator never sees it.
+            continue  # lowering failed, so the code generator never gets it
         asked += 1
         try:
-            subject.codegen.compile(unit, subject.context(keep=False))
+            tested.codegen.compile(unit, tested.context(keep=False))
         except Unsupported:
             continue
         except Exception as error:
-            raise Failed(
-                f"for {name}, which it does not claim, it raised {type(error).__name__}, not Unsupported: {error}"
-            ) from error
+            raise Failed(f"expected Unsupported for {name}, which its rules reject, got {type(error).__name__}: {error}") from error
     if not asked:
-        raise Skipped("it claims all that it can be given")
+        raise Skipped("its rules accept all that it can be given")
 
 
-def _unclaimed(subject: Subject) -> Iterator[tuple[str, ir.Function]]:
-    """An example of each operator that is not claimed, and of one that nobody knows."""
-    if subject.level is Level.REGION:
-        x = ir.var("x", TensorType((2, 3), subject.capabilities.dtypes[0]))
-        yield "an operator that nobody knows", ir.function((x,), Operator("conformance.unknown", lambda attrs, type_: type_)(x))
+def _unclaimed(tested: TargetUnderTest) -> Iterator[tuple[str, ir.Function]]:
+    """An example of each operator that the rules reject, and of an unknown one."""
+    if tested.level is Level.REGION:
+        x = ir.var("x", TensorType((2, 3), tested.capabilities.dtypes[0]))
+        yield "an unknown operator", ir.function((x,), Operator("conformance.unknown", lambda attrs, type_: type_)(x))
     for entry in CORPUS:
         for element in entry.dtypes:
             (form, *_) = entry.example(Choices.pinned(0), element).forms()
-            if not subject.claims(form.function):
+            if not tested.claims(form.function):
                 yield str(form), form.function
                 break
 

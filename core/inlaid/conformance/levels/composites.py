@@ -1,8 +1,8 @@
-"""Level 4, composites: whatever a pattern may stand for agrees with the reference.
+"""Level 4, composites: everything that a pattern can match agrees with the reference.
 
-A plugin's patterns say what it takes, so examples are made from them: each alternative and optional part at least once, of every
-element type that fits, with weights constant and not, at several shapes and with edge values; and what the rule accepts of each
-operator's attributes and shapes. See `variants`, `patterned` and `coverage`.
+A plugin's patterns state what it accepts, so examples are generated from them: each alternative and optional part at least once,
+with every fitting element type, with constant and variable weights, at several shapes and with extreme values; and with the
+attributes and shapes of each operator that the rule accepts. See `variants`, `patterned` and `coverage`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inlaid.conformance.case import Case, Failed
 from inlaid.conformance.corpus import COMMON, entry_of
 from inlaid.conformance.coverage import Explorer, Values, Vector, selected
 from inlaid.conformance.patterned import Draw, Made, Recipe, Stuck, drawn, facts, make
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import hold, of_composite
 from inlaid.conformance.values import MIXES
 from inlaid.conformance.variants import Branch, Variant, variants
@@ -34,54 +34,56 @@ from inlaid.plugins.blame import blame
 from inlaid.types import DTYPES, TensorType
 
 ATTEMPTS = 60
-"""Examples that are made in search of those that the rule accepts."""
+"""Number of examples generated to find ones that the rule accepts."""
 EXAMPLES_OF_EACH = 2
-"""Accepted examples of each variant, element type and kind of weights: a plain one and one of other shapes and attributes."""
+"""Number of accepted examples of each variant, element type and kind of weights: a plain one, and one with other shapes and
+attributes."""
 FEWER = 6
-"""As `ATTEMPTS`, for element types and constants of which there was none yet, where there was one of others."""
+"""As `ATTEMPTS`, for further element types and kinds of weights once an example was found."""
 ROUNDED = ("add", "sub", "mul", "div", "sqrt", "cast")
-"""Operators whose results are defined to the last bit, and rounded."""
+"""Operators whose results are rounded, but defined exactly."""
 NEIGHBOURS = 120
-"""Choices that are tried for each operator of a composite, at most."""
+"""Greatest number of choices tried for each operator of a composite."""
 PAIRED = 2
-"""Examples beyond those that cover each value of an operator: they cover pairs of values."""
+"""Number of additional examples per operator, which cover pairs of values."""
 INSIDE = ("int32", "float32")
-"""What composites of narrower types may compute inside, whatever the target lists."""
-REMEDY = "give one to the suite in inlaid_conformance: Conformance(examples=(function, ...))"
+"""Element types that composites of narrower types may compute in internally, even if the target does not list them."""
+REMEDY = "declare one in inlaid_conformance: Conformance(examples=(function, ...))"
 
-OTHER = "those that can be made take none of the target's element types"
+OTHER = "those that can be generated use none of the target's element types"
 
 
-def cases(subject: Subject) -> tuple[Case, ...]:
-    """A case for each composite that the target's rules name."""
-    if subject.problem is not None or subject.unruly is not None:
+def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
+    """A case for each composite of the target's rules."""
+    if tested.problem is not None or tested.unruly is not None:
         return ()
-    names = dict.fromkeys(rule.name for rule, _ in subject.candidate.composites)
+    names = dict.fromkeys(rule.name for rule, _ in tested.candidate.composites)
     return tuple(Case("operators", "composite", partial(agrees, name=name), name) for name in names)
 
 
-def agrees(subject: Subject, name: str) -> tuple[str, ...]:
-    """Examples of a composite, made from its patterns, agree with the reference. Returns the parts that the rule never accepted."""
+def agrees(tested: TargetUnderTest, name: str) -> tuple[str, ...]:
+    """Examples of a composite, generated from its patterns, agree with the reference. Returns the parts that the rule never
+    accepted."""
     found: tuple[str, ...] = ()
-    for rule, pattern in subject.candidate.composites:
+    for rule, pattern in tested.candidate.composites:
         if rule.name == name:
-            found += Search(subject, rule, pattern).run()
+            found += Search(tested, rule, pattern).run()
     return found
 
 
-def plain_examples(subject: Subject) -> Iterator[tuple[OpRule, Made, Claim]]:
-    """For each composite of several operators an example that its rule accepts, where one is found soon: one of the plugin's own,
-    or one that is made from the pattern."""
-    for rule, pattern in subject.candidate.composites:
-        search = Search(subject, rule, pattern)
-        own = (function for function in subject.conformance.examples if match(pattern, function.body) is not None)
+def plain_examples(tested: TargetUnderTest) -> Iterator[tuple[OpRule, Made, Claim]]:
+    """For each composite of several operators, yield an accepted example if one is found soon: declared by the plugin, or generated
+    from the pattern."""
+    for rule, pattern in tested.candidate.composites:
+        search = Search(tested, rule, pattern)
+        own = (function for function in tested.conformance.examples if match(pattern, function.body) is not None)
         every = (variant for variant in variants(pattern) if not variant.single)
-        elements = [name for name in COMMON if name in subject.capabilities.dtypes]
+        elements = [name for name in COMMON if name in tested.capabilities.dtypes]
         kinds = (*elements, *INSIDE)
-        draws = itertools.product(range(FEWER), every, elements or subject.capabilities.dtypes[:1], (True, False))
+        draws = itertools.product(range(FEWER), every, elements or tested.capabilities.dtypes[:1], (True, False))
         made = (search.made(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws)
         for example in itertools.chain((drawn(function, "plain") for function in own), made):
-            claim = subject.claim(example.function, rule) if example is not None and example.solid else None
+            claim = tested.claim(example.function, rule) if example is not None and example.solid else None
             if example is not None and isinstance(claim, Claim):
                 yield rule, example, claim
                 break
@@ -89,7 +91,7 @@ def plain_examples(subject: Subject) -> Iterator[tuple[OpRule, Made, Claim]]:
 
 @dataclass(frozen=True)
 class _Neighbour:
-    """An example that has other choices of one operator, and what that operator has."""
+    """An example with other choices of one operator, and that operator's properties."""
 
     made: Made
     values: Values
@@ -97,11 +99,11 @@ class _Neighbour:
 
 @dataclass
 class Search:
-    """Looks for examples of a composite that its rule accepts, and holds them to the reference. `accepted` were held. `exercised`
-    are the branches that were seen in one, `refused` those in one that the rule refuses, and `reasons` why; `undeclared` those in
-    one whose requantisation the target has not. `plainest` has an accepted example for each operator."""
+    """Searches for accepted examples of a composite, and compares them with the reference. `accepted` counts them. `exercised` are
+    the branches that occur in accepted examples; `refused` those in rejected ones, with `reasons`; `undeclared` those in examples
+    whose requantisation the target does not declare. `plainest` has an accepted example for each operator."""
 
-    subject: Subject
+    tested: TargetUnderTest
     rule: OpRule
     pattern: Pattern
     accepted: int = 0
@@ -116,8 +118,8 @@ class Search:
     undeclared: set[Branch] = field(default_factory=set)
 
     def run(self) -> tuple[str, ...]:
-        """Parts of the pattern of which the rule rejects all examples. Raises `Failed` where one disagrees, and where there is none
-        of some part."""
+        """Run the search. Returns the parts of the pattern of which the rule rejects all examples. Raises `Failed` if an example
+        disagrees, or if a part has no example."""
         every = variants(self.pattern)
         self._given(every)
         for number, variant in enumerate(every):
@@ -128,39 +130,39 @@ class Search:
                 self._explore(name, variant, draw, made)
         if not self.accepted:
             why = self.reasons.most_common(1) or Counter(self.stuck.values()).most_common(1)
-            raise Failed(f"no example was found that the rule accepts: {why[0][0] if why else OTHER}; {REMEDY}")
+            raise Failed(f"found no example that the rule accepts: {why[0][0] if why else OTHER}; {REMEDY}")
         for variant in every:
             if variant.branches - self.exercised - self.refused:
-                raise Failed(f"no example was found of {variant}: {self.stuck.get(variant, OTHER)}; {REMEDY}")
+                raise Failed(f"found no example of {variant}: {self.stuck.get(variant, OTHER)}; {REMEDY}")
         why = self.reasons.most_common(1)
         rejected = [variant for variant in every if variant.branches - self.exercised - self.undeclared]
         return tuple(f"no example of {variant} is accepted: {why[0][0] if why else OTHER}; {REMEDY}" for variant in rejected)
 
     def _given(self, every: tuple[Variant, ...]) -> None:
-        """The plugin's own examples."""
-        for function in self.subject.conformance.examples:
+        """Check the plugin's own examples."""
+        for function in self.tested.conformance.examples:
             if match(self.pattern, function.body) is None:
                 continue
             for mix in MIXES:
                 if not self._accepts(drawn(function, mix)):
-                    raise Failed(f"an example of its own is refused: {self.reasons.most_common(1)[0][0]}")
+                    raise Failed(f"a declared example is rejected: {self.reasons.most_common(1)[0][0]}")
             for variant in every:
                 if match(variant.pattern, function.body) is not None:
                     self.exercised |= variant.branches
 
     def _try(self, variant: Variant, first: int) -> None:
-        """Hold examples of a variant to the reference, of each element type. The number of the `first` that is made differs from
-        variant to variant, and so do shapes."""
-        known = [name for name in self.subject.capabilities.dtypes if name in DTYPES]
+        """Compare examples of a variant with the reference, for each element type. The number of the `first` example differs
+        between variants, so that shapes differ too."""
+        known = [name for name in self.tested.capabilities.dtypes if name in DTYPES]
         elements = sorted(known, key=lambda name: COMMON.index(name) if name in COMMON else len(COMMON))
         for element in elements:
             for constant in (False, True):
                 if constant and (element, False) in self.fitting and not self.several:
-                    continue  # There is nothing that could be constant as well.
+                    continue  # no other argument could be constant
                 wanted = 1 if first or variant.single else EXAMPLES_OF_EACH
                 likely = (element, constant) in self.fitting or not (self.fitting or constant)
                 for number in range(first, first + (ATTEMPTS if likely else FEWER)):
-                    # Every other one as those were drawn that are known to be accepted.
+                    # Every other example is drawn like a known accepted one.
                     draw = Draw(number, element, (*known, *INSIDE), constant, recipes=self.recipes if (number - first) % 2 else {})
                     made = self.made(variant, draw)
                     if made is not None and _fits(made, draw) and self._hold(variant, draw, made):
@@ -173,14 +175,14 @@ class Search:
                         break
 
     def _remember(self, variant: Variant, draw: Draw, made: Made) -> None:
-        """Keep an accepted example for each of its operators: one of few, since all that is around one asks something of it."""
+        """Keep an accepted example for each of its operators, preferably with few operators, since each constrains the others."""
         for name in () if variant.single else made.recipes:
             if name not in self.plainest or len(made.recipes) < len(self.plainest[name][2].recipes):
                 self.plainest[name] = variant, draw, made
 
     def made(self, variant: Variant, draw: Draw) -> Made | None:
-        """An example of a variant, None where there is none."""
-        with blame(self.subject.plugin, f"the pattern of rule {self.rule.name}"):
+        """Generate an example of a variant, None if there is none."""
+        with blame(self.tested.plugin, f"the pattern of rule {self.rule.name}"):
             try:
                 return make(variant.pattern, draw)
             except Stuck as error:
@@ -188,7 +190,7 @@ class Search:
         return None
 
     def _explore(self, name: str, variant: Variant, draw: Draw, made: Made) -> None:
-        """Hold examples to the reference that cover what the rule accepts of an operator: those that there are of other choices."""
+        """Compare examples with the reference that cover what the rule accepts of an operator, found by changing its choices."""
 
         def neighbours(vector: Vector) -> tuple[list[_Neighbour], tuple[int, ...]]:
             recipe = replace(made.recipes[name], chosen=vector, own=False, shape=None, free=True)
@@ -199,7 +201,7 @@ class Search:
             return [_Neighbour(other, found)], other.recipes[name].counts
 
         def refuse(neighbour: _Neighbour) -> str | None:
-            claim = self.subject.claim(neighbour.made.function, self.rule)
+            claim = self.tested.claim(neighbour.made.function, self.rule)
             return claim.reason if isinstance(claim, Reject) else None
 
         origins = ((), made.recipes[name].chosen)
@@ -210,11 +212,11 @@ class Search:
             self._accepts(neighbour.made)
 
     def _hold(self, variant: Variant, draw: Draw, made: Made) -> bool:
-        """Hold an example to the reference, with each mix of values, and say whether the rule accepts it."""
+        """Compare an example with the reference, with each mix of values. Returns whether the rule accepts it."""
         if not self._accepts(made):
             self.refused |= variant.branches
             found = match(self.pattern, made.function.body)
-            if found is not None and unlike(found, self.subject.capabilities.quantisation) is not None:
+            if found is not None and unlike(found, self.tested.capabilities.quantisation) is not None:
                 self.undeclared |= variant.branches
             return False
         self.exercised |= variant.branches
@@ -226,26 +228,26 @@ class Search:
         return True
 
     def _accepts(self, made: Made) -> bool:
-        """Whether the rule accepts an example, which then has to agree with the reference. Raises `Failed`."""
-        claim = self.subject.claim(made.function, self.rule)
+        """Whether the rule accepts an example, which must then agree with the reference. Raises `Failed`."""
+        claim = self.tested.claim(made.function, self.rule)
         if isinstance(claim, Reject):
             self.reasons[claim.reason] += 1
             return False
-        allowed = partial(of_composite, self.subject, self.rule.name, _exact(made.function))
-        hold(self.subject, made, made.function, made.inputs, allowed, alone(made.function, claim))
+        allowed = partial(of_composite, self.tested, self.rule.name, _exact(made.function))
+        hold(self.tested, made, made.function, made.inputs, allowed, alone(made.function, claim))
         self.accepted += 1
         return True
 
 
 def _fits(made: Made, draw: Draw) -> bool:
-    """Whether an example takes values of an element type, and has constants where it was to have some."""
+    """Whether an example uses the drawn element type, and has constants if it was to have some."""
     types = [param.type for param in made.function.params]
     constant = any(isinstance(expr, ir.Constant) for expr in ir.post_order(made.function.body))
     return (constant or not draw.constant) and any(isinstance(t, TensorType) and t.dtype.name == draw.element for t in types)
 
 
 def _roundings(function: ir.Function) -> int:
-    """How many operators of a function round floats. Several of them may be fused, and then round in other places."""
+    """The number of operators that round floats. If there are several, fusion may change where they round."""
     return sum(_rounds(expr) for expr in ir.post_order(function) if isinstance(expr, ir.Call))
 
 
@@ -257,7 +259,7 @@ def _rounds(call: ir.Call) -> bool:
 
 
 def _exact(function: ir.Function) -> bool:
-    """Whether the results of a function are defined to the last bit."""
+    """Whether the results of a function are defined exactly."""
     calls = [expr for expr in ir.post_order(function) if isinstance(expr, ir.Call)]
     entries = [entry_of(call.callee) for call in calls if isinstance(call.callee, Operator)]
     return _roundings(function) < 2 and all(entry is not None and entry.exact for entry in entries)

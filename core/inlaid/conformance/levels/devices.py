@@ -1,4 +1,4 @@
-"""Level 6: a device keeps what is copied to it, in the order that queues and events give, and says by name what goes wrong."""
+"""Level 6: a device stores data correctly, respects the order of queues and events, and raises specific errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inlaid import arith
 from inlaid.conformance import samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.samples import Array, Sample
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare
 from inlaid.errors import OutOfMemory
 from inlaid.graph.interp import evaluate
@@ -23,24 +23,24 @@ from inlaid.types import TensorType, TupleType
 
 POISON = 0xA5
 GUARD = 4096
-"""Bytes on either side of a tensor that no kernel may write; a multiple of 64."""
+"""Guard bytes on either side of a tensor that no kernel may write; a multiple of 64."""
 SIZES = (1, 63, 4096, 1 << 16)
-"""Bytes that are copied there and back."""
+"""Numbers of bytes that are copied to the device and back."""
 TURNS = 20
-"""How often what depends on the order of queues is tried."""
+"""Number of repetitions of checks that depend on the order of queues."""
 
 
-def on_device(check: Callable[[Subject, Device], None]) -> Callable[[Subject], None]:
-    """A check of a target's device; nothing to check where it has none."""
+def on_device(check: Callable[[TargetUnderTest, Device], None]) -> Callable[[TargetUnderTest], None]:
+    """Make a check of a target's device, skipped for targets without one."""
 
     @wraps(check)
-    def checked(subject: Subject) -> None:
-        if not subject.capabilities.device_memory:
-            raise NotClaimed("its regions work in the host's memory")
-        device = subject.registry.runtime(subject.target).device()
+    def checked(tested: TargetUnderTest) -> None:
+        if not tested.capabilities.device_memory:
+            raise NotClaimed("its regions use host memory")
+        device = tested.registry.runtime(tested.target).device()
         if device is None:
-            raise Failed("Capabilities.device_memory is set, and device() of the runtime module gives None")
-        check(subject, device)
+            raise Failed("Capabilities.device_memory is set, but device() of the runtime module returns None")
+        check(tested, device)
 
     return checked
 
@@ -50,7 +50,7 @@ def _bytes(size: int, seed: int) -> Array:
 
 
 class _Memory:
-    """A buffer, filled with poison or with given bytes."""
+    """A device buffer, filled with poison or with given bytes."""
 
     def __init__(self, device: Device, queue: Any, size: int, content: Array | None = None) -> None:
         self.device, self.queue = device, queue
@@ -58,7 +58,7 @@ class _Memory:
         device.upload(np.full(size, POISON, np.uint8) if content is None else content, self.tensor, queue)
 
     def read(self, queue: Any = None) -> Array:
-        """Its bytes, once its queue, or another, is done."""
+        """Read the bytes, after all work on its queue or another."""
         found, queue = np.zeros(self.tensor.shape, np.uint8), self.queue if queue is None else queue
         self.device.download(self.tensor, found, queue)
         self.device.synchronise(self.device.event(queue))
@@ -69,8 +69,9 @@ class _Memory:
         return DeviceTensor(self.tensor.buffer, offset, shape, dtype)
 
 
-def copies(subject: Subject, device: Device) -> None:
-    """Bytes that go up, across and down are the same, whole or a part of a buffer; what was uploaded may change at once."""
+def copies(tested: TargetUnderTest, device: Device) -> None:
+    """Data that is uploaded, copied and downloaded is unchanged, for whole buffers and parts. The source of an upload may change at
+    once."""
     queue = device.queue()
     for turn, size in enumerate(SIZES * TURNS):
         given = _bytes(size, turn)
@@ -79,12 +80,12 @@ def copies(subject: Subject, device: Device) -> None:
         second = _Memory(device, queue, size + 128)
         device.copy(first.tensor, second.part(64, (size,), np.dtype(np.uint8)), queue)
         if (first.read() != given).any():
-            raise Failed(f"{size} bytes that went up and came down are others")
+            raise Failed(f"{size} bytes changed in an upload and download")
         whole = second.read()
         if (whole[64 : 64 + size] != given).any():
-            raise Failed(f"{size} bytes that were copied on the device are others")
+            raise Failed(f"{size} bytes changed in a copy on the device")
         if (whole[:64] != POISON).any() or (whole[64 + size :] != POISON).any():
-            raise Failed(f"a copy of {size} bytes writes beside its target")
+            raise Failed(f"a copy of {size} bytes writes outside of its target")
         for memory in (first, second):
             device.free(memory.tensor.buffer)
     _copies_rows(device, queue)
@@ -92,20 +93,20 @@ def copies(subject: Subject, device: Device) -> None:
 
 
 def _copies_rows(device: Device, queue: Any) -> None:
-    """Rows of a matrix, which start at any element, are copied from and to where they lie."""
+    """Matrix rows, which may start at any element, can be copied in both directions."""
     rows = np.arange(35, dtype=np.float32).reshape(5, 7)
     first, second = _Memory(device, queue, rows.nbytes, rows.reshape(-1).view(np.uint8)), _Memory(device, queue, rows.nbytes)
     for number in range(5):
         source, target = (memory.part(at * 28, (7,), rows.dtype) for memory, at in ((first, number), (second, 4 - number)))
         device.copy(source, target, queue)
     if (second.read().view(np.float32).reshape(5, 7) != rows[::-1]).any():
-        raise Failed("rows that start at no multiple of 64 bytes are others once they were copied on the device")
+        raise Failed("rows that do not start at a multiple of 64 bytes changed in a copy on the device")
     for memory in (first, second):
         device.free(memory.tensor.buffer)
 
 
-def keeps_order(subject: Subject, device: Device) -> None:
-    """A queue works in order, and waits for events of another."""
+def keeps_order(tested: TargetUnderTest, device: Device) -> None:
+    """A queue executes in order, and waits for events of another queue."""
     first, second = device.queue(), device.queue()
     shared = _Memory(device, first, 1 << 16)
     found = np.zeros(1 << 16, np.uint8)
@@ -119,51 +120,52 @@ def keeps_order(subject: Subject, device: Device) -> None:
         device.upload(np.full(1 << 16, POISON, np.uint8), shared.tensor, first)
         device.synchronise(done)
         if (found != (10 * turn + 2 & 0xFF)).any():
-            raise Failed("a queue that waits for an event of another sees memory from before it, or from after what waits for it")
+            raise Failed("a queue that waits for an event of another queue reads memory too early or too late")
     device.synchronise(device.event(first))
     device.free(shared.tensor.buffer)
     for queue in (first, second):
         device.release(queue)
 
 
-def has_room(subject: Subject, device: Device) -> None:
-    """What is freed is free again; what there is no room for raises `OutOfMemory`, and the device works on."""
-    runtime = subject.registry.runtime(subject.target)
+def has_room(tested: TargetUnderTest, device: Device) -> None:
+    """Freed memory is available again. An allocation that exceeds the memory raises `OutOfMemory`, after which the device still
+    works."""
+    runtime = tested.registry.runtime(tested.target)
     before = runtime.live_bytes()
     facts = device.memory()
     if not 0 <= facts.free <= facts.total:
-        raise Failed(f"of {facts.total} bytes {facts.free} are free")
+        raise Failed(f"expected 0 <= free <= total bytes of memory, got {facts.free} of {facts.total}")
     for _ in range(50):
         device.free(device.allocate(1 << 20))
     if device.memory().free < facts.free - (1 << 20):
-        raise Failed("memory that was freed is not free")
+        raise Failed("freed memory is not available again")
     try:
         device.free(device.allocate(facts.total + (1 << 40)))
     except OutOfMemory:
         pass
     else:
-        raise Failed(f"it allocates more than the {facts.total} bytes that it has")
+        raise Failed(f"it allocates more than its {facts.total} bytes of memory")
     queue = device.queue()
     memory = _Memory(device, queue, 256)
     if (memory.read() != POISON).any():
-        raise Failed("it copies wrongly once it had no room")
+        raise Failed("it copies wrongly after an allocation has failed")
     device.free(memory.tensor.buffer)
     device.release(queue)
     if runtime.live_bytes() != before:
-        raise Failed(f"live_bytes() is {before}, and {runtime.live_bytes()} once all was freed")
+        raise Failed(f"live_bytes() must be {before} after freeing everything, got {runtime.live_bytes()}")
 
 
-def keeps_to_its_tensors(subject: Subject, device: Device) -> None:
-    """A kernel writes its outputs, all of them, and nothing beside them; what it finds there does not matter to it."""
+def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
+    """A kernel writes all of its outputs and nothing outside of them, whatever they contain before."""
     tried = False
-    runtime = subject.registry.runtime(subject.target)
+    runtime = tested.registry.runtime(tested.target)
     own = runtime.device()
     assert own is not None
-    for sample in samples.claimed(subject):
-        artifact = subject.package(sample.composed).artifacts[0]
+    for sample in samples.claimed(tested):
+        artifact = tested.package(sample.composed).artifacts[0]
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is None:
-            raise Failed("Capabilities.device_memory is set, and the runtime loads kernels that are not launched")
+            raise Failed("Capabilities.device_memory is set, but the runtime loads kernels without `launching`")
         if artifact.signature.dims:
             continue
         tried = True
@@ -172,9 +174,9 @@ def keeps_to_its_tensors(subject: Subject, device: Device) -> None:
         try:
             compare(sample.function.body.type, wanted, results, sample.allowed)
         except Failed as error:
-            raise Failed(f"the kernel of {sample.name}, given memory that is not zero: {error}") from None
+            raise Failed(f"the kernel of {sample.name}, on memory that is not zeroed: {error}") from None
     if not tried:
-        raise Skipped("no kernel of static sizes is launched")
+        raise Skipped("no kernel has static sizes")
 
 
 def _types(type_: Any) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -186,7 +188,7 @@ def _types(type_: Any) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
 def _launched(
     device: Device, artifact: Artifact, kernel: DeviceKernel, inputs: Any, outputs: list[tuple[tuple[int, ...], Any]], what: str
 ) -> list[Array]:
-    """The results of a kernel, between guards."""
+    """Launch a kernel on tensors between guards and return its results."""
     queue = device.queue()
 
     def guarded(size: int) -> _Memory:
@@ -210,7 +212,7 @@ def _launched(
     ):
         whole = memory.read()
         if (whole[:GUARD] != POISON).any() or (whole[GUARD + length :] != POISON).any():
-            raise Failed(f"the kernel of {what} writes beside {name}")
+            raise Failed(f"the kernel of {what} writes outside of {name}")
     found = []
     for memory, length, (shape, dtype) in zip(made, sizes, outputs, strict=True):
         found.append(memory.read()[GUARD : GUARD + length].view(dtype).reshape(shape))
@@ -220,25 +222,25 @@ def _launched(
     return found
 
 
-def replays(subject: Subject, device: Device) -> None:
-    """A recording of a kernel runs nothing by itself, and each replay, on any queue, runs it on what its memory holds by then."""
+def replays(tested: TargetUnderTest, device: Device) -> None:
+    """Recording a kernel does not run it, and each replay, on any queue, runs it on the current contents of its memory."""
     if not isinstance(device, CapturingDevice):
-        raise NotClaimed("it records no launches")
-    runtime = subject.registry.runtime(subject.target)
+        raise NotClaimed("its device does not record launches")
+    runtime = tested.registry.runtime(tested.target)
     own = runtime.device()
     assert isinstance(own, CapturingDevice)
     tried = False
-    for sample in samples.claimed(subject):
-        artifact = subject.package(sample.composed).artifacts[0]
+    for sample in samples.claimed(tested):
+        artifact = tested.package(sample.composed).artifacts[0]
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is not None and not artifact.signature.dims:
             tried |= _replayed(own, artifact, kernel, sample)
     if not tried:
-        raise Skipped("no kernel of static sizes is recorded")
+        raise Skipped("no kernel of static sizes can be recorded")
 
 
 def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel, sample: Sample) -> bool:
-    """Hold a kernel's recording to its promises; whether there is one."""
+    """Check a kernel's recording. Returns whether there is one."""
     first, second = device.queue(), device.queue()
     given = [_Memory(device, first, max(value.nbytes, 1)) for value in sample.inputs]
     made = [_Memory(device, first, max(_size(*of), 1)) for of in _types(sample.function.body.type)]
@@ -253,7 +255,7 @@ def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel,
     recording = device.end_capture(first)
     if recording is not None:
         if any((memory.read() != POISON).any() for memory in made):
-            raise Failed(f"the kernel of {sample.name} runs while it is recorded")
+            raise Failed(f"the kernel of {sample.name} runs during recording")
         wanted = evaluate(sample.function, sample.inputs)
         for queue in (first, second):
             for tensor, value in zip(tensors, sample.inputs, strict=True):
@@ -283,9 +285,9 @@ def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return int(np.prod(shape)) * dtype.itemsize
 
 
-def keeps_results(subject: Subject, device: Device) -> None:
-    """Results that stay on the device are those that come to the host, may be inputs, and are freed when they go."""
-    for run in samples.runs(subject):
+def keeps_results(tested: TargetUnderTest, device: Device) -> None:
+    """Results kept on the device equal those copied to the host, can be inputs, and are freed when dropped."""
+    for run in samples.runs(tested):
         executable = run.load()
         wanted = executable.run(run.inputs)
         on_device = {name: executable.to_device(name, value) for name, value in run.inputs.items()}
@@ -293,14 +295,14 @@ def keeps_results(subject: Subject, device: Device) -> None:
         for name, value in kept.items():
             found = value.numpy() if isinstance(value, DeviceArray) else value
             if np.asarray(found).tobytes() != np.asarray(wanted[name]).tobytes():
-                raise Failed(f"result {name} of {run.name} is another where inputs and results stay on the device")
+                raise Failed(f"result {name} of {run.name} differs if inputs and results stay on the device")
         free = device.memory().free
         for _ in range(TURNS):
             kept = executable.run(on_device, keep_on_device=True)
         del kept
         gc.collect()
         if device.memory().free < free:
-            raise Failed(f"{run.name} leaves {free - device.memory().free} bytes more on the device after {TURNS} runs")
+            raise Failed(f"{run.name} leaks {free - device.memory().free} bytes of device memory in {TURNS} runs")
 
 
 CASES = (

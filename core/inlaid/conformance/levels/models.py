@@ -1,4 +1,4 @@
-"""Level 7: small models are right, whole or together with what the host does: float32, narrow, quantised, with fallback."""
+"""Level 7: small models give correct results, on the target alone or with the host fallback."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from functools import partial
 
 from inlaid.conformance.case import Case, Check, Failed, NotClaimed
 from inlaid.conformance.nets import NETS, Net
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare, of_model
 from inlaid.driver.shadow import shadow
 from inlaid.graph.interp import evaluate
 
 SEEDS = (0, 1)
-"""Seeds of the inputs that a model is tried on."""
+"""Seeds of a model's inputs."""
 
 
 def _agrees(net: Net) -> Check:
-    """The model, with as much of it on the target as it takes, agrees with the reference."""
+    """The model agrees with the reference, with as much of it on the target as possible."""
 
-    def check(subject: Subject) -> None:
-        refused = subject.refused(net.module())
+    def check(tested: TargetUnderTest) -> None:
+        refused = tested.refused(net.module())
         if refused is not None:
             raise NotClaimed(refused)
-        executable, function = subject.load_model(net.module()), net.build()
+        executable, function = tested.load_model(net.module()), net.build()
         for seed in SEEDS:
             inputs = net.inputs(seed)
             wanted = evaluate(function, [inputs[param.name] for param in function.params])
             try:
-                compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, subject))
+                compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, tested))
             except Failed as error:
-                # Where it arises, as far as that can be told.
-                found = shadow(net.module(), inputs, [subject.text], subject.registry).difference
+                # Locate the difference if possible.
+                found = shadow(net.module(), inputs, [tested.text], tested.registry).difference
                 raise Failed(f"{error}" if found is None else f"{error}; {found}") from None
 
     return check

@@ -1,9 +1,8 @@
-"""Level 4: every operator that is claimed agrees with the reference, for every element type.
+"""Level 4: every supported operator agrees with the reference, for every element type.
 
-Each example is compiled as a region of its own. Of common element types the plain example is tried in each of its forms that is
-claimed: with all arguments given when it runs, with all but the first constant, and with sizes that are known only when it runs.
-Others are tried in the first form that is claimed. Further values of attributes and shapes that the rules accept are searched for,
-and exercised by few examples; see `coverage`.
+Each example is compiled as a region. For common element types, the plain example is tried in each form that the rules accept: all
+arguments variable, all but the first constant, and symbolic sizes. Other examples are tried in the first accepted form. Further
+attribute values and shapes that the rules accept are searched for, and exercised by few examples; see `coverage`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from inlaid.conformance.case import Case, Check, Failed, NotClaimed, Unexercised
 from inlaid.conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form, entry_of
 from inlaid.conformance.coverage import Values, accepted, may_claim, search, selected, values_of
 from inlaid.conformance.patterned import drawn
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import hold, of_operator
 from inlaid.conformance.values import MIXES
 from inlaid.errors import InlaidError
@@ -30,62 +29,62 @@ from inlaid.partitioning.rules import ANY
 from inlaid.plugins import Reject
 
 PINNED = 4
-"""Pinned examples of each operator and element type: one of ordinary values, one of special ones, one at the edges, which are of
-one shape and so share a kernel, and one of another shape and other attributes. Of the first element type that is claimed there
-is one more for each other rank that its data may be of."""
+"""Number of fixed examples per operator and element type: three of one shape, which share a kernel, with ordinary, special and
+extreme values, and one with another shape and other attributes. The first supported element type has one more for each other rank
+of its data."""
 
 
-REMEDY = "give one to the suite in inlaid_conformance: Conformance(examples=(function, ...))"
+REMEDY = "declare one in inlaid_conformance: Conformance(examples=(function, ...))"
 
 
 def _agrees(entry: Entry, element: str) -> Check:
-    """Pinned examples, the same ones each time."""
+    """Check fixed examples."""
 
-    def check(subject: Subject) -> None:
-        _may_be_claimed(subject, entry, element)
+    def check(tested: TargetUnderTest) -> None:
+        _may_be_claimed(tested, entry, element)
         tried = False
-        for form in _pinned(subject, entry, element):
-            _hold(subject, entry, form)
+        for form in _pinned(tested, entry, element):
+            _hold(tested, entry, form)
             tried = True
         if not tried:
-            raise NotClaimed(_refusal(subject, entry, element))
+            raise NotClaimed(_refusal(tested, entry, element))
 
     return check
 
 
-def _pinned(subject: Subject, entry: Entry, element: str, most: int = PINNED) -> Iterator[Form]:
-    """The pinned examples that are claimed: `most` at most, and those of other ranks."""
+def _pinned(tested: TargetUnderTest, entry: Entry, element: str, most: int = PINNED) -> Iterator[Form]:
+    """The fixed examples that the rules accept: up to `most`, and those of other ranks."""
     for number in range(most):
-        forms = _claimed(subject, entry.example(Choices.pinned(number), element))
+        forms = _claimed(tested, entry.example(Choices.pinned(number), element))
         yield from forms if number == 0 and element in COMMON else forms[:1]
-    if element == _first_claimed(subject, entry):
-        yield from _of_other_ranks(subject, entry, element)
+    if element == _first_claimed(tested, entry):
+        yield from _of_other_ranks(tested, entry, element)
 
 
 @lru_cache(maxsize=256)
-def _first_claimed(subject: Subject, entry: Entry) -> str | None:
+def _first_claimed(tested: TargetUnderTest, entry: Entry) -> str | None:
     plain = ((element, entry.example(Choices.pinned(0), element)) for element in entry.dtypes)
-    return next((element for element, example in plain if _claimed(subject, example)), None)
+    return next((element for element, example in plain if _claimed(tested, example)), None)
 
 
-def _of_other_ranks(subject: Subject, entry: Entry, element: str) -> Iterator[Form]:
+def _of_other_ranks(tested: TargetUnderTest, entry: Entry, element: str) -> Iterator[Form]:
     for rank in RANKS[1:]:
         choices = Choices.pinned(0, rank=rank)
         example = entry.example(choices, element)
         if choices.ranked:
-            yield from _claimed(subject, example)[:1]
+            yield from _claimed(tested, example)[:1]
 
 
 def _drawn(entry: Entry, element: str) -> Check:
-    """Examples that Hypothesis draws: other shapes, attributes and values, each in one of its forms. Failures are shrunk."""
+    """Check examples drawn by Hypothesis: other shapes, attributes and values, each in one form. Failures are shrunk."""
 
-    def check(subject: Subject) -> None:
-        _may_be_claimed(subject, entry, element)
+    def check(tested: TargetUnderTest) -> None:
+        _may_be_claimed(tested, entry, element)
         tried = 0
 
-        # The first that is drawn is the plain one, which `_agrees` has tried.
+        # The first drawn example is the plain one, which `_agrees` has tried.
         @settings(
-            max_examples=subject.examples + 1, deadline=None, database=None, phases=(Phase.generate, Phase.shrink),
+            max_examples=tested.examples + 1, deadline=None, database=None, phases=(Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
         )  # fmt: skip
         @seed(crc32(f"{entry.operator.name} {element}".encode()))
@@ -98,78 +97,81 @@ def _drawn(entry: Entry, element: str) -> Check:
                 drawn.append(data.draw(st.integers(0, count - 1)))
                 return drawn[-1]
 
-            forms = _claimed(subject, entry.example(Choices(choose), element))
+            forms = _claimed(tested, entry.example(Choices(choose), element))
             if forms and any(drawn):
-                _hold(subject, entry, forms[choose(len(forms))])
+                _hold(tested, entry, forms[choose(len(forms))])
                 tried += 1
 
         holds()
         if not tried:
-            raise NotClaimed(_refusal(subject, entry, element))
+            raise NotClaimed(_refusal(tested, entry, element))
 
     return check
 
 
-def _claimed(subject: Subject, example: Example) -> list[Form]:
-    """The forms of an example that the target takes."""
-    return [form for form in example.forms() if accepted(subject, form) is None]
+def _claimed(tested: TargetUnderTest, example: Example) -> list[Form]:
+    """The forms of an example that the target accepts."""
+    return [form for form in example.forms() if accepted(tested, form) is None]
 
 
-def _may_be_claimed(subject: Subject, entry: Entry, element: str) -> None:
-    """Raise `NotClaimed` for an operator that no rule is for: no example of it has to be tried."""
-    if not may_claim(subject, entry.operator.name):
-        raise NotClaimed(_refusal(subject, entry, element))
+def _may_be_claimed(tested: TargetUnderTest, entry: Entry, element: str) -> None:
+    """Raise `NotClaimed` if no rule applies to the operator, so that no example needs to be tried."""
+    if not may_claim(tested, entry.operator.name):
+        raise NotClaimed(_refusal(tested, entry, element))
 
 
-def _refusal(subject: Subject, entry: Entry, element: str) -> str:
-    """Why an operator is not claimed."""
-    verdict = subject.verdict(entry.example(Choices.pinned(0), element).forms()[0].function)
-    return verdict.reason if isinstance(verdict, Reject) else "it is claimed under a condition that does not hold"
+def _refusal(tested: TargetUnderTest, entry: Entry, element: str) -> str:
+    """Why an operator is not supported."""
+    verdict = tested.verdict(entry.example(Choices.pinned(0), element).forms()[0].function)
+    return verdict.reason if isinstance(verdict, Reject) else "it is accepted under a condition that does not hold"
 
 
-def _hold(subject: Subject, entry: Entry, form: Form) -> None:
-    hold(subject, form, form.function, form.inputs, partial(of_operator, subject, entry.operator.name, entry.exact))
+def _hold(tested: TargetUnderTest, entry: Entry, form: Form) -> None:
+    hold(tested, form, form.function, form.inputs, partial(of_operator, tested, entry.operator.name, entry.exact))
 
 
 def _exercised(operator: Operator | str) -> Check:
-    """Examples that cover the values of attributes, shapes and element types that the rules accept; and the plugin's own."""
+    """Check examples that cover the attribute values, shapes and element types that the rules accept, and the plugin's own
+    examples."""
     name = operator if isinstance(operator, str) else operator.name
     entry = None if isinstance(operator, str) else entry_of(operator)
 
-    def check(subject: Subject) -> None:
-        own = _own_examples(subject, name, entry)
+    def check(tested: TargetUnderTest) -> None:
+        own = _own_examples(tested, name, entry)
         found = None
-        if entry is not None and may_claim(subject, name):
-            found = search(subject, entry)
-            for trial in selected(found.trials, _values_of_pinned(subject, entry)):
-                _hold(subject, entry, trial.form)
+        if entry is not None and may_claim(tested, name):
+            found = search(tested, entry)
+            for trial in selected(found.trials, _values_of_pinned(tested, entry)):
+                _hold(tested, entry, trial.form)
                 for mix in MIXES[1:]:
                     other = trial.with_mix(entry, mix)
-                    if other is not None and accepted(subject, other) is None:
-                        _hold(subject, entry, other)
+                    if other is not None and accepted(tested, other) is None:
+                        _hold(tested, entry, other)
         if not own and (found is None or not found.trials):
             reasons = found.reasons.most_common(1) if found is not None else []
-            reason = reasons[0][0] if reasons else f"has no rule for {name}" if entry is not None else "it is not one of Inlaid's"
-            if name in subject.candidate.by_name:
-                raise Unexercised(f"{name} has a rule, and no example was found that it accepts: {reason}; {REMEDY}")
+            reason = (
+                reasons[0][0] if reasons else f"has no rule for {name}" if entry is not None else "it is not an operator of Inlaid"
+            )
+            if name in tested.candidate.by_name:
+                raise Unexercised(f"{name} has a rule, but no example was found that it accepts: {reason}; {REMEDY}")
             raise NotClaimed(reason)
 
     return check
 
 
-def _values_of_pinned(subject: Subject, entry: Entry) -> list[Values]:
-    """The values of the examples that `_agrees` exercises. Those of special values have the values of plain ones."""
-    elements = [name for name in entry.dtypes if name in subject.capabilities.dtypes]
-    of_plain = ((form, name) for name in elements for form in _pinned(subject, entry, name, 1))
+def _values_of_pinned(tested: TargetUnderTest, entry: Entry) -> list[Values]:
+    """The properties of the examples that `_agrees` exercises. Special values have the properties of plain ones."""
+    elements = [name for name in entry.dtypes if name in tested.capabilities.dtypes]
+    of_plain = ((form, name) for name in elements for form in _pinned(tested, entry, name, 1))
     return [values_of(entry, form, name) for form, name in of_plain]
 
 
-def _own_examples(subject: Subject, name: str, entry: Entry | None) -> int:
-    """Hold the plugin's own examples of an operator to the reference, and count them. Of those that round, or have no definition of
-    Inlaid's, values are ordinary."""
+def _own_examples(tested: TargetUnderTest, name: str, entry: Entry | None) -> int:
+    """Compare the plugin's own examples of an operator with the reference, and count them. For operators that round, or that Inlaid
+    does not define, values are ordinary."""
     exact = entry is not None and entry.exact
-    every = [function for function in subject.conformance.examples if _operator_of(function) == name]
-    own = [function for function in every if subject.claims(function)]  # `annotations.accepts_its_examples` says why others are not
+    every = [function for function in tested.conformance.examples if _operator_of(function) == name]
+    own = [function for function in every if tested.claims(function)]  # `annotations.accepts_its_examples` reports the others
     for function in own:
         for mix in MIXES if exact else MIXES[:1]:
             made = drawn(function, mix)
@@ -177,11 +179,11 @@ def _own_examples(subject: Subject, name: str, entry: Entry | None) -> int:
                 evaluate(made.function, made.inputs)
             except (InlaidError, ValueError, IndexError) as error:
                 if mix != "plain":
-                    continue  # An index out of range, say.
+                    continue  # for example an index out of range
                 raise Failed(
-                    f"the reference cannot run its own example {made}: {error}; make indices and sizes constants"
+                    f"the reference cannot run the declared example {made}: {error}; make indices and sizes constants"
                 ) from error
-            hold(subject, made, made.function, made.inputs, partial(of_operator, subject, name, exact))
+            hold(tested, made, made.function, made.inputs, partial(of_operator, tested, name, exact))
     return len(own)
 
 
@@ -190,11 +192,11 @@ def _operator_of(function: ir.Function) -> str:
     return body.callee.name if isinstance(body, ir.Call) and isinstance(body.callee, Operator) else ""
 
 
-def own_cases(subject: Subject) -> tuple[Case, ...]:
-    """Cases for the operators of a vendor's own that rules name."""
-    if subject.problem is not None or subject.unruly is not None:
+def own_cases(tested: TargetUnderTest) -> tuple[Case, ...]:
+    """Cases for a vendor's own operators that rules name."""
+    if tested.problem is not None or tested.unruly is not None:
         return ()
-    names = [name for name in subject.candidate.by_name if name != ANY and all(entry.operator.name != name for entry in CORPUS)]
+    names = [name for name in tested.candidate.by_name if name != ANY and all(entry.operator.name != name for entry in CORPUS)]
     return tuple(Case("operators", "exercised", _exercised(name), name) for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Level 8: packages are whole, and run in a process that compiled nothing."""
+"""Level 8: packages are complete, and run in a process that has not compiled them."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from inlaid.arith import Expr
 from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, Skipped
 from inlaid.conformance.samples import Run
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver.export import export_library
 from inlaid.errors import CompileError, Unsupported
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.package import read_package, write_package
 
 TRIED = 3
-"""Operators, and models, that are packaged."""
+"""Number of operators, and of models, that are packaged."""
 
 
-def survives_a_file(subject: Subject) -> None:
-    """A package that is written, read and written again is the same."""
+def survives_a_file(tested: TargetUnderTest) -> None:
+    """A package is unchanged after writing, reading and writing it again."""
     with _folder() as folder:
-        for run in _tried(subject):
+        for run in _tried(tested):
             run.load().save(folder / "first.inlaid")
             write_package(read_package(folder / "first.inlaid"), folder / "second.inlaid")
             if (folder / "first.inlaid").read_bytes() != (folder / "second.inlaid").read_bytes():
-                raise Failed(f"the package of {run.name} changes when it is read and written again")
+                raise Failed(f"the package of {run.name} changes in a round-trip")
 
 
-def runs_elsewhere(subject: Subject) -> None:
-    """A package gives the same bits in a process of its own."""
-    _run_elsewhere(subject, _tried(subject), alone=False)
+def runs_elsewhere(tested: TargetUnderTest) -> None:
+    """A package gives the same bits in a new process."""
+    _run_elsewhere(tested, _tried(tested), alone=False)
 
 
-def runs_without_the_compiler(subject: Subject) -> None:
-    """Running a package needs no part of the compiler: it may not be there on the device."""
-    alone = [run for run in _tried(subject) if {info.target for info in run.load().regions} == {str(subject.target)}]
+def runs_without_the_compiler(tested: TargetUnderTest) -> None:
+    """Running a package does not import the compiler, which may not be installed on the device."""
+    alone = [run for run in _tried(tested) if {info.target for info in run.load().regions} == {str(tested.target)}]
     if not alone:
-        raise Skipped("it takes no model whole")
-    _run_elsewhere(subject, alone, alone=True)
+        raise Skipped("it runs no model completely")
+    _run_elsewhere(tested, alone, alone=True)
 
 
-def _run_elsewhere(subject: Subject, runs: Sequence[Run], alone: bool) -> None:
+def _run_elsewhere(tested: TargetUnderTest, runs: Sequence[Run], alone: bool) -> None:
     with _folder() as folder:
         stems = {str(folder / f"{number}"): run for number, run in enumerate(runs)}
         wanted = {}
@@ -57,17 +57,17 @@ def _run_elsewhere(subject: Subject, runs: Sequence[Run], alone: bool) -> None:
             executable.save(f"{stem}.inlaid")
             np.savez(f"{stem}.in.npz", **run.inputs)  # type: ignore[arg-type]
             wanted[stem] = executable.run(run.inputs)
-        fresh.ask("packages", subject.registry.modules(), stems=list(stems), alone=alone)
+        fresh.ask("packages", tested.registry.modules(), stems=list(stems), alone=alone)
         for stem, run in stems.items():
             _compare(run.name, wanted[stem], Path(f"{stem}.out.npz"))
 
 
-def exports(subject: Subject) -> None:
-    """A model exported as a shared library, where its regions are native code, gives the same values without Inlaid's runtime."""
+def exports(tested: TargetUnderTest) -> None:
+    """A model exported as a shared library, if its regions are native code, gives the same values without Inlaid's runtime."""
     reason = ""
     with _folder() as folder:
         exported: dict[str, tuple[Run, Executable, int]] = {}
-        for number, run in enumerate(_tried(subject)):
+        for number, run in enumerate(_tried(tested)):
             executable = run.load()
             try:
                 workspace = export_library(executable, folder / f"{number}.so", "model").workspace
@@ -77,7 +77,7 @@ def exports(subject: Subject) -> None:
             exported[str(folder / f"{number}")] = run, executable, workspace
             np.savez(folder / f"{number}.in.npz", **run.inputs)  # type: ignore[arg-type]
         if not exported:
-            raise Skipped(f"nothing can be exported: {reason}")
+            raise Skipped(f"no model can be exported: {reason}")
         libraries = [
             (stem, [spec.name for spec in executable.inputs], _results(executable), workspace)
             for stem, (_, executable, workspace) in exported.items()
@@ -99,12 +99,12 @@ def _compare(name: str, wanted: dict[str, Any], path: Path) -> None:
     with np.load(path) as found:
         for key, value in wanted.items():
             if found[key].shape != value.shape or found[key].tobytes() != value.tobytes():
-                raise Failed(f"{name} gives other bits for {key} in a process of its own")
+                raise Failed(f"{name} gives different bits for {key} in a new process")
 
 
-def _tried(subject: Subject) -> list[Run]:
+def _tried(tested: TargetUnderTest) -> list[Run]:
     """A few operators and models."""
-    runs = samples.runs(subject)
+    runs = samples.runs(tested)
     return [*itertools.islice(runs, TRIED), *runs[TRIED:][-TRIED:]]
 
 

@@ -1,4 +1,4 @@
-"""Level 1: the plugin is found, loads lazily, and keeps to what is its own."""
+"""Level 1: the plugin is discovered, loads lazily, and does not interfere with others."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-from inlaid.conformance import fresh, stranger
+from inlaid.conformance import fresh, other_plugin
 from inlaid.conformance.case import BINDING, Case, Failed
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.plugins import Capabilities, DeviceStatus, Phase
 from inlaid.plugins.hookspecs import GROUP
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.types import DTYPES
 
 MOST_STEPS = 16
-"""The largest integer tolerance that leaves something to be compared in 8 bits."""
+"""The greatest integer tolerance that still makes 8-bit comparisons meaningful."""
 
 VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "settings")
-"""Packages of Inlaid that a plugin's module may bring in."""
+"""Packages of Inlaid that a plugin's module may import."""
 
 
-def loads(subject: Subject) -> None:
-    """The plugin is in use: it imports, states the contract's version, spells hooks right, and its targets are its own."""
-    if subject.problem is not None:
-        raise Failed(subject.problem)
+def loads(tested: TargetUnderTest) -> None:
+    """The plugin is in use: it imports, states the contract version, spells hooks correctly, and owns its targets."""
+    if tested.problem is not None:
+        raise Failed(tested.problem)
 
 
-def loads_lazily(subject: Subject) -> None:
-    """Neither the module nor its declaration of targets imports more than the standard library, `inlaid.plugins` and the plugin's
-    own package."""
-    module = subject.registry.module(subject.plugin)
-    brought = fresh.ask("imports", subject.registry.modules(), module=module)
+def loads_lazily(tested: TargetUnderTest) -> None:
+    """The module and its declaration of targets import only the standard library, `inlaid.plugins` and the plugin's own package."""
+    module = tested.registry.module(tested.plugin)
+    brought = fresh.ask("imports", tested.registry.modules(), module=module)
     wrong = [name for name in brought if not _light(name, module)]
     if wrong:
         tops = list(dict.fromkeys(_group(name) for name in wrong))
-        raise Failed(f"{module} imports {', '.join(tops[:5])} where it is loaded: import them inside the hooks that need them")
+        raise Failed(f"{module} imports {', '.join(tops[:5])} at load time: import them inside the hooks that need them")
 
 
 def _light(name: str, module: str) -> bool:
@@ -56,9 +55,9 @@ def _group(name: str) -> str:
     return ".".join(name.split(".")[:2]) if name.startswith("inlaid.") else name.partition(".")[0]
 
 
-def states_its_version(subject: Subject) -> None:
-    """`PLUGIN_API_VERSION` is a number in the source. One that is imported would claim to fit every version."""
-    module = importlib.import_module(subject.registry.module(subject.plugin))
+def states_its_version(tested: TargetUnderTest) -> None:
+    """`PLUGIN_API_VERSION` is a literal in the source. An imported one would claim compatibility with every version."""
+    module = importlib.import_module(tested.registry.module(tested.plugin))
     source = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     for statement in source.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -66,14 +65,14 @@ def states_its_version(subject: Subject) -> None:
             assert isinstance(statement, ast.Assign)
             if isinstance(statement.value, ast.Constant):
                 return
-    raise Failed(f"{module.__name__} does not say PLUGIN_API_VERSION = 2, as a number of its own")
+    raise Failed(f"{module.__name__} must define PLUGIN_API_VERSION = 2 as a literal")
 
 
-def leaves_others_alone(subject: Subject) -> None:
-    """For a target that is nobody's it knows, the plugin has no rules, passes or schedules."""
-    own = EntryPoint(subject.plugin, subject.registry.module(subject.plugin), GROUP)
-    registry = PluginRegistry.discover([own, EntryPoint(stranger.KIND, stranger.__name__, GROUP)])
-    foreign = registry.target(stranger.KIND)
+def leaves_others_alone(tested: TargetUnderTest) -> None:
+    """For the target of another plugin, the plugin has no rules, passes or schedules."""
+    own = EntryPoint(tested.plugin, tested.registry.module(tested.plugin), GROUP)
+    registry = PluginRegistry.discover([own, EntryPoint(other_plugin.KIND, other_plugin.__name__, GROUP)])
+    foreign = registry.target(other_plugin.KIND)
     answers = {
         "inlaid_op_rules": registry.op_rules(foreign),
         "inlaid_schedules": registry.schedules(foreign),
@@ -81,21 +80,20 @@ def leaves_others_alone(subject: Subject) -> None:
     }
     for hook, answer in answers.items():
         if answer:
-            raise Failed(
-                f"{hook} gave {len(answer)} for a target of kind {stranger.KIND!r}: answer with nothing for what is not yours"
-            )
+            raise Failed(f"{hook} must return nothing for target {other_plugin.KIND!r} of another plugin, got {len(answer)} items")
 
 
-def declares_targets(subject: Subject) -> None:
-    """Capabilities are data: equal each time, of known element types, with sound figures; the target's text names it again."""
-    target, spec = subject.target, subject.registry.spec(subject.target.kind)
-    again = subject.registry.target(str(target))
+def declares_targets(tested: TargetUnderTest) -> None:
+    """Capabilities are pure data: equal in each call, with known element types and valid numbers. The target's string parses to the
+    same target."""
+    target, spec = tested.target, tested.registry.spec(tested.target.kind)
+    again = tested.registry.target(str(target))
     if again != target:
-        raise Failed(f"{target} is read as {again}: options are numbers, bools and words that print as they are written")
+        raise Failed(f"{target} parses as {again}: options must be numbers, bools and strings that round-trip")
     hash(target)
     first, second = spec.capabilities(target.options), spec.capabilities(again.options)
     if first != second:
-        raise Failed("capabilities differ from one call to the next: they are a function of the options")
+        raise Failed("capabilities differ between calls: they must be a pure function of the options")
     _check_capabilities(first)
     if not spec.description:
         raise Failed("the target has no description")
@@ -104,41 +102,41 @@ def declares_targets(subject: Subject) -> None:
 def _check_capabilities(found: Capabilities) -> None:
     unknown = [name for name in found.dtypes if name not in DTYPES and name != "sequence"]
     if unknown or not found.dtypes:
-        raise Failed(f"element types {', '.join(unknown)} are unknown" if unknown else "it has no element types")
+        raise Failed(f"unknown element types {', '.join(unknown)}" if unknown else "expected at least one element type, got none")
     figures = {"peak": found.peak, "bandwidth": found.bandwidth, "link.bandwidth": found.link.bandwidth}
     wrong = [name for name, value in figures.items() if not value > 0]
     if wrong or found.link.latency < 0 or found.cores < 0:
-        raise Failed(f"{wrong[0] if wrong else 'latency or cores'} of the capabilities is no sound figure")
+        raise Failed(f"invalid {wrong[0] if wrong else 'latency or cores'} in the capabilities")
 
 
-def probes(subject: Subject) -> None:
-    """`inlaid_probe` says whether the device is here, does not raise, and gives a reason where it is not."""
-    status = subject.registry.ask(subject.plugin, "inlaid_probe", target=subject.target)
+def probes(tested: TargetUnderTest) -> None:
+    """`inlaid_probe` reports whether the device is available, does not raise, and gives a reason if it is not."""
+    status = tested.registry.ask(tested.plugin, "inlaid_probe", target=tested.target)
     if status is not None and not isinstance(status, DeviceStatus):
-        raise Failed(f"inlaid_probe gave {type(status).__name__}, not a DeviceStatus")
+        raise Failed(f"inlaid_probe must return a DeviceStatus, got {type(status).__name__}")
     if status is not None and not status.available and not status.detail:
-        raise Failed("inlaid_probe says that the target cannot run here, and not why")
+        raise Failed("inlaid_probe reports that the target cannot run here, without a reason")
 
 
-def declares_tolerances(subject: Subject) -> None:
-    """Tolerances are for known element types, once each, and leave something to be compared; expected failures have reasons, and
-    are of levels that allow them."""
-    found = subject.conformance
+def declares_tolerances(tested: TargetUnderTest) -> None:
+    """Tolerances are for known element types, unique, and not trivially wide. Expected failures have reasons, and are of levels
+    that allow them."""
+    found = tested.conformance
     for item in found.tolerances:
         if item.dtype not in DTYPES:
-            raise Failed(f"a tolerance is for {item.dtype!r}, which is no element type")
+            raise Failed(f"a tolerance has the unknown element type {item.dtype!r}")
         if not (0 <= item.relative < 1 and item.absolute >= 0 and math.isfinite(item.absolute)):
-            raise Failed(f"{item} allows anything: relative is from 0 to less than 1, absolute finite")
+            raise Failed(f"{item} is too wide: expected 0 <= relative < 1 and a finite absolute")
         if item.steps and (not DTYPES[item.dtype].is_int or not 0 < item.steps <= MOST_STEPS or item.relative or item.absolute):
-            raise Failed(f"{item} is not sound: steps are for integers alone, from 1 to {MOST_STEPS}, instead of the other bounds")
+            raise Failed(f"{item} is invalid: steps are for integers only, from 1 to {MOST_STEPS}, without the other bounds")
     keys = [(item.dtype, item.operator) for item in found.tolerances]
     if len(set(keys)) < len(keys):
-        raise Failed("two tolerances are for the same element type and operator")
+        raise Failed("two tolerances have the same element type and operator")
     for failure in found.expected_failures:
         if not failure.reason.strip():
             raise Failed(f"the expected failure {failure.check!r} has no reason")
         if failure.check.partition("/")[0] in BINDING:
-            raise Failed(f"{failure.check!r} cannot be expected to fail: the levels {', '.join(BINDING)} hold for every plugin")
+            raise Failed(f"{failure.check!r} cannot be expected to fail: every plugin must pass the levels {', '.join(BINDING)}")
 
 
 CASES = (

@@ -1,4 +1,4 @@
-"""Level 5: loaded code keeps to its buffers, gives back what it takes, and may run in several threads."""
+"""Level 5: loaded code writes only to its buffers, releases its memory, and is thread-safe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from inlaid.conformance import fresh, samples
 from inlaid.conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid.conformance.nets import NETS
 from inlaid.conformance.samples import Array, Run, Sample
-from inlaid.conformance.subject import Subject
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.conformance.tolerance import compare, of_model
 from inlaid.driver.build import ALONE
 from inlaid.errors import InlaidError, InputError, KernelFault
@@ -31,50 +31,50 @@ from inlaid.runtime.executable import Executable
 from inlaid.types import TensorType, TupleType, Type, from_numpy
 
 GUARD = 4096
-"""Bytes on either side of a buffer that nobody may write."""
+"""Guard bytes on either side of a buffer that must stay unchanged."""
 POISON = 0xA5
 TURNS = 40
-"""How often each of two threads runs a model."""
+"""Number of runs of a model in each of two threads."""
 LOADS = 100
-"""How often a process loads a model."""
+"""Number of times that a process loads a model."""
 WARM_UP = 10
-"""One in so many of the runs and loads that are measured comes before them: what is made once, caches and free lists too, is made
-then."""
+"""The number of measured runs and loads divided by this is the number of warm-up runs, which fill caches and free lists."""
 GROWTH = 8 << 20
-"""Bytes that a process may grow by while it loads and runs the same things over and over."""
+"""Allowed growth in bytes of a process that repeats the same loads and runs."""
 
 
-def checks_artifacts(subject: Subject) -> None:
-    """`check` takes what the code generator made, and says why not of another format, version or requirement."""
-    artifact, runtime = _artifact(subject), subject.registry.runtime(subject.target)
+def checks_artifacts(tested: TargetUnderTest) -> None:
+    """`check` accepts what the code generator made, and gives a reason for another format, version or requirement."""
+    artifact, runtime = _artifact(tested), tested.registry.runtime(tested.target)
     reason = runtime.check(artifact)
     if reason is not None:
-        raise Failed(f"check refuses what was compiled here: {reason}")
+        raise Failed(f"check rejects an artifact compiled here: {reason}")
     for changed in ({"format": "conformance-nonsense"}, {"format_version": 10**6}, {"requires": ("conformance-nonsense",)}):
         answer = runtime.check(dataclasses.replace(artifact, **changed))
         if not isinstance(answer, str) or not answer:
-            raise Failed(f"check answers {answer!r} for an artifact with {changed}")
+            raise Failed(f"check must give a reason for an artifact with {changed}, got {answer!r}")
 
 
-def _artifact(subject: Subject) -> Artifact:
-    return next(iter(subject.once(samples.compiled).values()))
+def _artifact(tested: TargetUnderTest) -> Artifact:
+    return next(iter(tested.once(samples.compiled).values()))
 
 
-def gives_the_same_again(subject: Subject) -> None:
-    """The same executable, inputs and threads give the same bits."""
-    for run in samples.runs(subject):
+def gives_the_same_again(tested: TargetUnderTest) -> None:
+    """The same executable, inputs and number of threads give the same bits."""
+    for run in samples.runs(tested):
         executable = run.load()
         if _bits(executable.run(run.inputs)) != _bits(executable.run(run.inputs)):
-            raise Failed(f"{run.name} gives other bits when it is run again")
+            raise Failed(f"{run.name} gives different bits when run again")
 
 
 def _bits(results: Mapping[str, Any]) -> list[bytes]:
     return [np.asarray(value).tobytes() for value in results.values()]
 
 
-def gives_new_results(subject: Subject) -> None:
-    """The results of a run are the caller's own: no later run changes them, and they share no memory with inputs or others."""
-    for run in samples.runs(subject):
+def gives_new_results(tested: TargetUnderTest) -> None:
+    """Results of a run belong to the caller: later runs do not change them, and they share no memory with inputs or other
+    results."""
+    for run in samples.runs(tested):
         executable = run.load()
         inputs = {name: value.copy() for name, value in run.inputs.items()}
         first = executable.run(inputs)
@@ -87,16 +87,16 @@ def gives_new_results(subject: Subject) -> None:
                 raise Failed(f"result {name} of {run.name} shares memory with an input or another result")
 
 
-def takes_any_array(subject: Subject) -> None:
-    """Inputs that are strided, unaligned, in another order or read-only give the results of those that are plain."""
-    for run in samples.runs(subject):
+def takes_any_array(tested: TargetUnderTest) -> None:
+    """Strided, unaligned, column-major and read-only inputs give the same results as plain ones."""
+    for run in samples.runs(tested):
         executable = run.load()
         wanted = _bits(executable.run(run.inputs))
         for name, change in LAYOUTS.items():
             changed = {key: change(value) for key, value in run.inputs.items()}
             before = [value.tobytes() for value in changed.values()]
             if _bits(executable.run(changed)) != wanted:
-                raise Failed(f"{run.name} gives other results for inputs that are {name}")
+                raise Failed(f"{run.name} gives different results for inputs that are {name}")
             if [value.tobytes() for value in changed.values()] != before:
                 raise Failed(f"{run.name} writes to its inputs")
 
@@ -123,30 +123,29 @@ def _read_only(value: Array) -> Array:
 LAYOUTS: Mapping[str, Callable[[Array], Array]] = {
     "strided": _strided,
     "unaligned": _unaligned,
-    "in column order": np.asfortranarray,
+    "column-major": np.asfortranarray,
     "read-only": _read_only,
 }
 
 
-def keeps_to_its_buffers(subject: Subject) -> None:
-    """A kernel writes its outputs and its workspace, all of the outputs, and nothing beside them; what it finds there does not
-    matter to it."""
+def keeps_to_its_buffers(tested: TargetUnderTest) -> None:
+    """A kernel writes all of its outputs and its workspace, and nothing outside of them, whatever they contain before."""
     tried = False
-    for sample in samples.claimed(subject):
-        artifact = next(item for item in subject.package(sample.composed).artifacts if item.symbol == ALONE)
+    for sample in samples.claimed(tested):
+        artifact = next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
         if artifact.signature.dims:
             continue
-        kernel = subject.registry.runtime(subject.target).load(artifact, artifact.constants).kernel
+        kernel = tested.registry.runtime(tested.target).load(artifact, artifact.constants).kernel
         if kernel is None:
             continue
         tried = True
-        _invoke_guarded(subject, sample, artifact, kernel)
+        _invoke_guarded(tested, sample, artifact, kernel)
     if not tried:
-        raise Skipped("no kernel of static sizes writes to buffers that it is given")
+        raise Skipped("no kernel of static sizes takes its caller's buffers")
 
 
-def _invoke_guarded(subject: Subject, sample: Sample, artifact: Artifact, kernel: Kernel) -> None:
-    region = subject.region(ALONE, sample.composed)
+def _invoke_guarded(tested: TargetUnderTest, sample: Sample, artifact: Artifact, kernel: Kernel) -> None:
+    region = tested.region(ALONE, sample.composed)
     given = sample.inputs if region.borders is None else _stored(sample.inputs, region.borders.inputs)
     inputs = [_Guarded(value.nbytes) for value in given]
     arrays = [guarded.view(value.shape, value.dtype) for guarded, value in zip(inputs, given, strict=True)]
@@ -163,7 +162,7 @@ def _invoke_guarded(subject: Subject, sample: Sample, artifact: Artifact, kernel
     kernel.invoke(arrays, results, workspace.view((workspace.size,), np.dtype(np.uint8)), np.zeros(0, np.int64))
     for what, every in (("an input", inputs), ("an output", outputs), ("its workspace", [workspace])):
         if not all(guarded.intact for guarded in every):
-            raise Failed(f"the kernel of {sample.name} writes beside {what}")
+            raise Failed(f"the kernel of {sample.name} writes outside of {what}")
     if any(array.tobytes() != value.tobytes() for array, value in zip(arrays, given, strict=True)):
         raise Failed(f"the kernel of {sample.name} writes to an input")
     type_ = sample.function.body.type
@@ -173,18 +172,18 @@ def _invoke_guarded(subject: Subject, sample: Sample, artifact: Artifact, kernel
     try:
         compare(type_, wanted, results, sample.allowed)
     except Failed as error:
-        raise Failed(f"the kernel of {sample.name}, given buffers that are not zero: {error}") from None
+        raise Failed(f"the kernel of {sample.name}, on buffers that are not zeroed: {error}") from None
 
 
 def _stored(values: Sequence[Array], borders: Sequence[Border]) -> list[Array]:
-    """Arrays as borders have them stored."""
+    """Convert arrays to their stored form at borders."""
     params = [ir.var(f"x{number}", TensorType(value.shape, from_numpy(value.dtype))) for number, value in enumerate(values)]
     encoded = [encode(param, border) for param, border in zip(params, borders, strict=True)]
     return list(evaluate(ir.function(params, ir.tuple_(encoded)), values))
 
 
 def _read(stored: Sequence[Array], type_: Type, borders: Sequence[Border]) -> list[Array]:
-    """The parts of a value of a type, from arrays that are stored as borders say."""
+    """Convert arrays from their stored form at borders to the parts of a value."""
     params = [ir.var(f"x{number}", TensorType(value.shape, from_numpy(value.dtype))) for number, value in enumerate(stored)]
     parts = type_.fields if isinstance(type_, TupleType) else (type_,)
     decoded = [decode(param, part, border) for param, part, border in zip(params, parts, borders, strict=True)]
@@ -207,13 +206,13 @@ class _Guarded:
 
     @property
     def intact(self) -> bool:
-        """Whether nobody wrote to the guards."""
+        """Whether the guards are unchanged."""
         return bool((self._whole[:GUARD] == POISON).all() and (self._whole[GUARD + self.size :] == POISON).all())
 
 
-def refuses_wrong_inputs(subject: Subject) -> None:
-    """Inputs of another rank, shape or element type, too few and too many raise an error of Inlaid's; the next run is right."""
-    for run in samples.runs(subject):
+def refuses_wrong_inputs(tested: TargetUnderTest) -> None:
+    """Inputs of a wrong rank, shape, element type or number raise an Inlaid error, and the next run is correct."""
+    for run in samples.runs(tested):
         executable = run.load()
         wanted = _bits(executable.run(run.inputs))
         for what, wrong in _wrong_inputs(run):
@@ -222,50 +221,50 @@ def refuses_wrong_inputs(subject: Subject) -> None:
             except (InputError, KernelFault):
                 continue
             except Exception as error:
-                raise Failed(f"{run.name}, given {what}, raises {type(error).__name__}: {error}") from error
-            raise Failed(f"{run.name} takes {what}")
+                raise Failed(f"{run.name} must raise an Inlaid error for {what}, got {type(error).__name__}: {error}") from error
+            raise Failed(f"{run.name} accepts {what}")
         if _bits(executable.run(run.inputs)) != wanted:
-            raise Failed(f"{run.name} is wrong once it was given wrong inputs")
+            raise Failed(f"{run.name} gives wrong results after a run with wrong inputs")
 
 
 def _wrong_inputs(run: Run) -> list[tuple[str, dict[str, Any]]]:
     name, value = next(iter(run.inputs.items()))
     rest = dict(run.inputs)
     found = [
-        ("an input of another rank", {**rest, name: value[None]}),
-        ("an input of another element type", {**rest, name: value.astype(np.complex64)}),
-        ("an input too many", {**rest, "conformance": value}),
-        ("an input too few", {key: item for key, item in rest.items() if key != name}),
+        ("an input of a wrong rank", {**rest, name: value[None]}),
+        ("an input of a wrong element type", {**rest, name: value.astype(np.complex64)}),
+        ("too many inputs", {**rest, "conformance": value}),
+        ("too few inputs", {key: item for key, item in rest.items() if key != name}),
     ]
     if value.ndim:
-        found.append(("an input of another shape", {**rest, name: np.concatenate([value, value[:1]])}))
+        found.append(("an input of a wrong shape", {**rest, name: np.concatenate([value, value[:1]])}))
     return found
 
 
-def runs_at_other_sizes(subject: Subject) -> None:
-    """A model of symbolic sizes is right at each of several, in any order."""
+def runs_at_other_sizes(tested: TargetUnderTest) -> None:
+    """A model with symbolic sizes gives correct results at several sizes, in any order."""
     net = next(net for net in NETS if net.name == "perceptron-symbolic")
-    refused = subject.refused(net.module())
+    refused = tested.refused(net.module())
     if refused is not None:
         raise NotClaimed(refused)
-    executable, function = subject.load_model(net.module()), net.build()
+    executable, function = tested.load_model(net.module()), net.build()
     for batch in (5, 1, 70, 5, 0):
         inputs = {"x": np.random.default_rng(batch).uniform(-1, 1, (batch, 19)).astype(np.float32)}
         try:
             wanted = evaluate(function, [inputs["x"]])
-            compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, subject))
+            compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, tested))
         except Failed as error:
             raise Failed(f"{net.name} at a batch of {batch}: {error}") from None
 
 
-def reports_faults(subject: Subject) -> None:
-    """An index out of range raises `KernelFault`, and the next run is right."""
-    indexing = samples.claimed(subject, ("take", "gather_nd", "take_along_axis"))
+def reports_faults(tested: TargetUnderTest) -> None:
+    """An index out of range raises `KernelFault`, and the next run is correct."""
+    indexing = samples.claimed(tested, ("take", "gather_nd", "take_along_axis"))
     indexed = [sample for sample in indexing if len(sample.inputs) == 2]
     if not indexed:
-        raise NotClaimed("it takes no operator with indices that are found in data")
+        raise NotClaimed("it supports no operator with indices from data")
     for sample in indexed:
-        executable = subject.load(sample.composed)
+        executable = tested.load(sample.composed)
         data, where = sample.inputs
         right = {"x0": data, "x1": where}
         wanted = _bits(executable.run(right))
@@ -274,18 +273,18 @@ def reports_faults(subject: Subject) -> None:
                 executable.run({"x0": data, "x1": np.full_like(where, index)})
             except KernelFault:
                 continue
-            raise Failed(f"{sample.name} takes the index {index}")
+            raise Failed(f"{sample.name} accepts the out-of-range index {index}")
         if _bits(executable.run(right)) != wanted:
-            raise Failed(f"{sample.name} is wrong once an index was out of range")
+            raise Failed(f"{sample.name} gives wrong results after an index out of range")
 
 
-def counts_its_memory(subject: Subject) -> None:
-    """`live_bytes()` is what it was, once what was loaded is gone."""
-    runtime = subject.registry.runtime(subject.target)
+def counts_its_memory(tested: TargetUnderTest) -> None:
+    """`live_bytes()` returns to its former value after loaded kernels are dropped."""
+    runtime = tested.registry.runtime(tested.target)
     if runtime.live_bytes() is None:
         raise Skipped("its runtime does not count its memory")
-    artifact = _artifact(subject)
-    gc.collect()  # what other cases have left
+    artifact = _artifact(tested)
+    gc.collect()  # drop what earlier cases have left
     before = runtime.live_bytes()
     for _ in range(3):
         kernel: object = runtime.load(artifact, artifact.constants)
@@ -293,49 +292,49 @@ def counts_its_memory(subject: Subject) -> None:
     gc.collect()
     after = runtime.live_bytes()
     if after != before:
-        raise Failed(f"live_bytes() is {before}, and {after} once three kernels were loaded and dropped")
+        raise Failed(f"live_bytes() must return to {before} after three kernels were loaded and dropped, got {after}")
 
 
-def closes(subject: Subject) -> None:
-    """`close()` may be called twice; after it nothing is held, and nothing is loaded."""
-    runtime = subject.registry.runtime(subject.target)
+def closes(tested: TargetUnderTest) -> None:
+    """`close()` may be called twice. After it, nothing is held, and nothing can be loaded."""
+    runtime = tested.registry.runtime(tested.target)
     if type(runtime).close is RuntimeModule.close:
         raise Skipped("its runtime holds nothing to close")
-    artifact = _artifact(subject)
+    artifact = _artifact(tested)
     runtime.close()
     runtime.close()
     if runtime.live_bytes():
-        raise Failed(f"{runtime.live_bytes()} bytes are live once the runtime is closed")
+        raise Failed(f"expected 0 live bytes after close(), got {runtime.live_bytes()}")
     try:
         runtime.load(artifact, artifact.constants)
     except InlaidError:
         return
-    raise Failed("a closed runtime loads a kernel")
+    raise Failed("a closed runtime must not load a kernel")
 
 
-def keeps_no_memory(subject: Subject) -> None:
-    """A process that loads, runs and drops the same things over and over does not grow."""
-    samples.runs(subject)
-    grown = fresh.ask("resident", subject.registry.modules(), target=subject.text)
+def keeps_no_memory(tested: TargetUnderTest) -> None:
+    """A process that repeatedly loads, runs and drops the same things does not grow."""
+    samples.runs(tested)
+    grown = fresh.ask("resident", tested.registry.modules(), target=tested.text)
     if grown is None:
-        raise Skipped("this system does not say how much memory a process has")
+        raise Skipped("this system does not report the memory of a process")
     for what, grew in grown.items():
         if grew > GROWTH:
             raise Failed(f"a process grows by {grew >> 20} MiB while it {what}")
 
 
-def resident_growth(subject: Subject) -> dict[str, int] | None:
-    """By how many bytes this process grows while it runs a model, and while it loads one, often."""
+def resident_growth(tested: TargetUnderTest) -> dict[str, int] | None:
+    """Growth of this process in bytes while it runs a model, and while it loads one, repeatedly."""
     if _resident() is None:
         return None
-    run = max(samples.runs(subject), key=lambda run: sum(value.nbytes for value in run.inputs.values()))
+    run = max(samples.runs(tested), key=lambda run: sum(value.nbytes for value in run.inputs.values()))
     executable = run.load()
     results = sum(value.nbytes for value in executable.run(run.inputs).values())
     times = min(max((4 * GROWTH) // max(results, 1), 100), 3000)
     package = executable.package
     steps: dict[str, tuple[int, Callable[[], object]]] = {
         f"runs {run.name} {times} times": (times, partial(executable.run, run.inputs)),
-        f"loads {run.name} {LOADS} times": (LOADS, partial(Executable, package, registry=subject.registry)),
+        f"loads {run.name} {LOADS} times": (LOADS, partial(Executable, package, registry=tested.registry)),
     }
     found = {}
     for what, (often, step) in steps.items():
@@ -354,7 +353,7 @@ def _often(times: int, step: Callable[[], object]) -> None:
 
 
 def _resident() -> int | None:
-    """Bytes of memory that this process has, where the system says so."""
+    """Resident memory of this process in bytes, None if unknown."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
@@ -362,9 +361,9 @@ def _resident() -> int | None:
         return None
 
 
-def runs_in_two_threads(subject: Subject) -> None:
-    """Two threads run one executable on inputs of their own, and get what they get one after the other."""
-    for run in samples.runs(subject):
+def runs_in_two_threads(tested: TargetUnderTest) -> None:
+    """Two threads that run one executable on different inputs get the same results as one thread."""
+    for run in samples.runs(tested):
         executable = run.load()
         given = [dict(run.inputs), run.other_inputs()]
         wanted = [_bits(executable.run(inputs)) for inputs in given]
@@ -383,12 +382,12 @@ def runs_in_two_threads(subject: Subject) -> None:
 def _run_often(
     executable: Executable, inputs: Mapping[str, Array], wanted: list[bytes], start: threading.Barrier, wrong: list[str]
 ) -> None:
-    """Run until something is wrong, and note what."""
+    """Run repeatedly until something is wrong, and record it."""
     start.wait()
     for _ in range(TURNS):
         try:
             if _bits(executable.run(inputs)) != wanted:
-                wrong.append("gives other results than in one")
+                wrong.append("gives other results than in one thread")
         except Exception as error:
             wrong.append(f"raises {type(error).__name__}: {error}")
         if wrong:

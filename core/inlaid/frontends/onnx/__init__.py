@@ -34,15 +34,15 @@ def load(
     """Import a model given as a path, as bytes or as a parsed message.
 
     dims
-        Fixes symbolic dimensions (`name: size`) or bounds them (`name: (least, greatest)`, inclusive). A dimension that the model
-        leaves unnamed is called `<input>_<axis>`.
+        Sizes (`name: size`) or inclusive bounds (`name: (minimum, maximum)`) of symbolic dimensions. A dimension without a name in
+        the model is called `<input>_<axis>`.
     specialise
-        Binds inputs to values, as constants; they are no parameters then.
+        Values of inputs, which become constants instead of parameters.
     opened
-        Told the path, from the model's folder, of each other file from which data is taken.
+        Called with the path, relative to the model's folder, of each external data file that is read.
 
-    Data in other files is read from the model's folder alone, and not at all for a model given as bytes or as a message.
-    Raises `ModelImportError` for a model that is damaged, hostile or not supported.
+    External data is read only from the model's folder, and not for a model given as bytes or as a message.
+    Raises `ModelImportError` for a damaged, malicious or unsupported model.
     """
     from inlaid.frontends.onnx import proto
     from inlaid.frontends.onnx.convert import CONVERTERS
@@ -57,5 +57,5 @@ def load(
         return Importer(parsed, ExternalData(folder, file, opened), CONVERTERS, dims or {}, specialise or {}).module()
     except ModelImportError:
         raise
-    except Exception as error:  # such as names that are no text: a damaged message can hold anything anywhere
+    except Exception as error:  # such as names that are not text: a damaged message can have anything anywhere
         raise ModelImportError(f"{file} is damaged: {type(error).__name__}: {error}", node=file) from error

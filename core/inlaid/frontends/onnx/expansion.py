@@ -1,4 +1,4 @@
-"""How many nodes a model has once its functions are expanded, worked out before anything is built."""
+"""Number of nodes of a model after its functions are expanded, computed before anything is built."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     import onnx
 
 Key = tuple[str, str, str]
-"""What a call of a function names: domain, name, overload."""
+"""Key of a function: (domain, name, overload)."""
 
 
 def standard_domain(name: str) -> str:
-    """The name of a domain. That of the standard operators has two."""
+    """Normalise the name of a domain: the standard operators have two names."""
     return "" if name == "ai.onnx" else name
 
 
 class Expansion:
-    """Counts nodes. `functions` are the model's own by key.
+    """Counts nodes. `functions` are the model's functions by key.
 
-    Each function is counted once and the calls are added up by arithmetic, so that the cost is linear in the file.
+    Each function is counted once and its count is reused for each call, so that the time is linear in the size of the file.
     """
 
     def __init__(self, functions: Mapping[Key, onnx.FunctionProto]) -> None:
@@ -30,9 +30,9 @@ class Expansion:
         self._totals: dict[Key, int] = {}
 
     def expanded(self, nodes: Iterable[onnx.NodeProto], depth: int = 0) -> int:
-        """The number of nodes, those in subgraphs and called functions included; `depth` is that of the nodes themselves.
+        """Count the nodes, including those in subgraphs and called functions. `depth` is the depth of the nodes themselves.
 
-        The bodies by which ONNX defines operators are not counted. Raises `NestedTooDeep`.
+        The function bodies of ONNX's own operators are not counted. Raises `NestedTooDeep`.
         """
         if depth > MAX_DEPTH:
             raise NestedTooDeep
@@ -49,12 +49,12 @@ class Expansion:
 
 
 def written_nodes(nodes: Iterable[onnx.NodeProto]) -> int:
-    """The number of nodes as they stand in the file, those of subgraphs included. Raises `NestedTooDeep`."""
+    """Count the nodes in the file, including subgraphs. Raises `NestedTooDeep`."""
     return Expansion({}).expanded(nodes)
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
-    """The graphs among the attributes of a node."""
+    """Yield the graphs among the attributes of a node."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g

@@ -1,8 +1,8 @@
-"""Tensor data in files beside the model.
+"""External tensor data: files in the folder of the model.
 
-The names come from an untrusted model. Nothing outside the model's folder is ever opened: a name is a relative path of plain
-parts, every part is opened relative to its folder without following links, and the file must be an ordinary one with a single
-name. Compare CVE-2022-25882 and CVE-2024-27318 (`..`), CVE-2026-27489 (links) and CVE-2026-34445 (keys and lengths).
+File names come from an untrusted model. Files outside the model's folder are never opened: a name must be a relative path without
+`.` or `..`, every part is opened relative to its parent without following symbolic links, and the file must be a regular file with
+one hard link. Compare CVE-2022-25882 and CVE-2024-27318 (`..`), CVE-2026-27489 (links) and CVE-2026-34445 (keys and lengths).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import onnx
 
 KEYS = ("location", "offset", "length", "checksum")
-"""The keys that an external-data entry may have. The checksum is not verified: ONNX does not say of which bytes it is."""
+"""The allowed keys of an external-data entry. The checksum is not verified, as ONNX does not define which bytes it covers."""
 
-_DIGITS = 18  # a decimal number of so many digits fits 64 bits
+_DIGITS = 18  # a decimal number of this length fits 64 bits
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Where a tensor's bytes are: `length` bytes from `offset` in the file `location`; None: as many as the tensor has."""
+    """Location of a tensor's bytes: `length` bytes (None: the size of the tensor) at `offset` in the file `location`."""
 
     location: str
     offset: int = 0
@@ -36,21 +36,23 @@ class Reference:
 
 @dataclass(frozen=True)
 class ExternalData:
-    """The files beside one model. `folder` is None for a model that was not read from a file. `opened` is told the location of each
-    file from which data is taken."""
+    """The external data of one model. `folder` is None for a model that was not read from a file. `opened` is called with the
+    location of each file that is read."""
 
     folder: Path | None
     file: str
     opened: Callable[[str], None] = lambda location: None
 
     def read(self, tensor: onnx.TensorProto, size: int) -> bytes:
-        """The `size` bytes of a tensor. Raises `ModelImportError`, naming tensor and file."""
+        """Read the `size` bytes of a tensor. Raises `ModelImportError`, naming the tensor and the file."""
         try:
             reference = parse(tensor.external_data)
             if self.folder is None:
-                raise ValueError("the model was not read from a file, so the folder of its data is unknown: load it by its path")
+                raise ValueError(
+                    "the data is in the model's folder, which is unknown for a model given as bytes: load it by its path"
+                )
             if reference.length is not None and reference.length != size:
-                raise ValueError(f"the entry has length {reference.length}, but shape and type make {size} bytes")
+                raise ValueError(f"expected {size} bytes for its shape and dtype, but the entry has length {reference.length}")
             data = read_range(self.folder, reference, size)
             self.opened(reference.location)
             return data
@@ -59,7 +61,7 @@ class ExternalData:
             raise ModelImportError(
                 f"the external data of tensor {tensor.name!r} is missing: {expected}",
                 node=f"{self.file}:{tensor.name}",
-                remedy="copy it there from where the model comes from: it holds the weights",
+                remedy="copy it there from the source of the model: it has the weights",
             ) from error
         except (OSError, ValueError) as error:
             raise ModelImportError(
@@ -72,12 +74,12 @@ def parse(entries: Iterable[onnx.StringStringEntryProto]) -> Reference:
     found: dict[str, str] = {}
     for entry in entries:
         if entry.key not in KEYS:
-            raise ValueError(f"unknown key {entry.key[:40]!r}; the keys are {', '.join(KEYS)}")
+            raise ValueError(f"unknown key {entry.key[:40]!r}, expected one of {', '.join(KEYS)}")
         if entry.key in found:
-            raise ValueError(f"key {entry.key!r} occurs twice")
+            raise ValueError(f"duplicate key {entry.key!r}")
         found[entry.key] = entry.value
     if "location" not in found:
-        raise ValueError("it has no location")
+        raise ValueError("expected a key location, found none")
     length = _number(found, "length") if "length" in found else None
     return Reference(found["location"], _number(found, "offset") if "offset" in found else 0, length)
 
@@ -85,42 +87,42 @@ def parse(entries: Iterable[onnx.StringStringEntryProto]) -> Reference:
 def _number(found: dict[str, str], key: str) -> int:
     text = found[key]
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-        raise ValueError(f"{key} {text[:40]!r} is not a number of bytes")
+        raise ValueError(f"{key} must be a number of bytes, got {text[:40]!r}")
     return int(text)
 
 
 def read_range(folder: Path, reference: Reference, size: int) -> bytes:
-    """`size` bytes from the reference's offset on. Raises ValueError and OSError."""
+    """Read `size` bytes at the reference's offset. Raises ValueError and OSError."""
     descriptor = _open_below(folder, reference.location)
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):
-            raise ValueError(f"{reference.location!r} is not an ordinary file")
+            raise ValueError(f"{reference.location!r} is not a regular file")
         if facts.st_nlink > 1:
-            raise ValueError(f"{reference.location!r} has a second name (a hard link), perhaps outside the model's folder")
+            raise ValueError(f"{reference.location!r} has a second hard link, which may be outside the model's folder")
         if reference.offset + size > facts.st_size:
-            raise ValueError(f"{size} bytes at offset {reference.offset} reach beyond the end of {reference.location!r}")
+            raise ValueError(f"{size} bytes at offset {reference.offset} exceed the end of {reference.location!r}")
         file.seek(reference.offset)
         data = file.read(size)
         if len(data) != size:
-            raise ValueError(f"{reference.location!r} became shorter while it was read")
+            raise ValueError(f"{reference.location!r} was truncated while it was read")
         return data
 
 
 def _open_below(folder: Path, location: str) -> int:
-    """A descriptor of the file at a relative path below a folder, reached without following any link."""
+    """Open the file at a relative path below a folder without following symbolic links. Returns its descriptor."""
     parts = location.split("/")
     if parts[0] == "." and len(parts) > 1:
         del parts[0]
     if "\\" in location or ":" in location or "\0" in location or not all(parts) or any(part in (".", "..") for part in parts):
-        raise ValueError(f"{location[:200]!r} is not a plain path inside the model's folder")
+        raise ValueError(f"expected a relative path inside the model's folder, without . or .., got {location[:200]!r}")
     here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts[:-1]:
             below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
             os.close(here)
             here = below
-        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
+        # Without O_NONBLOCK, opening a named pipe would block until there is a writer.
         return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
     finally:
         os.close(here)

@@ -1,4 +1,4 @@
-"""Functions: those that a model brings, and the operators that ONNX itself defines by a function body."""
+"""Model-local functions, and operators that ONNX defines by a function body."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Attributes = Mapping[str, "onnx.AttributeProto"]
 
 
 def bind_references(item: onnx.NodeProto, bound: Attributes, node: Node) -> dict[str, onnx.AttributeProto]:
-    """The attributes of a node by name, references to attributes of the enclosing function replaced by what was given for them.
+    """Return the attributes of a node by name, with references to attributes of the enclosing function resolved.
 
-    An attribute that refers to one left out is left out itself. Raises `ModelImportError` for duplicates.
+    A reference to an omitted attribute is omitted. Raises `ModelImportError` for duplicates.
     """
     found: dict[str, onnx.AttributeProto] = {}
     for attribute in item.attribute:
         if attribute.name in found:
-            raise node.invalid(f"attribute {attribute.name!r} is given twice")
+            raise node.invalid(f"duplicate attribute {attribute.name!r}")
         if attribute.ref_attr_name:
             if attribute.ref_attr_name in bound:
                 found[attribute.name] = bound[attribute.ref_attr_name]
@@ -33,23 +33,23 @@ def bind_references(item: onnx.NodeProto, bound: Attributes, node: Node) -> dict
 
 
 def local_attributes(body: onnx.FunctionProto, given: Attributes, node: Node) -> dict[str, onnx.AttributeProto]:
-    """What the attributes of a model's function stand for in one call: those given, else the defaults.
+    """Return the values of a model function's attributes in one call: those given, else the defaults.
 
-    Raises `ModelImportError` for an attribute that the function does not have.
+    Raises `ModelImportError` for an unknown attribute.
     """
     defaults = {attribute.name: attribute for attribute in body.attribute_proto}
     unknown = sorted(set(given) - set(defaults) - set(body.attribute))
     if unknown:
-        raise node.invalid(f"the function has no attribute {unknown[0]!r}")
+        raise node.invalid(f"unknown attribute {unknown[0]!r} of the function")
     return {**defaults, **given}
 
 
 def operator_body(
     item: onnx.NodeProto, node: Node, given: Attributes
 ) -> tuple[onnx.FunctionProto, dict[str, onnx.AttributeProto]] | None:
-    """The function body by which ONNX defines an operator, and what its attributes stand for.
+    """Return ONNX's function body of an operator, and the values of its attributes.
 
-    None when ONNX has no such operator, or defines it in words alone.
+    Returns None if ONNX does not have the operator or defines no body.
     """
     import onnx
 
@@ -61,7 +61,7 @@ def operator_body(
     bound = {**defaults, **given}
     body = onnx.FunctionProto()
     if schema.has_function:
-        # The newest body written for an operator set that the model's is not older than.
+        # The newest body for an opset that is not newer than the model's.
         body.ParseFromString(schema.get_function_with_opset_version(_newest(schema.function_opset_versions, node.opset)))
         return body, bound
     if schema.has_context_dependent_function:
@@ -81,7 +81,7 @@ def _newest(versions: list[int], opset: int) -> int:
 
 
 def _named(name: str, attribute: onnx.AttributeProto) -> onnx.AttributeProto:
-    """An attribute under the name it has at the node: a bound reference has the name it was given under."""
+    """Rename an attribute. A resolved reference has the name of the function's attribute, the node needs its own."""
     import onnx
 
     if attribute.name == name:
@@ -93,7 +93,7 @@ def _named(name: str, attribute: onnx.AttributeProto) -> onnx.AttributeProto:
 
 
 def _type_proto(type_: Type) -> onnx.TypeProto:
-    """The ONNX message for a type, on which context-dependent bodies decide."""
+    """Convert a type to an ONNX message, for context-dependent function bodies."""
     import onnx
 
     result = onnx.TypeProto()

@@ -1,4 +1,4 @@
-"""Guesses that an import makes, and takes back where what follows does not fit them."""
+"""Guesses during an import, with backtracking if the rest of the model contradicts them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from inlaid.frontends.onnx.refusals import InvalidNode, NeedsStatic
 T = TypeVar("T")
 
 MOST = 32
-"""Greatest number of attempts at one graph."""
+"""Maximum number of attempts at one graph."""
 
 
 @dataclass
 class Guesses:
-    """Choices between two, by place in the model: those made so far, in order, and those that are the other than first thought."""
+    """Binary choices by position in the model: those made so far, in order, and those that were reversed."""
 
     _made: list[tuple[str, ...]] = field(default_factory=list)
     _turned: set[tuple[str, ...]] = field(default_factory=set)
 
     def choose(self, place: tuple[str, ...], likely: bool) -> bool:
-        """The likely choice, unless it was found not to fit."""
+        """Return the likely choice, unless it was reversed."""
         self._made.append(place)
         return likely != (place in self._turned)
 
     def attempt(self, build: Callable[[], T]) -> T:
-        """What `build` gives with guesses that fit: where it fails, the last of its guesses is turned, then the one before it.
+        """Run `build` until its guesses succeed. After a failure, reverse the last guess, then the one before it.
 
-        Raises the first error where none fit.
+        Raises the first error if no combination succeeds.
         """
         start, first = len(self._made), None
         for _ in range(MOST):

@@ -1,7 +1,7 @@
-"""From an ONNX model to a graph module.
+"""Conversion of an ONNX model to a graph module.
 
-The importer walks the nodes in order, looks names up through the enclosing scopes, hands each node to its converter and checks
-what comes back. It trusts nothing in the model: whatever is wrong with it is a `ModelImportError`.
+The importer visits the nodes in order, looks up names in the enclosing scopes, calls the converter of each node and checks the
+result. The model is untrusted: every defect raises `ModelImportError`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from inlaid.arith import Dim, SizeVar
 from inlaid.errors import InlaidError, ModelImportError
 from inlaid.frontends.bind import Binder
 from inlaid.frontends.dims import identifier, own_name
+from inlaid.frontends.finish import Finisher
 from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
 from inlaid.frontends.onnx import functions, proto
 from inlaid.frontends.onnx.expansion import Expansion, standard_domain, written_nodes
@@ -27,7 +28,6 @@ from inlaid.frontends.onnx.node import Converter, Node
 from inlaid.frontends.onnx.order import sorted_nodes
 from inlaid.frontends.onnx.schema import REMEDY, Schemas
 from inlaid.frontends.onnx.unsupported import missing_operators, refusal
-from inlaid.frontends.settle import Settler
 from inlaid.frontends.values import Sources, Values
 from inlaid.graph.ir import Expr, Function, Module, Span, Var, constant, function, tuple_, var
 from inlaid.types import TensorType, Type
@@ -35,22 +35,21 @@ from inlaid.types import TensorType, Type
 if TYPE_CHECKING:
     import onnx
 
-# The field that holds the value of an attribute, by AttributeProto.AttributeType of onnx.proto.
+# The field with the value of an attribute, by AttributeProto.AttributeType of onnx.proto.
 _SINGLE = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 11: "sparse_tensor", 13: "tp"}
 _SEVERAL = {6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs", 12: "sparse_tensors", 14: "type_protos"}
 
 DimBound = int | tuple[int, int | None]
-"""What a user says of a symbolic dimension: its value, or (least, greatest)."""
+"""The user's setting of a symbolic dimension: its size, or (minimum, maximum)."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where names are looked up: the values of one graph or function body, and what its nodes refer to.
+    """The scope of one graph or function body, in which names are looked up.
 
-    names: values by name, None for an input left out. parent: the enclosing graph. opsets: versions by domain. attributes: what
-    the attribute references of a function body stand for. prefix: of the names of its nodes in spans. inline: the node that the
-    body expands, where the body is the definition of an operator: its nodes take that node's span. ranks: those that the graph
-    declares for its values.
+    names: values by name, None for an omitted input. parent: the enclosing graph. opsets: versions by domain. attributes: the
+    values of attribute references in a function body. prefix: of node names in spans. inline: the node whose operator definition
+    this body is; its nodes take that node's span. ranks: the ranks that the graph declares for its values.
     """
 
     names: dict[str, Expr | None]
@@ -63,7 +62,7 @@ class Frame:
     ranks: dict[str, int] = field(default_factory=dict)
 
     def find(self, name: str) -> Expr | None:
-        """The value of a name. Raises KeyError."""
+        """Return the value of a name. Raises KeyError."""
         frame: Frame | None = self
         while frame is not None:
             if name in frame.names:
@@ -74,7 +73,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class FrameScope:
-    """The importer's services to the converter of one node (see `node.Scope`)."""
+    """The importer's interface to the converter of one node (see `node.Scope`)."""
 
     importer: Importer
     frame: Frame
@@ -129,8 +128,8 @@ class Importer:
     _limit: int = 0
 
     def __post_init__(self) -> None:
-        self._settler = Settler(self.values)
-        self.binder = Binder(self.values, self._settler)
+        self._finisher = Finisher(self.values)
+        self.binder = Binder(self.values, self._finisher)
 
     @property
     def file(self) -> str:
@@ -139,27 +138,27 @@ class Importer:
     # --- the model ----------------------------------------------------------------------------------------------------
 
     def module(self) -> Module:
-        """The model as a module whose `main` takes the graph's inputs and returns its output, or the tuple of its outputs."""
+        """Convert the model to a module whose `main` takes the graph's inputs and returns its output, or the tuple of outputs."""
         model = self.model
         if not model.HasField("graph") or not model.opset_import:
-            raise self._error("it has no graph, or imports no operator set: it is not an ONNX model, or is damaged")
+            raise self._error("expected a graph and an operator set, found none: it is not an ONNX model, or is damaged")
         opsets = self._opsets(model.opset_import)
         for item in model.functions:
             key = (standard_domain(item.domain), item.name, item.overload)
             if key in self._functions:
-                raise self._error(f"function {item.domain}:{item.name} is defined twice")
+                raise self._error(f"duplicate function {item.domain}:{item.name}")
             self._functions[key] = item
         self._check_size()
         params, body = self.guesses.attempt(lambda: self._graph(model.graph, opsets))
         names = [item.name for item in model.graph.output]
         if len(set(names)) != len(names):
-            raise self._error("two outputs of the graph have the same name")
+            raise self._error("outputs of the graph must have different names")
         result = body[0] if len(body) == 1 else tuple_(body)
         main = function(params, result, (("outputs", json.dumps(names)),), span=Span(self.file, model.graph.name))
         return Module({"main": main})
 
     def _graph(self, graph: onnx.GraphProto, opsets: Mapping[str, int]) -> tuple[list[Var], list[Expr]]:
-        """The parameters and the results of the model's graph."""
+        """Convert the model's graph. Returns the parameters and the results."""
         frame = Frame({}, None, opsets, {})
         params = self._graph_inputs(graph, frame)
         self._check_bindings(params)
@@ -168,7 +167,7 @@ class Importer:
 
     @contextmanager
     def _anew(self) -> Iterator[None]:
-        """A graph that may be imported again: what was bound in it is forgotten, and its nodes do not count twice."""
+        """Start an import of a graph that may be repeated: discard its bindings afterwards, and do not count its nodes twice."""
         nodes = self._nodes
         with self.binder.nested():
             try:
@@ -178,7 +177,7 @@ class Importer:
                 raise
 
     def _check_size(self) -> None:
-        """Refuse functions that expand to too many nodes, before the first is expanded."""
+        """Raise `ModelImportError` for functions that expand to too many nodes, before expanding any."""
         nodes = self.model.graph.node
         try:
             self._limit = node_limit(written_nodes(nodes) + sum(written_nodes(item.node) for item in self.model.functions))
@@ -189,7 +188,7 @@ class Importer:
             raise self._too_many()
 
     def _too_many(self) -> ModelImportError:
-        return self._error(f"it has more than {self._limit} nodes, those of the functions it calls included")
+        return self._error(f"it has more than {self._limit} nodes, including those of called functions")
 
     def _opsets(self, imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
         from onnx import defs
@@ -198,20 +197,20 @@ class Importer:
         for item in imports:
             domain = standard_domain(item.domain)
             if opsets.setdefault(domain, item.version) != item.version:
-                raise self._error(f"it imports two versions of operator set {item.domain or 'ai.onnx'!r}")
+                raise self._error(f"expected one version of operator set {item.domain or 'ai.onnx'!r}, found two")
         newest = defs.onnx_opset_version()
         if not 1 <= opsets.get("", 1) <= newest:
-            raise self._error(f"it uses opset {opsets['']}; the installed onnx package knows opsets 1 to {newest}")
+            raise self._error(f"expected an opset from 1 to {newest}, which the installed onnx package has, got {opsets['']}")
         return opsets
 
     def _graph_inputs(self, graph: onnx.GraphProto, frame: Frame) -> list[Var]:
-        """Parameters for the graph's inputs. One with an initializer, or bound by the caller, is a constant instead."""
+        """Make parameters for the graph's inputs. An input with an initializer or bound by the caller becomes a constant."""
         initialised = {item.name for item in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
         params = []
         seen = set()
         for item in graph.input:
             if not item.name or item.name in seen:
-                raise self._error(f"two inputs of the graph are named {item.name!r}" if item.name else "an input has no name")
+                raise self._error(f"duplicate input {item.name!r} of the graph" if item.name else "an input has no name")
             seen.add(item.name)
             if item.name in initialised:
                 continue
@@ -240,10 +239,10 @@ class Importer:
         return bound
 
     def _check_bindings(self, params: Sequence[Var]) -> None:
-        """Refuse names of inputs and dimensions that the model does not have."""
+        """Raise `ModelImportError` for settings of inputs and dimensions that the model does not have."""
         unknown = set(self.bound_inputs) - {item.name for item in self.model.graph.input}
         if unknown:
-            raise self._error(f"the model has no input {sorted(unknown)[0]!r} to bind; its inputs are {[p.name for p in params]}")
+            raise self._error(f"unknown input {sorted(unknown)[0]!r} to bind; the model's inputs are {[p.name for p in params]}")
         for name in self.bounds:
             if name not in self._sizes:
                 raise ModelImportError(
@@ -259,7 +258,7 @@ class Importer:
         def dim(proto_dim: onnx.TensorShapeProto.Dimension, axis: int) -> Dim:
             if proto_dim.HasField("dim_value") and proto_dim.dim_value >= 0:
                 return int(proto_dim.dim_value)
-            if kind != "tensor_type":  # the items of a sequence differ, so no run can say what the name stands for
+            if kind != "tensor_type":  # the items of a sequence may differ in shape, so the name has no single value
                 return SizeVar(f"?{identifier(item.name)}_{axis}")
             return self._size(own_name(proto_dim.dim_param) or f"{item.name}_{axis}")
 
@@ -269,7 +268,7 @@ class Importer:
             raise ModelImportError(f"input {item.name!r}: {error}", node=f"{self.file}:{item.name}") from error
 
     def _size(self, name: str) -> Dim:
-        """The dimension of a name of the model, fixed or bounded where the caller said so."""
+        """Return the dimension of a name, fixed or bounded if the caller set it."""
         if name not in self._sizes:
             bound = self.bounds.get(name)
             if isinstance(bound, int):
@@ -285,10 +284,10 @@ class Importer:
     # --- graphs -------------------------------------------------------------------------------------------------------
 
     def subgraph(self, frame: Frame, graph: onnx.GraphProto, inputs: Sequence[Type | Expr]) -> Function:
-        """A subgraph of a node in `frame` as a closure (see `node.Scope`)."""
+        """Convert a subgraph of a node in `frame` to a closure (see `node.Scope`)."""
         inner = self._nested(Frame({}, frame, frame.opsets, frame.attributes, frame.prefix, frame.inline, frame.depth + 1))
         if len(graph.input) != len(inputs):
-            raise self._error(f"subgraph {graph.name!r} has {len(graph.input)} inputs where {len(inputs)} are given")
+            raise self._error(f"subgraph {graph.name!r} must have {len(inputs)} inputs, got {len(graph.input)}")
         params = []
         for item, given in zip(graph.input, inputs, strict=True):
             value = given if isinstance(given, Expr) else var(item.name, given, Span(self.file, frame.prefix + item.name))
@@ -310,10 +309,10 @@ class Importer:
         inline: Span | None,
         depth: int,
     ) -> tuple[Expr | None, ...]:
-        """The outputs of a function body for the inputs of a node, expanded in place."""
+        """Expand a function body in place for the inputs of a node. Returns the outputs."""
         frame = self._nested(Frame({}, None, opsets, attributes, prefix, inline, depth))
         if len(node.inputs) > len(body.input) or len(node.outputs) > len(body.output):
-            raise node.error(f"the function takes {len(body.input)} inputs and has {len(body.output)} outputs")
+            raise node.error(f"the function takes at most {len(body.input)} inputs and has {len(body.output)} outputs")
         frame.names.update({name: node.optional(index) for index, name in enumerate(body.input)})
         self._import_nodes(body.node, frame)
         wanted = zip(body.output, node.outputs, strict=False)
@@ -325,7 +324,7 @@ class Importer:
         return frame
 
     def _body(self, graph: onnx.GraphProto, frame: Frame) -> list[Expr]:
-        """Import a graph whose inputs are in `frame` already; the values of its outputs."""
+        """Import a graph whose inputs are in `frame` already. Returns the values of its outputs."""
         for tensor in graph.initializer:
             self._define(frame, tensor.name, self._constant(proto.array_of(tensor, self.external), tensor.name))
         for sparse in graph.sparse_initializer:
@@ -341,10 +340,10 @@ class Importer:
         return constant(value, span=Span(self.file, name))
 
     def _define(self, frame: Frame, name: str, value: Expr | None) -> None:
-        if not name or not isinstance(name, str):  # a string that is no UTF-8 is parsed as bytes
+        if not name or not isinstance(name, str):  # an invalid UTF-8 string is parsed as bytes
             raise self._error(f"an input, output or initializer has no name: {name!r}")
         if name in frame.names:
-            raise self._error(f"value {name!r} is defined twice")
+            raise self._error(f"duplicate definition of value {name!r}")
         frame.names[name] = value
 
     def _output(self, frame: Frame, name: str) -> Expr:
@@ -363,7 +362,7 @@ class Importer:
             raise self._error(str(error)) from error
         for item in ordered:
             self._nodes += 1
-            if self._nodes > self._limit:  # the bodies of ONNX's own operators count only now
+            if self._nodes > self._limit:  # function bodies of ONNX's own operators are counted here
                 raise self._too_many()
             self._import_node(item, frame)
 
@@ -382,7 +381,7 @@ class Importer:
         try:
             inputs = tuple(frame.find(name) if name else None for name in item.input)
         except KeyError as error:
-            raise node.invalid(f"its input {error.args[0]!r} is computed by nothing before it") from error
+            raise node.invalid(f"no previous node computes its input {error.args[0]!r}") from error
         attributes = functions.bind_references(item, frame.attributes, node)
         decoded = {name: self._attribute(attribute, node) for name, attribute in attributes.items()}
         node = Node(item.op_type, domain, opset, inputs, decoded, tuple(item.output), span, scope)
@@ -391,11 +390,11 @@ class Importer:
         results = self._convert(item, node, frame, local, attributes)
         asked = [index for index, name in enumerate(node.outputs) if name]
         if any(index >= len(results) or results[index] is None for index in asked):
-            raise node.error(f"it has {len(results)} outputs, but {len(node.outputs)} are asked for")
+            raise node.error(f"the operator has {len(results)} outputs, got {len(node.outputs)} output names")
         for index in asked:
             result = results[index]
             assert result is not None
-            self._define(frame, node.outputs[index], self._settled(result, span))
+            self._define(frame, node.outputs[index], self._finished(result, span))
 
     def _convert(
         self,
@@ -427,16 +426,16 @@ class Importer:
             raise node.error(str(error)) from error
         except KeyError as error:
             raise node.error(f"attribute {error} is missing", remedy=REMEDY) from error
-        except Exception as error:  # an attribute of the wrong kind, a shape out of all bounds: whatever a damaged model brings
+        except Exception as error:  # such as an attribute of the wrong kind or an absurd shape in a damaged model
             given = ", ".join("none" if item is None else repr(item.type) for item in node.inputs) or "none"
-            why = f"its inputs ({given}) or attributes do not fit it: {type(error).__name__}: {error}"
+            why = f"invalid inputs ({given}) or attributes: {type(error).__name__}: {error}"
             raise node.error(why, remedy=REMEDY) from error
 
     def _missing(self) -> dict[str, list[str]]:
         return missing_operators(self.model, self.converters, self._functions)
 
     def _not_imported(self, node: Node) -> ModelImportError:
-        """The error for a node of a domain whose operator set the model does not import."""
+        """Return the error for a node of a domain that the model does not import."""
         missing = self._missing()
         if node.name in missing:
             return refusal(node, missing)
@@ -445,9 +444,9 @@ class Importer:
             f"the model does not import operator set {domain!r}", remedy="add its domain and version to opset_import"
         )
 
-    def _settled(self, result: Expr, span: Span) -> Expr:
-        """A converter's result, settled into the graph; where its size depends on data that is known, the value itself."""
-        result = self._settler.settle(result, span)
+    def _finished(self, result: Expr, span: Span) -> Expr:
+        """Finish a converter's result. A result whose size depends on known data is replaced by its value."""
+        result = self._finisher.finish(result, span)
         if isinstance(result.type, TensorType) and not result.type.is_static:
             value = self.values.static(result)
             if value is not None:
@@ -455,14 +454,14 @@ class Importer:
         return result
 
     def _attribute(self, attribute: onnx.AttributeProto, node: Node) -> Any:
-        """The Python value of an attribute."""
+        """Return the Python value of an attribute."""
         try:
             if attribute.type in _SINGLE:
                 return self._attribute_item(getattr(attribute, _SINGLE[attribute.type]))
             if attribute.type in _SEVERAL:
                 return [self._attribute_item(item) for item in getattr(attribute, _SEVERAL[attribute.type])]
         except UnicodeDecodeError as error:
-            raise node.error(f"attribute {attribute.name!r} is no text: {error}") from error
+            raise node.error(f"attribute {attribute.name!r} must be UTF-8: {error}") from error
         raise node.error(f"attribute {attribute.name!r} has unknown type {attribute.type}")
 
     def _attribute_item(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a converter of an ONNX operator sees, and what it gives back."""
+"""The interface of converters of ONNX operators."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ if TYPE_CHECKING:
 
 
 class Scope(Protocol):
-    """Services of the importer to converters."""
+    """The importer's interface to converters."""
 
     def static(self, expr: Expr) -> np.ndarray[Any, Any] | None:
-        """The value of an expression that is known at import, else None (constants and what folds to them)."""
+        """Return the value of an expression if it is known at import (by constant folding), else None."""
 
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
-        """The elements of a 0-d or 1-d integer tensor as dimensions, symbolic ones included, else None."""
+        """Return the elements of a 0-d or 1-d integer tensor as dimensions, which may be symbolic, else None."""
 
     def elements(self, expr: Expr) -> tuple[Dim, ...] | None:
-        """The elements of a 0-d or 1-d integer tensor as `Values.elements` has them."""
+        """Return the elements of a 0-d or 1-d integer tensor as `Values.elements` does."""
 
     def sources(self, expr: Expr) -> Sources | None:
-        """What the value of an expression depends on, None where it cannot be known before the run (a loop computes it)."""
+        """Return what the value of an expression depends on; None if it cannot be known before the run (computed by a loop)."""
 
     @property
     def binder(self) -> Binder:
-        """Makes dimensions of what a run computes."""
+        """Binds data-dependent sizes to dimensions."""
 
     def rank(self, name: str) -> int | None:
-        """The rank that the graph declares for a value, None where it does not."""
+        """Return the rank that the graph declares for a value, or None."""
 
     @property
     def guesses(self) -> Guesses:
-        """Choices that are taken back where what follows does not fit."""
+        """Choices that are reversed if the rest of the model contradicts them."""
 
     @property
     def carried(self) -> dict[tuple[str, ...], tuple[Type, ...]]:
-        """The types that the carried values of loops settled at, by the loop's outputs, for imports of the same loop to start from:
-        the body of a loop is imported again with every widening of the loops around it."""
+        """Final types of the carried values of loops, by the loop's outputs. A repeated import of a loop starts from them: the body
+        is imported again whenever an enclosing loop's types are widened."""
 
     def subgraph(self, graph: onnx.GraphProto, inputs: tuple[Type | Expr, ...]) -> Function:
-        """A subgraph as a closure over the enclosing scope.
+        """Convert a subgraph to a closure over the enclosing scope.
 
-        For each of the graph's inputs, in order, `inputs` has the type of the parameter that it becomes, or the value that it is
-        bound to. The function returns the tuple of the graph's outputs.
+        `inputs` has, for each input of the graph in order, the type of its parameter or the value that it is bound to. The function
+        returns the tuple of the graph's outputs.
         """
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node of an ONNX graph, decoded.
+    """A decoded node of an ONNX graph.
 
-    `inputs` has None for an input left out; `opset` is the version of the node's domain that the model imports; `attrs` holds
-    Python values: ints, floats, strings (str), lists of them, numpy arrays for tensors, GraphProto for graphs; `outputs` are the
-    names of the outputs, "" for one not asked for.
+    `inputs` has None for an omitted input. `opset` is the imported version of the node's domain. `attrs` has Python values: int,
+    float, str, lists of them, numpy arrays for tensors, GraphProto for graphs. `outputs` are the names of the outputs, "" for an
+    unused one.
     """
 
     op_type: str
@@ -81,72 +81,72 @@ class Node:
     scope: Scope
 
     def input(self, index: int) -> Expr:
-        """A required input. Raises `ModelImportError` when it is left out."""
+        """Return a required input. Raises `ModelImportError` if it is omitted."""
         found = self.optional(index)
         if found is None:
             raise self.error(f"input {index} is missing")
         return found
 
     def optional(self, index: int) -> Expr | None:
-        """An input, None when it is left out."""
+        """Return an input, or None if it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def tensor(self, index: int) -> TensorType:
-        """The type of a required input that must be a tensor."""
+        """Return the type of a required tensor input. Raises `ModelImportError`."""
         type_ = self.input(index).type
         if not isinstance(type_, TensorType):
-            raise self.error(f"input {index} must be a tensor, not {type_!r}")
+            raise self.error(f"input {index} must be a tensor, got {type_!r}")
         return type_
 
     def rank(self, index: int) -> int:
-        """The rank of a required tensor input."""
+        """Return the rank of a required tensor input."""
         return self.tensor(index).rank
 
     def dtype(self, index: int) -> DType:
-        """The element type of a required tensor input."""
+        """Return the dtype of a required tensor input."""
         return self.tensor(index).dtype
 
     def static(self, index: int) -> np.ndarray[Any, Any] | None:
-        """The value of an input when it is known at import; None when it is not, or is left out."""
+        """Return the value of an input; None if it is not known at import or omitted."""
         found = self.optional(index)
         return None if found is None else self.scope.static(found)
 
     def dims(self, index: int) -> tuple[Dim, ...] | None:
-        """The elements of an integer input as dimensions when they are known (symbolically); None else, or when left out."""
+        """Return the elements of an integer input as dimensions; None if they are not known at import or omitted."""
         found = self.optional(index)
         return None if found is None else self.scope.dims(found)
 
     def require_static(self, index: int) -> np.ndarray[Any, Any]:
-        """The value of a required input, which must be known at import. Raises `NeedsStatic` or `ModelImportError`."""
+        """Return the value of a required input that must be known at import. Raises `NeedsStatic` or `ModelImportError`."""
         value = self.scope.static(self.input(index))
         if value is None:
             raise self._unknown(index)
         return value
 
     def sizes(self, index: int, name: str) -> tuple[Dim, ...]:
-        """The elements of a required integer input as dimensions. Those that data decides are bound at run time, as `name`. Raises
-        `NeedsStatic` or `ModelImportError` for a tensor of unknown length, since it decides a rank."""
+        """Return the elements of a required integer input as dimensions. Data-dependent ones are bound at run time; errors call
+        them `name`. Raises `NeedsStatic` or `ModelImportError` for a tensor of unknown length, which determines a rank."""
         return self._bound(index, self.scope.binder.sizes(self._integers(index), f"{self.name}: {name}", self.span))
 
     def signed(self, index: int, name: str) -> tuple[Dim, ...]:
-        """As `sizes`, of elements that may be negative."""
+        """Like `sizes`, for elements that may be negative."""
         return self._bound(index, self.scope.binder.signed(self._integers(index), f"{self.name}: {name}", self.span))
 
     def size(self, scalar: Expr, name: str, check: Expr | None = None) -> Dim:
-        """A 0-d int64 that a run computes as a dimension of its own, once the `check` of an assertion holds."""
+        """Bind a data-dependent 0-d int64 to a new dimension, after the assertion `check` has passed."""
         return self.scope.binder.computed(scalar, f"{self.name}: {name}", self.span, check=check)
 
     def assertion(self, condition: Expr, message: str) -> Expr:
-        """The check that a 0-d bool that a run computes holds; else an error with the message."""
+        """Build a run-time check of a 0-d bool. If it is false, the run fails with the message."""
         return ops.assert_true(condition, message=f"{self.name}: {message}")
 
     def asserted(self, condition: Expr, message: str, value: Expr) -> Expr:
-        """The value, once an `assertion` holds."""
+        """Return the value, evaluated after an `assertion`."""
         return ops.after(value, self.assertion(condition, message))
 
     def checked(self, message: str, holds: Dim, value: Expr, always: bool = False) -> Expr:
-        """As `asserted`, of a condition on dimensions. One that is known to hold is not checked; others are where a run computes
-        one of the dimensions, or `always`."""
+        """Like `asserted`, for a condition on dimensions. The check is omitted if the condition is provably true, or if no
+        dimension in it is data-dependent and `always` is False."""
         computed = any(isinstance(size, SizeVar) and size.existential for size in arith.free_vars(holds))
         if arith.prove(arith.wrap(holds)) or not (computed or always):
             return value
@@ -162,7 +162,7 @@ class Node:
         return found
 
     def entries(self, index: int) -> tuple[Dim, ...]:
-        """The elements of a required integer input, as `Values.elements` has them. Raises as `sizes` does."""
+        """Return the elements of a required integer input as `Values.elements` does. Raises as `sizes` does."""
         return self._bound(index, self.scope.elements(self.input(index)))
 
     def _unknown(self, index: int) -> ModelImportError:
@@ -176,21 +176,21 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The operator as messages call it: with its domain, where that is not the default one."""
+        """Name of the operator in messages, with its domain unless that is the default."""
         return f"{self.domain}:{self.op_type}" if self.domain else self.op_type
 
     def axis(self, value: int, rank: int) -> int:
-        """A possibly negative axis, made positive. Raises `ModelImportError` when it is out of range."""
+        """Resolve an axis that may be negative. Raises `ModelImportError` if it is out of range."""
         if not -rank <= value < rank:
-            raise self.error(f"axis {value} is out of range for rank {rank}")
+            raise self.error(f"axis must be >= -{rank} and < {rank}, got {value}")
         return value % rank
 
     def error(self, message: str, remedy: str | Remedy | None = None) -> ModelImportError:
-        """An error that names this node, to be raised."""
+        """Return an error that names this node."""
         return ModelImportError(self._message(message), operator=self.name, node=str(self.span), remedy=remedy)
 
     def invalid(self, message: str, remedy: str | None = None) -> InvalidNode:
-        """As `error`, of a node that cannot be imported whatever its inputs are."""
+        """Like `error`, for a node that is invalid regardless of its inputs."""
         return InvalidNode(self._message(message), operator=self.name, node=str(self.span), remedy=remedy)
 
     def _message(self, message: str) -> str:
@@ -198,4 +198,4 @@ class Node:
 
 
 Converter = Callable[[Node], "Expr | tuple[Expr | None, ...]"]
-"""Gives the node's outputs, one expression each (None for an optional output that is not asked for)."""
+"""Converts a node to its outputs, one expression each (None for an unused optional output)."""

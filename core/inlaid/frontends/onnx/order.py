@@ -1,4 +1,4 @@
-"""The order in which the nodes of a graph are imported."""
+"""Topological sorting of the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def sorted_nodes(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
-    """The nodes, each behind those whose outputs it reads. ONNX asks for that order, yet some exporters do not keep it.
+    """Sort the nodes topologically. ONNX requires this order, but some exporters violate it.
 
-    Raises ValueError, naming nodes, when they form a cycle.
+    Raises ValueError, naming nodes, if they form a cycle.
     """
     producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     reads = [[producer[name] for name in _names_read(node) if name in producer] for node in nodes]
@@ -37,16 +37,18 @@ def sorted_nodes(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
         stuck = [
             node.name or next(filter(None, node.output), node.op_type) for node, count in zip(nodes, waiting, strict=True) if count
         ]
-        raise ValueError(f"the graph has a cycle among its nodes {', '.join(map(repr, stuck[:5]))}{'...' * (len(stuck) > 5)}")
+        raise ValueError(
+            f"the graph must be acyclic, but has a cycle of the nodes {', '.join(map(repr, stuck[:5]))}{'...' * (len(stuck) > 5)}"
+        )
     return [nodes[index] for index in order]
 
 
 def _names_read(node: onnx.NodeProto) -> Iterable[str]:
-    """The names that a node reads, those that its subgraphs read of their surroundings included."""
+    """Yield the names that a node reads, including those that its subgraphs read from enclosing scopes."""
     from onnx import AttributeProto
 
     yield from node.input
-    # Subgraphs are parsed messages, whose depth the parser limits.
+    # The protobuf parser limits the depth of subgraphs.
     for attribute in node.attribute:
         graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
         for graph in graphs:

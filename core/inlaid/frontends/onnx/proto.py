@@ -1,4 +1,4 @@
-"""Decoding of ONNX messages: files, element types, tensors, types. Every length is checked before it is believed."""
+"""Decoding of ONNX messages: files, dtypes, tensors, types. All lengths are validated before use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inlaid.types import DType, OptionalType, SequenceType, TensorType, Type, dt
 if TYPE_CHECKING:
     import onnx
 
-# TensorProto.DataType of onnx.proto, without the types Inlaid has none for (complex, float6).
+# TensorProto.DataType of onnx.proto, without the unsupported types (complex, float6).
 _ELEMENTS = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
     10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16", 17: "float8e4m3fn", 18: "float8e4m3fnuz",
@@ -27,25 +27,25 @@ _ELEMENTS = {
 _CODES = {name: code for code, name in _ELEMENTS.items()}
 
 _DENSE_LIMIT = 1 << 28
-"""Greatest number of elements that a sparse tensor is expanded to."""
+"""Maximum number of elements that a sparse tensor is expanded to."""
 
 Array = np.ndarray[Any, Any]
 
 
 def dtype_of(code: int) -> DType:
-    """The element type of a `TensorProto.DataType`. Raises ValueError for one that Inlaid does not have."""
+    """Return the dtype of a `TensorProto.DataType`. Raises ValueError for an unsupported one."""
     if code not in _ELEMENTS:
-        raise ValueError(f"element type {code} of ONNX is unknown or not supported")
+        raise ValueError(f"expected a supported element type, got TensorProto.DataType {code}")
     return dtype(_ELEMENTS[code])
 
 
 def code_of(of: DType) -> int:
-    """The `TensorProto.DataType` of an element type."""
+    """Return the `TensorProto.DataType` of a dtype."""
     return _CODES[of.name]
 
 
 def parse_model(data: bytes, file: str) -> onnx.ModelProto:
-    """A model from its serialised form. Raises `ModelImportError` for bytes that are no ONNX model."""
+    """Parse a serialised model. Raises `ModelImportError` for bytes that are not an ONNX model."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -58,9 +58,9 @@ def parse_model(data: bytes, file: str) -> onnx.ModelProto:
 
 
 def array_of(tensor: onnx.TensorProto, external: ExternalData) -> Array:
-    """A tensor as a read-only array; strings as an object array of str.
+    """Decode a tensor to a read-only array. Strings are an object array of str.
 
-    Raises `ModelImportError` when its data does not fit its shape and type.
+    Raises `ModelImportError` if the data does not fit the shape and dtype.
     """
     try:
         return _array(tensor, external)
@@ -72,7 +72,7 @@ def _array(tensor: onnx.TensorProto, external: ExternalData) -> Array:
     element = dtype_of(tensor.data_type)
     shape = tuple(tensor.dims)
     if any(dim < 0 for dim in shape):
-        raise ValueError(f"it has a negative dimension: {list(shape)}")
+        raise ValueError(f"dimensions must be >= 0, got {list(shape)}")
     if tensor.HasField("segment"):
         raise ValueError("segmented tensors are not supported")
     count = math.prod(shape)
@@ -94,11 +94,11 @@ def _array(tensor: onnx.TensorProto, external: ExternalData) -> Array:
 
 def _expect(found: int, wanted: int, what: str, shape: tuple[int, ...], element: DType) -> None:
     if found != wanted:
-        raise ValueError(f"it holds {found} {what}, but shape {list(shape)} of {element} needs {wanted}")
+        raise ValueError(f"expected {wanted} {what} for shape {list(shape)} of {element}, got {found}")
 
 
 def _from_bytes(data: Array, element: DType, count: int) -> Array:
-    """Elements from little-endian bytes; sub-byte ones are packed, the first in the low bits."""
+    """Decode elements from little-endian bytes. Sub-byte elements are packed, the first in the low bits."""
     if element.kind == "bool":
         return np.asarray(data != 0)
     if element.bits >= 8:
@@ -115,7 +115,7 @@ def _from_bytes(data: Array, element: DType, count: int) -> Array:
 
 
 def _from_fields(tensor: onnx.TensorProto, element: DType, count: int) -> Array:
-    """Elements from the repeated fields of a tensor: which field holds which type is fixed by onnx.proto."""
+    """Decode elements from the repeated field of a tensor that onnx.proto defines for the dtype."""
     shape = tuple(tensor.dims)
     direct = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}
     if element.name in direct:
@@ -138,22 +138,22 @@ def _from_fields(tensor: onnx.TensorProto, element: DType, count: int) -> Array:
 
 
 def dense_of(sparse: onnx.SparseTensorProto, external: ExternalData) -> Array:
-    """A sparse tensor written out. Raises `ModelImportError`."""
+    """Decode a sparse tensor to a dense array. Raises `ModelImportError`."""
     name = sparse.values.name
     values, indices = array_of(sparse.values, external), array_of(sparse.indices, external)
     shape = tuple(sparse.dims)
     try:
         count = math.prod(shape)
         if any(dim < 0 for dim in shape) or count > _DENSE_LIMIT:
-            raise ValueError(f"shape {list(shape)} is not one that can be written out")
+            raise ValueError(f"expected a valid shape of at most {_DENSE_LIMIT} elements, got {list(shape)}")
         if values.ndim != 1 or indices.dtype != np.int64:
-            raise ValueError("its values must have rank 1 and its indices be int64")
+            raise ValueError("the values must have rank 1 and the indices must be int64")
         if indices.ndim == 2 and indices.shape == (len(values), len(shape)):
             if any((column < 0).any() or (column >= dim).any() for column, dim in zip(indices.T, shape, strict=True)):
-                raise ValueError("an index is out of range")
+                raise ValueError("the indices must be within the shape")
             indices = np.ravel_multi_index(tuple(indices.T), shape) if len(values) else np.zeros(0, np.int64)
         if indices.shape != values.shape or (indices < 0).any() or (indices >= count).any():
-            raise ValueError("its indices do not fit its values or its shape")
+            raise ValueError("the shape of the indices must match the values and the dense shape")
     except ValueError as error:
         raise ModelImportError(f"sparse tensor {name!r}: {error}", node=f"{external.file}:{name}") from error
     dense = np.zeros(count, values.dtype)
@@ -162,17 +162,17 @@ def dense_of(sparse: onnx.SparseTensorProto, external: ExternalData) -> Array:
 
 
 def type_of(proto: onnx.TypeProto, dim: Callable[[onnx.TensorShapeProto.Dimension, int], Dim]) -> Type:
-    """The type that a message declares; `dim(dimension, axis)` gives its dimensions. Raises ValueError for what has no type."""
+    """Decode a type. `dim(dimension, axis)` returns its dimensions. Raises ValueError for unsupported types."""
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         if not proto.tensor_type.HasField("shape"):
-            raise ValueError("a tensor without a declared rank cannot be typed")
+            raise ValueError("expected a tensor type with a rank, got one without a shape")
         shape = tuple(dim(item, axis) for axis, item in enumerate(proto.tensor_type.shape.dim))
         return TensorType(shape, dtype_of(proto.tensor_type.elem_type))
     if kind == "sequence_type":
         element = proto.sequence_type.elem_type
         if element.HasField("tensor_type") and not element.tensor_type.elem_type:
-            return SequenceType(NOTHING)  # of no element type: known to be empty
+            return SequenceType(NOTHING)  # without an element type: an empty sequence
         return SequenceType(type_of(element, dim))
     if kind == "optional_type":
         return OptionalType(type_of(proto.optional_type.elem_type, dim))

@@ -1,4 +1,4 @@
-"""What converters raise besides `ModelImportError` itself, for the importer to act upon."""
+"""Subclasses of `ModelImportError` that converters raise and the importer handles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from inlaid.frontends.values import Sources
 
 
 class NeedsStatic(ModelImportError):
-    """A converter needs a value that only `sources` decide; importing again with those bound may succeed."""
+    """A converter needs a static value that depends on `sources`. Importing again with those bound may succeed."""
 
     def __init__(self, message: str, sources: Sources, *, operator: str, node: str) -> None:
         sizes = Remedy.of("give ", dims_setting(dict.fromkeys(sources.dims))) if sources.dims else Remedy.of()
@@ -18,4 +18,4 @@ class NeedsStatic(ModelImportError):
 
 
 class InvalidNode(ModelImportError):
-    """A node that cannot be imported whatever its inputs are: ONNX or Inlaid has no such operator, or it breaks ONNX's schema."""
+    """A node that is invalid regardless of its inputs: its operator is unknown or unsupported, or it violates ONNX's schema."""

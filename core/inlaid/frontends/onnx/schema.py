@@ -1,6 +1,6 @@
-"""Validation of nodes against ONNX's own operator schemas: attributes, counts of inputs and outputs, and types of inputs.
+"""Validation of nodes against ONNX's operator schemas: attributes, numbers of inputs and outputs, and types of inputs.
 
-ONNX Runtime refuses the same. The facts of a schema are read once for each operator of a model.
+ONNX Runtime rejects the same nodes. A schema is read once per operator of a model.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     import onnx
 
 REMEDY = "correct the node, or export the model again: onnx.checker.check_model(model, full_check=True) finds the same fault"
-# The values of AttributeProto.AttributeType, in words.
+# Names of the values of AttributeProto.AttributeType.
 _KINDS = {
     1: "a float", 2: "an int", 3: "a string", 4: "a tensor", 5: "a graph", 6: "floats", 7: "ints", 8: "strings", 9: "tensors",
     10: "graphs", 11: "a sparse tensor", 12: "sparse tensors", 13: "a type", 14: "types",
 }  # fmt: skip
 _NAMES = {"float32": "float", "float64": "double"}
 _MOST = 2**31 - 1
-"""What a schema says of the greatest number of variadic inputs."""
+"""The maximum number of inputs in schemas with unbounded variadic inputs."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """An input of a schema: its allowed types as ONNX spells them, and the name of the type variable that binds it, "" without."""
+    """An input of a schema: its allowed types in ONNX's spelling, and the name of its type variable or ""."""
 
     name: str
     required: bool
@@ -40,7 +40,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a schema asks of a node: the kinds of attributes by name (see `_KINDS`), and its inputs, the last of which repeats where
+    """The requirements of a schema: kinds of attributes by name (see `_KINDS`), and inputs, the last of which is variadic if
     `most_inputs` is greater."""
 
     attributes: Mapping[str, int]
@@ -51,7 +51,7 @@ class Rules:
     most_outputs: int
 
     def problems(self, node: Node, attributes: Mapping[str, onnx.AttributeProto]) -> Iterator[str]:
-        """What is wrong with a node."""
+        """Yield the violations of the schema by a node."""
         for name, attribute in attributes.items():
             expected = self.attributes.get(name)
             if expected is None:
@@ -74,7 +74,7 @@ class Rules:
             parameter = self.inputs[min(index, len(self.inputs) - 1)]
             if value is None:
                 if parameter.required:
-                    yield f"required input {index} ({parameter.name}) is left out"
+                    yield f"required input {index} ({parameter.name}) is missing"
                 continue
             found = type_name(value.type)
             if found is None:
@@ -93,7 +93,7 @@ class Schemas:
     _known: dict[tuple[str, int, str], Rules | None] = field(default_factory=dict)
 
     def check(self, node: Node, attributes: Mapping[str, onnx.AttributeProto]) -> None:
-        """Raises `ModelImportError` for a node that its schema does not allow. An operator without a schema is not checked."""
+        """Raise `ModelImportError` for a node that violates its schema. An operator without a schema is not checked."""
         key = (node.op_type, node.opset, node.domain)
         if key not in self._known:
             self._known[key] = _rules(*key)
@@ -104,7 +104,7 @@ class Schemas:
 
 
 def _rules(op_type: str, opset: int, domain: str) -> Rules | None:
-    """The rules of an operator; None where ONNX has no such operator, or has withdrawn it at that version."""
+    """Return the requirements of an operator; None if ONNX does not have it, or has removed it in that version."""
     from onnx import defs
 
     try:
@@ -134,7 +134,7 @@ def _rules(op_type: str, opset: int, domain: str) -> Rules | None:
 
 
 def type_name(of: Type) -> str | None:
-    """A type as ONNX's schemas spell it, such as "seq(tensor(float))"; None for what has no element type."""
+    """Return a type in ONNX's spelling, such as "seq(tensor(float))"; None for a type without an element type."""
     match of:
         case TensorType(dtype=element):
             return f"tensor({_NAMES.get(element.name, element.name)})"
@@ -146,7 +146,7 @@ def type_name(of: Type) -> str | None:
 
 
 def _found(attribute: onnx.AttributeProto) -> str:
-    """The kind of an attribute, with its value where that is short."""
+    """Describe the kind of an attribute, with its value if that is short."""
     kind = _KINDS.get(attribute.type, f"unknown type {attribute.type}")
     values = {1: attribute.f, 2: attribute.i, 3: attribute.s.decode(errors="replace")}
     return f"{kind}, {values[attribute.type]!r}" if attribute.type in values else kind

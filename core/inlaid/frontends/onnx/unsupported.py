@@ -1,4 +1,4 @@
-"""The refusal of operators that Inlaid does not have: all those of a model at once, with what to do about each domain."""
+"""Errors for unsupported operators: one error lists all of a model, with a remedy for each domain."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import onnx
 
 SHOWN = 3
-"""How many nodes of an operator an error names."""
-_OWN = "define it as a function of the model (onnx.FunctionProto), or export the model with standard operators alone"
+"""Maximum number of nodes of an operator that an error names."""
+_OWN = "define it as a function of the model (onnx.FunctionProto), or export the model with standard operators only"
 _REMEDIES = {
-    "": "export the model for another opset, or replace the operator by standard ones",
-    "com.microsoft": "these are operators of ONNX Runtime alone: give the model as it was before ONNX Runtime or its transformers "
+    "": "export the model for another opset, or replace the operator with standard operators",
+    "com.microsoft": "these are contrib operators of ONNX Runtime: use the model from before ONNX Runtime or its transformers "
     "tools optimised it, export it without contrib operators, and quantise it in the format QDQ",
     "ai.onnx.contrib": "these are operators of onnxruntime-extensions: export the model without its pre- and postprocessing",
     "org.pytorch.aten": "these are operators of PyTorch: export the model without the ATen fallback",
@@ -27,7 +27,7 @@ _REMEDIES = {
 def missing_operators(
     model: onnx.ModelProto, converters: Mapping[str, Converter], own: Mapping[Key, object]
 ) -> dict[str, list[str]]:
-    """The operators of a model that nothing defines (no converter, no function of the model, none of ONNX), with their nodes."""
+    """Return the undefined operators of a model (no converter, no function of the model or of ONNX), with their nodes."""
     found: dict[str, list[str]] = {}
     parts = [(model.graph.node, model.opset_import), *((item.node, item.opset_import) for item in model.functions)]
     for nodes, imports in parts:
@@ -43,18 +43,18 @@ def missing_operators(
 
 
 def refusal(node: Node, missing: Mapping[str, list[str]]) -> ModelImportError:
-    """The error for a node whose operator is missing; `missing` has the others of the model."""
+    """Return the error for a node with an undefined operator. `missing` are all undefined operators of the model."""
     from onnx import defs
 
     operators = {node.name: [node.span.node], **missing}
     domains = dict.fromkeys(name.rpartition(":")[0] for name in operators)
-    told = ", ".join(f"{name} ({_listed(nodes)})" for name, nodes in operators.items())
+    listed = ", ".join(f"{name} ({_listed(nodes)})" for name, nodes in operators.items())
     standard = [schema.name for schema in defs.get_all_schemas() if schema.domain == node.domain]
     close = "" if node.op_type in standard else suggestion(node.op_type, standard)
     where = f"domain {node.domain!r}" if node.domain else f"ONNX's operator set {node.opset}"
     remedies = [f"{domain}: {_remedy(domain)}" if len(domains) > 1 and domain else _remedy(domain) for domain in domains]
     return node.invalid(
-        f"{where} has no such operator that Inlaid knows{close}, and the model has no function for it; missing operators: {told}",
+        f"{where} has no supported operator of this name{close}, nor has the model such a function; missing operators: {listed}",
         remedy="; ".join(dict.fromkeys(remedies)),
     )
 
@@ -75,7 +75,7 @@ def _has_body(op_type: str, opset: int, domain: str) -> bool:
 
 
 def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes and those of their subgraphs. The depth of nesting is checked before."""
+    """Yield nodes and those of their subgraphs. The nesting depth is checked before."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):

@@ -1,6 +1,6 @@
 """The TensorFlow Lite frontend.
 
-Integers come out as LiteRT has them, to the last bit: sums in int32, factors in fixed point, each operator with its roundings.
+Integer results are bit-exact with LiteRT: int32 accumulators, fixed-point factors, and the rounding mode of each operator.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ __all__ = ["first_states", "load"]
 def load(model: str | os.PathLike[str] | bytes, dims: Mapping[str, DimSpec] | None = None) -> Module:
     """Import a model given as a path or as bytes.
 
-    `module.main` takes the model's inputs under their names; the names of its outputs are in the function attribute "outputs" as a
-    JSON list. What the model keeps from one run to the next are further inputs and outputs of equal names, behind the others: see
-    `first_states`. A size that the file leaves open is the one that it was written with, as in LiteRT, unless `dims` gives another,
-    or bounds, under the name of the input and the axis: {"image_0": (1, 8)}. Raises `ModelImportError` for a model that is damaged,
-    hostile or not supported.
+    `module.main` takes the model's inputs by name; the names of its outputs are in the function attribute "outputs" as a JSON list.
+    State that the model keeps between runs becomes further inputs and outputs with equal names, after the others: see
+    `first_states`. A dynamic size has the value in the file, as in LiteRT, unless `dims` sets a size or bounds by input name and
+    axis: {"image_0": (1, 8)}. Raises `ModelImportError` for a damaged, malicious or unsupported model.
     """
     from inlaid.frontends.tflite.convert import CONVERTERS
     from inlaid.frontends.tflite.importer import import_model
@@ -36,7 +35,7 @@ def load(model: str | os.PathLike[str] | bytes, dims: Mapping[str, DimSpec] | No
 
 
 def first_states(model: str | os.PathLike[str] | bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """What a model with memory holds before its first run, by the names of inputs of `load`'s module. Raises `ModelImportError`."""
+    """Return the initial states of a model, by input name of `load`'s module. Raises `ModelImportError`."""
     from inlaid.frontends.tflite.convert import CONVERTERS
     from inlaid.frontends.tflite.importer import first_states as found
 

@@ -1,4 +1,4 @@
-"""Functions in integers alone, as LiteRT's kernels work them out: reciprocal roots, and the sigmoid and tanh of int16."""
+"""Integer-only functions of LiteRT's kernels: reciprocal square root, and sigmoid and tanh of int16."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ Array = np.ndarray[Any, Any]
 
 LEAST, GREATEST = -(1 << 15), (1 << 15) - 1
 ONE = 1 << 28
-"""1 with 28 bits behind the point."""
+"""1 with 28 fraction bits."""
 FIRST, SLOPE = 1515870810, -1010580540
-"""48 / 17 and -32 / 17 with 29 bits behind the point: the first guess of a reciprocal."""
+"""48 / 17 and -32 / 17 with 29 fraction bits: the initial guess of a reciprocal."""
 HALF_ROOT = 1518500250
-"""sqrt(2) / 2 with 31 bits behind the point."""
+"""sqrt(2) / 2 with 31 fraction bits."""
 NEWTON_STEPS = 5
 RAISED = 0x800000000000000000000000000000800011009020440005C0467BAEFA7BD110
-"""Bit k: LiteRT's table has the k-th sigmoid one unit higher than rounded. Found by asking it for every one."""
+"""Bit k is set if the k-th sigmoid in LiteRT's table is one unit above the rounded value. Measured by evaluating each entry."""
 
 
 def number(value: int) -> Expr:
-    """A 0-d int32."""
+    """Make a 0-d int32."""
     return constant(np.int32(value))
 
 
 def half_up(a: Expr, b: Expr) -> Expr:
-    """Twice the upper half of a product of int32, rounded to nearest, halves up."""
+    """Compute twice the upper half of an int32 product, rounded half up."""
     product = ops.mul(ops.cast(a, dtype="int64"), ops.cast(b, dtype="int64"))
     raised = ops.add(product, constant(np.int64(1 << 30)))
     return ops.cast(ops.shift_right(raised, constant(np.int64(31))), dtype="int32")
 
 
-def limited(value: Array) -> Array:
-    """Integers as far as int16 has them."""
+def saturate_int16(value: Array) -> Array:
+    """Saturate integers to int16."""
     return np.clip(value, LEAST, GREATEST)
 
 
 def halved(value: Array, places: int) -> Array:
-    """Integers divided by a power of two, halves away from 0."""
+    """Divide integers by a power of two, rounding half away from 0."""
     return np.asarray(np.sign(value) * ((np.abs(value) + ((1 << places) >> 1)) >> places))
 
 
 def whole_vectors(size: Dim, width: int) -> Dim:
-    """How many of the elements of an axis vectors of `width` take."""
+    """Round the extent of an axis down to a multiple of the vector width."""
     return simple(arith.mul(arith.floordiv(size, width), width))
 
 
 def in_vectors(total: Expr, factors: Sequence[SupportsFloat], axis: int, width: int) -> Expr:
-    """int32 times real factors, as LiteRT's vector code has it: it takes `width` elements along an axis at once and rounds halves
-    up; what is left of the axis it rounds away from 0. There is one factor in all, or one for each index along the axis."""
+    """Multiply int32 by real factors as LiteRT's vector code does: whole vectors of `width` elements along an axis round half up,
+    the remainder loop half away from 0. There is one factor, or one per index of the axis."""
     size = tensor_type(total).shape[axis]
     whole = whole_vectors(size, width)
     if whole in (0, size):
@@ -74,7 +74,7 @@ def in_vectors(total: Expr, factors: Sequence[SupportsFloat], axis: int, width: 
 
 
 def rounded_away(value: Expr) -> Expr:
-    """Floats to the nearest whole number, halves away from 0."""
+    """Round floats half away from 0."""
     of = tensor_type(value).dtype
     size = ops.abs(value)
     below = ops.floor(size)
@@ -84,8 +84,8 @@ def rounded_away(value: Expr) -> Expr:
 
 
 def reciprocal(value: int) -> tuple[int, int]:
-    """1 / x of a positive int32, with 31 bits behind the point, and how many places it is shifted to the right: three steps of
-    Newton's division for 1 / (1 + f), with the numbers of gemmlowp's fixed-point arithmetic."""
+    """Return 1 / x of a positive int32, with 31 fraction bits, and its right shift, by three Newton iterations for 1 / (1 + f) as
+    in gemmlowp's fixed-point arithmetic."""
     room = 32 - value.bit_length()
     fraction = (value << room) - (1 << 31)
     half = (fraction + (1 << 31)) >> 1
@@ -100,12 +100,12 @@ def _high(a: int, b: int) -> int:
 
 
 def inverse_root(value: Expr) -> tuple[Expr, Expr]:
-    """1 / sqrt(x) of int32 as multipliers and shifts of `multiply_fixed`; that of 1 for what is less.
+    """Compute 1 / sqrt(max(x, 1)) of int32 as multipliers and shifts of `multiply_fixed`.
 
-    Newton's method on 4^k x in [2^27, 2^29), from a first guess of 1.
+    Newton's method on 4^k * x in [2^27, 2^29), with the initial guess 1.
     """
     least = ops.maximum(value, number(2))
-    # The sign bit is one of the leading zeros, and the shift leaves one more pair of them.
+    # The leading zeros include the sign bit, and the shift leaves one more pair of them.
     zeros = number(0)
     for bit in range(1, 31):
         zeros = ops.add(zeros, ops.cast(ops.less(least, number(1 << bit)), dtype="int32"))
@@ -131,13 +131,14 @@ def inverse_root(value: Expr) -> tuple[Expr, Expr]:
 
 
 def _sigmoids() -> Array:
-    """sigmoid(k / 24) for k in [0, 256), with 16 bits behind the point."""
+    """Tabulate sigmoid(k / 24) for k in [0, 256), with 16 fraction bits."""
     exact = [65536 / (1 + math.exp(-k / 24)) for k in range(256)]
     return np.array([math.floor(value + 0.5) + (RAISED >> k & 1) for k, value in enumerate(exact)], np.int32)
 
 
 def between_sigmoids(position: Expr, bits: int, greatest: int) -> Expr:
-    """2^bits times the table of sigmoids at positions that are not negative, with `bits` behind the point; `greatest` beyond it."""
+    """Interpolate the table of sigmoids, times 2^bits, at non-negative positions with `bits` fraction bits; `greatest` beyond
+    it."""
     table = _sigmoids()
     place = ops.shift_right(position, number(bits))
     inside = ops.minimum(place, number(len(table) - 2))
@@ -148,7 +149,7 @@ def between_sigmoids(position: Expr, bits: int, greatest: int) -> Expr:
 
 
 def position(node: Node) -> Expr:
-    """Input 0 on the scale 1 / (3 * 4096), which the table of sigmoids is made for."""
+    """Rescale input 0 to 1 / (3 * 4096), the scale of the table of sigmoids."""
     scale, _ = node.pair(node.tensor(0))
     multiplier, places = float(scale) * 4096.0 * 3.0, 0
     while multiplier <= 32767 / 2 and places <= 30:
@@ -158,7 +159,7 @@ def position(node: Node) -> Expr:
 
 
 def sigmoid_16(node: Node) -> Expr:
-    """Of int16, with 15 bits behind the point."""
+    """Compute the sigmoid of int16, with 15 fraction bits."""
     value = position(node)
     found = between_sigmoids(ops.abs(value), 9, 65534 << 9)
     half = number(1 << 9)
@@ -168,7 +169,7 @@ def sigmoid_16(node: Node) -> Expr:
 
 
 def tanh_16(node: Node) -> Expr:
-    """Of int16, with 15 bits behind the point: 2 sigmoid(2x) - 1."""
+    """Compute tanh of int16 as 2 sigmoid(2x) - 1, with 15 fraction bits."""
     value = position(node)
     found = ops.sub(between_sigmoids(ops.abs(value), 8, 65535 << 8), number(1 << 23))
     half = number(1 << 7)

@@ -1,4 +1,4 @@
-"""From a TensorFlow Lite model to a graph module."""
+"""Conversion of a TensorFlow Lite model to a graph module."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from inlaid.arith import Dim, SizeVar
 from inlaid.errors import InlaidError, ModelImportError
 from inlaid.frontends.dims import DimSpec, identifier
+from inlaid.frontends.finish import Finisher
 from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
-from inlaid.frontends.settle import Settler
 from inlaid.frontends.tflite.model import Array, Graph, Operation, Tensor, read_model
 from inlaid.frontends.tflite.node import Converter, Node, Updated
 from inlaid.frontends.values import Values
@@ -21,12 +21,12 @@ from inlaid.types import TensorType, from_numpy
 
 
 def import_model(data: bytes, file: str, converters: Mapping[str, Converter], dims: Mapping[str, DimSpec]) -> Module:
-    """The module of a model: `main` takes its inputs under their names. Raises `ModelImportError`."""
+    """Convert a model to a module whose `main` takes its inputs by name. Raises `ModelImportError`."""
     return _imported(data, file, converters, dims).module
 
 
 def first_states(data: bytes, file: str, converters: Mapping[str, Converter]) -> dict[str, Array]:
-    """What the states of a model hold before its first run. Raises `ModelImportError`."""
+    """Return the initial states of a model. Raises `ModelImportError`."""
     return {name: np.array(value) for name, value in _imported(data, file, converters, {}).first.items()}
 
 
@@ -41,17 +41,17 @@ def _imported(data: bytes, file: str, converters: Mapping[str, Converter], dims:
 
 
 class _AssignedAfterAll(Exception):
-    """A variable that was taken for a constant is assigned to later on."""
+    """Raised if a variable that was treated as a constant is assigned later."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class Importer:
-    """The import of one model, and the services to converters (see `node.Scope`).
+    """The import of one model. Implements `node.Scope` for converters.
 
-    What the model keeps from one run to the next, its *states*, `main` takes behind its inputs and gives behind its outputs.
-    `first` has what they hold before the first run. `mutable` are the names of the variables that are known to be states.
+    The model's *states*, which it keeps between runs, are parameters of `main` after the inputs and results after the outputs.
+    `first` has their initial values. `mutable` are the names of the variables that are known to be states.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Importer:
         self._dims = dims
         self._mutable = mutable
         self._values = Values()
-        self._settler = Settler(self._values)
+        self._finisher = Finisher(self._values)
         self._params: dict[str, Var] = {}
         self._handles: list[str] = []
         self._initial: dict[str, Array] = {}
@@ -93,7 +93,7 @@ class Importer:
             if name not in sizes:
                 known = ", ".join(sizes) or "none"
                 raise ModelImportError(
-                    f"{self.file}: no size of the model is named {name!r}", remedy=f"those left open are: {known}"
+                    f"{self.file}: the model has no dynamic size {name!r}", remedy=f"its dynamic sizes are: {known}"
                 )
         outputs = self._run(0, given)
         names = [graph.tensors[number].name for number in graph.outputs]
@@ -104,8 +104,7 @@ class Importer:
         return function(params, results[0] if len(results) == 1 else tuple_(results), tuple(attrs))
 
     def _shape(self, name: str, tensor: Tensor, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
-        """The shape of an input. Sizes that the file leaves open are those that it was written with, unless the caller says
-        otherwise."""
+        """Return the shape of an input. A dynamic size has the value in the file unless the caller sets it."""
         shape: list[Dim] = list(tensor.shape)
         for axis in tensor.open:
             label = f"{identifier(name)}_{axis}"
@@ -116,14 +115,14 @@ class Importer:
     # --- graphs -------------------------------------------------------------------------------------------------------
 
     def _run(self, number: int, given: Sequence[Expr]) -> tuple[Expr, ...]:
-        """The outputs of a graph for its inputs."""
+        """Convert a graph applied to its inputs. Returns the outputs."""
         if not 0 <= number < len(self._graphs):
-            raise ValueError(f"there is no graph {number}")
+            raise ValueError(f"unknown graph {number}")
         if self._depth > MAX_DEPTH:
             raise NestedTooDeep
         graph = self._graphs[number]
         if len(given) != len(graph.inputs):
-            raise ValueError(f"graph {number} has {len(graph.inputs)} inputs, and is given {len(given)}")
+            raise ValueError(f"graph {number} must have {len(graph.inputs)} inputs, got {len(given)}")
         self._depth += 1
         values = dict(zip(graph.inputs, given, strict=True))
         for index, operation in enumerate(graph.operations):
@@ -132,12 +131,12 @@ class Importer:
         return tuple(self._value(graph, values, each, Span(self.file, f"output {each}")) for each in graph.outputs)
 
     def _value(self, graph: Graph, values: dict[int, Expr], index: int, span: Span) -> Expr:
-        """The value of a tensor, which `span` needs."""
+        """Return the value of a tensor that the node at `span` reads."""
         if index not in values:
             tensor = graph.tensors[index]
             data = np.empty(tensor.shape, tensor.dtype.numpy) if 0 in tensor.shape else tensor.data
             if data is None:
-                raise ModelImportError(f"it takes {tensor.name}, which is not computed before", node=str(span))
+                raise ModelImportError(f"no previous operator computes its input {tensor.name}", node=str(span))
             values[index] = constant(data)
         return values[index]
 
@@ -146,12 +145,12 @@ class Importer:
         results = tuple(graph.tensors[output] for output in operation.outputs)
         span = Span(self.file, results[0].name if results and results[0].name else f"{operation.name}{index}")
         if self._count > self._limit:
-            raise ModelImportError(f"the graphs that it calls have more than {self._limit} operators", node=str(span))
+            raise ModelImportError(f"the called graphs must have at most {self._limit} operators", node=str(span))
         for given in operation.inputs:
             tensor = graph.tensors[given] if given >= 0 else None
             if tensor is not None and given not in values and tensor.data is None and tensor.variable:
                 if self._depth > 1:
-                    raise ModelImportError(f"{tensor.name} is a state of a graph that is called", node=str(span))
+                    raise ModelImportError(f"{tensor.name} is a state of a called graph, which is not supported", node=str(span))
                 values[given] = self._state(f"tensor {given}", tensor.name, _zeros(tensor))
         inputs = tuple(self._value(graph, values, given, span) if given >= 0 else None for given in operation.inputs)
         tensors = tuple(
@@ -164,37 +163,37 @@ class Importer:
         node = Node(operation.name, operation.options, inputs, tensors, results, span, self, between)
         found = self._convert(node)
         for output, tensor, value in zip(operation.outputs, results, found.outputs, strict=True):
-            values[output] = self._settled(value, span)
+            values[output] = self._finished(value, span)
             if not tensor.fits(value.type):
-                raise node.error(f"it gives {value.type!r}, where the model says {tensor.dtype}{tensor.shape}")
+                raise node.error(f"its result must be {tensor.dtype}{tensor.shape} as declared, got {value.type!r}")
         for position, value in found.variables.items():
             number = operation.inputs[position]
-            values[number] = self._current[f"tensor {number}"] = self._settled(value, span)
+            values[number] = self._current[f"tensor {number}"] = self._finished(value, span)
 
     def _convert(self, node: Node) -> Updated:
         converter = self._converters.get(node.name)
         if converter is None:
-            raise node.error(f"{node.name} is not supported: docs/tflite.md lists what is, and what may stand in for it")
+            raise node.error(f"{node.name} is not supported: docs/tflite.md lists the supported operators and replacements")
         try:
-            with np.errstate(all="ignore"):  # scales may be nonsense
+            with np.errstate(all="ignore"):  # scales may be invalid
                 found = converter(node)
         except ModelImportError:
             raise
         except (InlaidError, ValueError, ArithmeticError, MemoryError) as error:
-            raise node.error(f"its inputs or options do not fit: {error}") from error
+            raise node.error(f"invalid inputs or options: {error}") from error
         except (TypeError, LookupError, AttributeError, AssertionError, RuntimeError, struct.error) as error:
             given = ", ".join("none" if value is None else repr(value.type) for value in node.values) or "none"
             lacking = ", and it has no options" * (node.options is None)
-            raise node.error(f"its inputs or options are not what it takes: the inputs are {given}{lacking} ({error})") from error
+            raise node.error(f"invalid inputs or options: the inputs are {given}{lacking} ({error})") from error
         if not isinstance(found, Updated):
             found = Updated(found if isinstance(found, tuple) else (found,))
         if len(found.outputs) != len(node.results):
-            raise node.error(f"it has {len(found.outputs)} outputs, where the model says {len(node.results)}")
+            raise node.error(f"expected {len(node.results)} outputs as declared, got {len(found.outputs)}")
         return found
 
-    def _settled(self, result: Expr, span: Span) -> Expr:
-        """A converter's result, settled into the graph; where its size depends on data that is known, the value itself."""
-        result = self._settler.settle(result, span)
+    def _finished(self, result: Expr, span: Span) -> Expr:
+        """Finish a converter's result. A result whose size depends on known data is replaced by its value."""
+        result = self._finisher.finish(result, span)
         if isinstance(result.type, TensorType) and not result.type.is_static:
             value = self._values.static(result)
             if value is not None:
@@ -204,7 +203,7 @@ class Importer:
     # --- states -------------------------------------------------------------------------------------------------------
 
     def _state(self, key: str, name: str, first: Array) -> Expr:
-        """The value of a state at the beginning of a run."""
+        """Return the value of a state at the start of a run."""
         taken = name
         while taken in self._params:
             taken += "_"
@@ -242,7 +241,7 @@ class Importer:
         name = self._handles[handle]
         if name not in self._current:
             if name not in self._initial:
-                raise ValueError(f"variable {name} is read before anything is assigned to it")
+                raise ValueError(f"variable {name} is read before it is assigned")
             first = self._initial[name]
             self._current[name] = self._state(name, name, first) if name in self._mutable else constant(first)
         return self._current[name]
@@ -252,25 +251,25 @@ class Importer:
         if self._initialising:
             known = self.static(value)
             if known is None:
-                raise ValueError(f"the first value of variable {name} is not known before the run")
+                raise ValueError(f"the initial value of variable {name} must be static")
             self._initial[name] = known
             return
         if self._guarded:
-            raise ValueError(f"variable {name} is assigned to in a branch or a loop")
+            raise ValueError(f"variable {name} is assigned in a branch or loop, which is not supported")
         if name in self._current and name not in self._mutable and name in self._initial:
             raise _AssignedAfterAll(name)
         self._current[name] = value
 
 
 def _zeros(tensor: Tensor) -> Array:
-    """What a state holds at first: zeros, as stored values. It is one value in memory, however large the state."""
+    """Return the initial value of a state: stored zeros. The array is a broadcast of one element."""
     found = tensor.quantisation
     zero = int(found.zero_point[0]) if found is not None and tensor.dtype.name == "int8" else 0
     return np.broadcast_to(np.array(zero, tensor.dtype.numpy), tensor.shape)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names that no two share: those that come again get a number."""
+    """Make names unique by appending a number to duplicates."""
     taken = set(names)
     seen: dict[str, int] = {}
     found = []

@@ -1,8 +1,8 @@
-"""A TensorFlow Lite file, decoded: plain data in place of offsets into bytes.
+"""Decoding of TensorFlow Lite files to plain data.
 
-Nothing in the file is believed. The generated accessors of the `tflite` package read wherever an offset leads, and fail with errors
-of Python at the end of the bytes; so all decoding happens here, and whatever goes wrong is one `ModelImportError`. Lengths are
-compared with the size of the file before anything is walked.
+The file is untrusted. The generated accessors of the `tflite` package follow any offset, and raise arbitrary Python errors at the
+end of the bytes. So all decoding is done here, and every defect raises `ModelImportError`. Lengths are checked against the size of
+the file before they are iterated over.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ ELEMENTS = {
     17: "int4",
     18: "bfloat16",
 }
-"""Element types by their numbers in the schema."""
+"""Dtypes by their number in the schema."""
 LARGEST = 1 << 31
-"""Bytes that a tensor may have, as in LiteRT."""
+"""Maximum size of a tensor in bytes, as in LiteRT."""
 MOST_AXES = 32
-"""Axes that a tensor may have. LiteRT's kernels take eight at most."""
+"""Maximum rank of a tensor. LiteRT's kernels support at most 8."""
 SHARED = 8
-"""How much larger than the file all lists in it may be together."""
+"""Maximum ratio of the total length of all lists to the size of the file."""
 
 
 @dataclass(frozen=True)
 class Quantisation:
-    """real = (stored - zero_point) * scale, with one pair for the tensor, or one for each index along `axis`."""
+    """real = (stored - zero_point) * scale, per tensor or per index of `axis`."""
 
     scale: Array
     zero_point: Array
@@ -60,16 +60,16 @@ class Tensor:
     """A tensor of a graph.
 
     shape
-        Of an input of an operator, the sizes that it has: expressions, where the user left sizes open. Of a result, the sizes that
-        the file tells, which may be wrong for a model whose sizes the user has changed.
+        For an operator's input, the actual shape, which may be symbolic. For a result, the shape in the file, which may be wrong if
+        the user has changed sizes.
     data
         The value of a constant.
     open
-        The axes whose sizes the file leaves open.
+        The axes with dynamic sizes.
     ranked
-        Whether an empty shape is that of a single value; else nothing is known of it.
+        Whether an empty shape means a scalar; else the rank is unknown.
     variable
-        Whether it keeps its value from one run to the next.
+        Whether it keeps its value between runs.
     """
 
     name: str
@@ -82,29 +82,29 @@ class Tensor:
     variable: bool = False
 
     def of(self, type_: Type) -> Tensor:
-        """The tensor with the shape that its value has."""
+        """Return the tensor with the shape of its value."""
         return replace(self, shape=type_.shape) if isinstance(type_, TensorType) else self
 
     def left_open(self) -> Tensor:
-        """The tensor with sizes of -1 where they are open."""
+        """Return the tensor with -1 for dynamic sizes."""
         return replace(self, shape=tuple(-1 if axis in self.open else dim for axis, dim in enumerate(self.shape)))
 
     def fits(self, type_: Type) -> bool:
-        """Whether a value of a type may be the tensor's."""
+        """Test whether a type matches the tensor."""
         if not isinstance(type_, TensorType) or type_.dtype is not self.dtype:
             return False
         if not self.shape and not self.ranked:
             return True
-        told = enumerate(zip(self.shape, type_.shape, strict=False))
+        pairs = enumerate(zip(self.shape, type_.shape, strict=False))
         return type_.rank == len(self.shape) and all(
-            axis in self.open or not isinstance(found, int) or found == dim for axis, (dim, found) in told
+            axis in self.open or not isinstance(found, int) or found == dim for axis, (dim, found) in pairs
         )
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operator: its name in the schema, the numbers of its tensors (-1: left out), its table of options. `intermediates` have
-    the scales of what is worked out in between."""
+    """An operator: its name in the schema, the indices of its tensors (-1: omitted), and its options table. `intermediates` have
+    the scales of intermediate values."""
 
     name: str
     inputs: tuple[int, ...]
@@ -115,7 +115,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Graph:
-    """A subgraph, with the numbers of the tensors that it takes and gives."""
+    """A subgraph, with the indices of its input and output tensors."""
 
     tensors: tuple[Tensor, ...]
     inputs: tuple[int, ...]
@@ -124,9 +124,9 @@ class Graph:
 
 
 def read_model(data: bytes, file: str) -> tuple[Graph, ...]:
-    """The subgraphs of a file, the entry first. Raises `ModelImportError`."""
+    """Decode the subgraphs of a file, the entry point first. Raises `ModelImportError`."""
     if data[4:8] != IDENTIFIER:
-        raise ModelImportError(f"{file} is no TensorFlow Lite model: it lacks the mark {IDENTIFIER.decode()}", node=file)
+        raise ModelImportError(f"{file} is not a TensorFlow Lite model: expected the identifier {IDENTIFIER.decode()}", node=file)
     try:
         return _Reader(data).graphs()
     except ModelImportError as error:
@@ -142,7 +142,7 @@ def read_model(data: bytes, file: str) -> tuple[Graph, ...]:
         MemoryError,
         RecursionError,
     ) as error:
-        what = error if isinstance(error, ValueError) else f"an offset, a length or a number in it makes no sense ({error})"
+        what = error if isinstance(error, ValueError) else f"invalid offset, length or number ({error})"
         raise ModelImportError(f"{file} is damaged: {what}", node=file) from error
 
 
@@ -164,11 +164,11 @@ class _Reader:
         return tuple(self._graph(model.Subgraphs(number)) for number in range(model.SubgraphsLength()))
 
     def _count(self, length: int) -> int:
-        """A number of elements that are walked over, each of which takes a byte at least. Lists of a sound file do not overlap, but
-        for those that equal ones share: what goes far beyond the file's size is an attack on our time and memory."""
+        """Check the length of a list before iterating over it. An element takes at least one byte, and lists of a valid file
+        overlap only if they are shared, so a total length far beyond the file's size is an attack on time and memory."""
         self.walked += length
         if length < 0 or self.walked > SHARED * len(self.data):
-            raise ValueError(f"a list of {length} elements in {len(self.data)} bytes, {self.walked} in all")
+            raise ValueError(f"lists are too long for {len(self.data)} bytes: {length} elements, {self.walked} in all lists")
         return length
 
     def _numbers(self, length: int, item: Any) -> tuple[int, ...]:
@@ -184,24 +184,24 @@ class _Reader:
         )
         for number in (*found.inputs, *found.outputs, *(n for each in found.operations for n in each.outputs + each.intermediates)):
             if not 0 <= number < len(tensors):
-                raise ValueError(f"there is no tensor {number}")
+                raise ValueError(f"unknown tensor {number}")
         if any(not -1 <= number < len(tensors) for each in found.operations for number in each.inputs):
-            raise ValueError("an operator reads a tensor that there is not")
+            raise ValueError("an operator reads an unknown tensor")
         return found
 
     def _operation(self, operator: Any) -> Operation:
         index = operator.OpcodeIndex()
         if not 0 <= index < self.model.OperatorCodesLength():
-            raise ValueError(f"there is no operator code {index}")
+            raise ValueError(f"unknown operator code {index}")
         code = self.model.OperatorCodes(index)
-        # Files from before the numbers grew past a byte have them in the older field.
+        # Old files have the number in the older field, of one byte.
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
         name = self.operators.get(number)
         if name is None:
-            raise ModelImportError(f"there is no built-in operator {number}")
+            raise ModelImportError(f"unknown built-in operator {number}")
         if name == "CUSTOM":
             custom = (code.CustomCode() or b"?").decode("utf-8", "replace")
-            raise ModelImportError(f"{custom} is a custom operator, which only its author's runtime knows", operator=custom)
+            raise ModelImportError(f"the custom operator {custom} is not supported: use built-in operators", operator=custom)
         return Operation(
             name,
             self._numbers(operator.InputsLength(), operator.Inputs),
@@ -224,17 +224,17 @@ class _Reader:
         shape = self._numbers(tensor.ShapeLength(), tensor.Shape)
         of = ELEMENTS.get(tensor.Type())
         if of is None:
-            raise ModelImportError(f"tensor {name} has an element type that is not supported: number {tensor.Type()} of the schema")
+            raise ModelImportError(f"the element type of tensor {name} is not supported: number {tensor.Type()} of the schema")
         if len(shape) > MOST_AXES:
-            raise ModelImportError(f"tensor {name} has {len(shape)} axes")
+            raise ModelImportError(f"tensor {name} must have at most {MOST_AXES} axes, got {len(shape)}")
         if any(dim < 0 for dim in shape):
-            raise ModelImportError(f"tensor {name} has a shape that is not known: {shape}")
+            raise ModelImportError(f"tensor {name} must have a known shape, got {shape}")
         element = dtype(of)
         size = element.bytes
         for dim in shape:
             size *= dim
         if size > LARGEST:
-            raise ValueError(f"tensor {name} of shape {shape} is too large")
+            raise ValueError(f"tensor {name} must have at most {LARGEST} bytes, got shape {shape}")
         signature = self._numbers(tensor.ShapeSignatureLength(), tensor.ShapeSignature)
         return Tensor(
             name,
@@ -250,35 +250,35 @@ class _Reader:
     def _data(self, tensor: Any, name: str, shape: tuple[int, ...], element: DType) -> Array | None:
         index = tensor.Buffer()
         if not 0 <= index < self.model.BuffersLength():
-            raise ValueError(f"tensor {name} is in buffer {index}, which there is not")
+            raise ValueError(f"tensor {name} refers to an unknown buffer {index}")
         raw = self._buffer(index) if index else None
         if raw is None:
             return None
         if tensor.Sparsity() is not None:
-            raise ModelImportError(f"tensor {name} is stored sparsely, which is not supported: convert the model without sparsity")
+            raise ModelImportError(f"the sparse tensor {name} is not supported: convert the model without sparsity")
         packed = element.bits < 8 and element.kind != "bool"
         count = math.prod(shape)
         if len(raw) != (-(-count // 2) if packed else count * element.bytes):
-            raise ModelImportError(f"tensor {name} of {element} and shape {shape} has {len(raw)} bytes of data")
+            raise ModelImportError(f"the data of tensor {name} must fit {element} of shape {shape}, got {len(raw)} bytes")
         if packed:
             self._count(count)
             return _unpacked(raw, shape).astype(element.numpy)
         if raw.ctypes.data % element.bytes:
-            self._count(len(raw))  # it is copied: what lies over one another in the file may not
+            self._count(len(raw))  # the data is copied, so that overlapping buffers add up
             raw = raw.copy()
         return raw.view(element.numpy).reshape(shape)
 
     def _buffer(self, index: int) -> Array | None:
-        """The bytes of a buffer, where they lie in the file; None for no bytes. Large files have them behind everything else."""
+        """Return the bytes of a buffer as a view of the file; None if it is empty. Large files have the data at the end."""
         buffer = self.model.Buffers(index)
         offset, size = buffer.Offset(), buffer.Size()
         if offset > 1:
             if offset + size > len(self.data):
-                raise ValueError(f"buffer {index} ends at byte {offset + size} of {len(self.data)}")
+                raise ValueError(f"buffer {index} must end within the file of {len(self.data)} bytes, but ends at {offset + size}")
             return np.frombuffer(self.data, np.uint8, size, offset)
         length = buffer.DataLength()
         if not 0 <= length <= len(self.data):
-            raise ValueError(f"a buffer of {length} bytes")
+            raise ValueError(f"a buffer must fit the file of {len(self.data)} bytes, got {length}")
         return buffer.DataAsNumpy() if length else None
 
     def _quantisation(self, tensor: Any, name: str, rank: int, element: DType) -> Quantisation | None:
@@ -289,13 +289,13 @@ class _Reader:
         points = [found.ZeroPoint(index) for index in range(self._count(found.ZeroPointLength()))] or [0] * len(scale)
         axis = found.QuantizedDimension()
         if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
-            raise ValueError(f"the quantisation of tensor {name} makes no sense")
+            raise ValueError(f"the quantisation of tensor {name} is invalid")
         if element.kind in ("int", "uint") and not all(element.limits[0] <= point <= element.limits[1] for point in points):
-            raise ValueError(f"the zero point of tensor {name} is no {element}")
+            raise ValueError(f"the zero point of tensor {name} must be in the range of {element}")
         return Quantisation(scale, np.array(points, np.int64), axis)
 
 
 def _unpacked(raw: Array, shape: tuple[int, ...]) -> Array:
-    """Signed integers of 4 bits, two to a byte, the first in its lower half."""
+    """Unpack signed 4-bit integers, two per byte, the first in the low bits."""
     halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[: math.prod(shape)].astype(np.int8)
     return np.where(halves > 7, halves - 16, halves).reshape(shape)

@@ -1,4 +1,4 @@
-"""What a converter of a TensorFlow Lite operator sees, and what it gives back."""
+"""The interface of converters of TensorFlow Lite operators."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from inlaid.ops.fixed_point import scaled
 from inlaid.types import TensorType
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
-"""Fused activations, by their numbers in the schema."""
+"""Fused activations by their number in the schema."""
 BOUNDS = {"RELU": (0.0, np.inf), "RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0)}
 
 
 class Scope(Protocol):
-    """Services of the importer to converters. Raises ValueError for what cannot be done."""
+    """The importer's interface to converters. Its methods raise ValueError for unsupported operations."""
 
     def static(self, expr: Expr) -> np.ndarray[Any, Any] | None:
-        """The value of an expression that is known at import, else None (constants and what folds to them)."""
+        """Return the value of an expression if it is known at import (by constant folding), else None."""
 
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
-        """The elements of a 0-d or 1-d integer tensor as dimensions, symbolic ones included, else None."""
+        """Return the elements of a 0-d or 1-d integer tensor as dimensions, which may be symbolic, else None."""
 
     def call(self, graph: int, given: Sequence[Expr], guarded: bool) -> tuple[Expr, ...]:
-        """The outputs of another graph of the model for its inputs. `guarded`: it runs under a condition, or more than once."""
+        """Call another graph of the model. Returns its outputs. `guarded`: it runs conditionally or repeatedly."""
 
     def initialise(self, graph: int) -> None:
-        """Take what a graph assigns to variables for their first values."""
+        """Use the assignments of a graph as the initial values of variables."""
 
     def handle(self, name: str) -> np.ndarray[Any, Any]:
-        """The number of a variable, 0-d int32."""
+        """Return the handle of a variable, 0-d int32."""
 
     def read(self, handle: int) -> Expr:
-        """The value of a variable."""
+        """Return the current value of a variable."""
 
     def assign(self, handle: int, value: Expr) -> None:
-        """Give a variable its value from here on."""
+        """Assign a variable."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One operator of a graph. `values` and `tensors` are of its inputs, None for one left out; `results` are the tensors of its
-    outputs, `intermediates` those that have the scales of what is worked out in between."""
+    """An operator of a graph. `values` and `tensors` are those of its inputs, None for an omitted one. `results` are the tensors of
+    its outputs, `intermediates` those with the scales of intermediate values."""
 
     name: str
     options: Any
@@ -61,114 +61,115 @@ class Node:
     intermediates: tuple[Tensor, ...] = ()
 
     def input(self, index: int) -> Expr:
-        """A required input. Raises `ModelImportError` where it is left out."""
+        """Return a required input. Raises `ModelImportError` if it is omitted."""
         found = self.values[index] if index < len(self.values) else None
         if found is None:
             raise self.error(f"input {index} is missing")
         return found
 
     def has(self, index: int) -> bool:
-        """Whether there is such an input."""
+        """Test whether an input is present."""
         return index < len(self.values) and self.values[index] is not None
 
     def tensor(self, index: int) -> Tensor:
-        """The tensor of a required input."""
+        """Return the tensor of a required input."""
         self.input(index)
         found = self.tensors[index]
         assert found is not None
         return found
 
     def array(self, index: int) -> np.ndarray[Any, Any]:
-        """The value of an input that must be known at import. Raises `ModelImportError`."""
+        """Return the value of a static input. Raises `ModelImportError` if it is not static."""
         found = self.scope.static(self.input(index))
         if found is None:
-            raise self.error(f"input {index} is computed by the model, and has to be a constant")
+            raise self.error(f"input {index} must be a constant, but is computed by the model")
         return found
 
     def dims(self, index: int) -> tuple[Dim, ...]:
-        """The elements of an input of integers, row by row, as dimensions, symbolic where sizes are. Raises `ModelImportError`
-        where a run alone can tell them."""
+        """Return the elements of an integer input, in row-major order, as dimensions, which may be symbolic. Raises
+        `ModelImportError` for data-dependent ones."""
         value = self.input(index)
         flat = ops.reshape(value, shape=(tensor_type(value).size,)) if tensor_type(value).rank > 1 else value
         found = self.scope.dims(flat)
         if found is None:
-            raise self.error(f"the value of input {index} decides a shape, and is known only as the model runs")
+            raise self.error(f"input {index} determines a shape and must be static, but is data-dependent")
         return found
 
     def option(self, name: str, otherwise: Any = 0) -> Any:
-        """A field of the options; where the file has no table of them, what the schema gives a field that is left out."""
+        """Return a field of the options; `otherwise`, its default in the schema, if the file has no options table."""
         return otherwise if self.options is None else getattr(self.options, name)()
 
     def shape(self, index: int) -> tuple[Dim, ...]:
-        """The shape of a required input."""
+        """Return the shape of a required input."""
         return tensor_type(self.input(index)).shape
 
     def axis(self, value: int, rank: int) -> int:
-        """An axis, which counts from the end where it is negative. Raises `ModelImportError` for one that there is not."""
+        """Resolve an axis that may be negative. Raises `ModelImportError` if it is out of range."""
         if not -rank <= value < rank:
-            raise self.error(f"there is no axis {value} among {rank}")
+            raise self.error(f"axis must be >= -{rank} and < {rank}, got {value}")
         return value % rank
 
     @property
     def result(self) -> Tensor:
-        """The tensor of the first output."""
+        """Tensor of the first output."""
         return self.results[0]
 
     def scales(self, tensor: Tensor) -> Quantisation:
-        """The quantisation of a tensor of integers. Raises `ModelImportError` where it has none."""
+        """Return the quantisation of an integer tensor. Raises `ModelImportError` if it has none."""
         if tensor.quantisation is None:
-            raise self.error(f"tensor {tensor.name} of {tensor.dtype} has no scale")
+            raise self.error(f"tensor {tensor.name} of {tensor.dtype} must have a scale, found none")
         return tensor.quantisation
 
     def pair(self, tensor: Tensor) -> tuple[np.float32, int]:
-        """The scale and the zero point of a tensor that has one for all. Raises `ModelImportError`."""
+        """Return the per-tensor scale and zero point. Raises `ModelImportError` for per-axis quantisation."""
         found = self.scales(tensor)
         if len(found.scale) != 1:
-            raise self.error(f"tensor {tensor.name} has {len(found.scale)} scales, where one is due")
+            raise self.error(f"tensor {tensor.name} must have one scale, got {len(found.scale)}")
         return found.scale[0], int(found.zero_point[0])
 
     def is_float(self) -> bool:
-        """Whether the operator computes in floats. Raises `ModelImportError` for inputs and outputs of different kinds."""
+        """Test whether the operator computes in floats. Raises `ModelImportError` for mixed float and integer inputs and
+        outputs."""
         return self.result.dtype.is_float
 
     def require(self, *dtypes: str) -> None:
-        """Raises `ModelImportError` for a result of another element type."""
+        """Raise `ModelImportError` unless the result has one of the dtypes."""
         if self.result.dtype.name not in dtypes:
-            raise self.error(f"a result of {self.result.dtype} is not supported: it can be of {', '.join(dtypes)}")
+            raise self.error(f"the dtype of the result must be one of {', '.join(dtypes)}, got {self.result.dtype}")
 
     def is_stored(self, index: int = 0) -> bool:
-        """Whether an input is of integers that stand for real numbers."""
+        """Test whether an input is quantised."""
         return self.tensor(index).quantisation is not None and not self.tensor(index).dtype.is_float
 
     def wide(self, index: int) -> Expr:
-        """A stored input as int32, less its zero point."""
+        """Return a stored input as int32, minus its zero point."""
         _, zero_point = self.pair(self.tensor(index))
         found = ops.cast(self.input(index), dtype="int32")
         return ops.sub(found, constant(np.int32(zero_point))) if zero_point else found
 
     def bounded(self, value: Expr) -> Expr:
-        """A real value after the fused activation of the options, or an integer that stands for itself."""
+        """Apply the fused activation to a real value or an unquantised integer."""
         name = self._activation()
         if name == "NONE":
             return value
         if name not in BOUNDS:
-            raise self.error(f"the fused activation {name} is not supported: LiteRT runs NONE, {', '.join(BOUNDS)}")
+            raise self.error(f"the fused activation must be NONE, {', '.join(BOUNDS)}, got {name}")
         least, greatest = BOUNDS[name]
         least = 0.0 if tensor_type(value).dtype.kind == "uint" else least
         return ops.relu(value) if greatest == np.inf else ops.clip(value, minimum=least, maximum=greatest)
 
     def limits(self) -> tuple[int, int]:
-        """The least and the greatest stored value that the fused activation lets through."""
+        """Return the minimum and maximum stored value after the fused activation."""
         name = self._activation()
         if name == "NONE":
             lowest, highest = map(int, self.result.dtype.limits)
             return lowest, highest
         if name not in BOUNDS:
-            raise self.error(f"the fused activation {name} is not supported: LiteRT runs NONE, {', '.join(BOUNDS)}")
+            raise self.error(f"the fused activation must be NONE, {', '.join(BOUNDS)}, got {name}")
         return self.bounds(*BOUNDS[name])
 
     def bounds(self, least: float, greatest: float) -> tuple[int, int]:
-        """The stored values of the result for two real numbers, as far as its type has them."""
+        """Quantise two real bounds as stored values of the result, saturated."""
         lowest, highest = map(int, self.result.dtype.limits)
         scale, zero_point = self.pair(self.result)
 
@@ -178,11 +179,11 @@ class Node:
         return max(lowest, stored(least)), min(highest, stored(greatest)) if np.isfinite(greatest) else highest
 
     def stored(self, total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, rounding: str = "away") -> Expr:
-        """Sums in int32 as values of the result: times real factors, plus the zero point, within the fused activation's limits."""
+        """Requantise int32 sums to the result: times real factors, plus the zero point, clamped by the fused activation."""
         return self.placed(scaled(total, factors, axis, rounding))
 
     def placed(self, total: Expr) -> Expr:
-        """Scaled int32 as values of the result: plus the zero point, within the fused activation's limits."""
+        """Convert scaled int32 to the result: plus the zero point, clamped by the fused activation."""
         _, zero_point = self.pair(self.result)
         least, greatest = self.limits()
         moved = ops.add(total, constant(np.int32(zero_point))) if zero_point else total
@@ -192,29 +193,29 @@ class Node:
         fused = getattr(self.options, "FusedActivationFunction", None)
         number = fused() if fused is not None else 0
         if not 0 <= number < len(ACTIVATIONS):
-            raise self.error(f"there is no fused activation {number}")
+            raise self.error(f"unknown fused activation {number}")
         return ACTIVATIONS[number]
 
     def error(self, message: str) -> ModelImportError:
-        """An error that names this operator."""
+        """Return an error that names this operator."""
         return ModelImportError(message, operator=self.name, node=str(self.span))
 
 
 @dataclass(frozen=True)
 class Updated:
-    """The outputs of an operator, and new values for those inputs that are the model's memory, by their numbers."""
+    """The outputs of an operator, and new values of inputs that are states, by input index."""
 
     outputs: tuple[Expr, ...]
     variables: Mapping[int, Expr] = field(default_factory=dict)
 
 
 Converter = Callable[[Node], Expr | tuple[Expr, ...] | Updated]
-"""Gives the outputs of an operator."""
+"""Converts an operator to its outputs."""
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A converter that takes some element types of one input: others are refused."""
+    """A converter with the allowed dtypes of one input. Others raise `ModelImportError`."""
 
     convert: Converter
     dtypes: tuple[str, ...]
@@ -223,24 +224,22 @@ class Typed:
     def __call__(self, node: Node) -> Expr | tuple[Expr, ...] | Updated:
         of = node.tensor(self.index).dtype.name
         if of not in self.dtypes:
-            raise node.error(
-                f"input {self.index} of {of} is not supported: convert the model so that it is {' or '.join(self.dtypes)}"
-            )
+            raise node.error(f"input {self.index} must be {' or '.join(self.dtypes)}, got {of}: convert the model accordingly")
         return self.convert(node)
 
 
 def typed(convert: Converter, dtypes: str, index: int = 0) -> Typed:
-    """A converter with the element types, separated by spaces, that it takes of one input."""
+    """Restrict a converter to dtypes, separated by spaces, of one input."""
     return Typed(convert, tuple(dtypes.split()), index)
 
 
 def half_away(value: Any) -> Any:
-    """To the nearest whole number, halves away from 0, as C's `round`."""
+    """Round half away from 0, as C's `round`."""
     wide = np.asarray(value, np.float64)
     return np.copysign(np.floor(np.abs(wide) + 0.5), wide)
 
 
 def tensor_type(expr: Expr) -> TensorType:
-    """The type of an expression that is a tensor."""
+    """Return the type of a tensor expression."""
     assert isinstance(expr.type, TensorType)
     return expr.type

@@ -1,6 +1,6 @@
-"""Functions of one stored integer as tables, which are worked out with the model.
+"""Lookup tables of functions of a stored integer, computed at import.
 
-Of eight bits a table has every value. Of sixteen it has every 128th, as LiteRT's have: what lies between is interpolated.
+An 8-bit table has all values. A 16-bit table has every 128th value, as in LiteRT; values between are interpolated.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ from inlaid.types import TensorType
 
 Array = np.ndarray[Any, Any]
 Real = Callable[[Array], Array]
-"""A function of real numbers. It gets and gives float32, or float64."""
+"""A function of real numbers, on float32 or float64 arrays."""
 STEPS = 512
-"""Steps of a table of 16 bits, of 128 values each."""
+"""Intervals of a 16-bit table, of 128 values each."""
 
 
 def precise(function: Real) -> Real:
-    """A function of numpy, worked out in float64 and rounded once, as good libraries have it."""
+    """Wrap a numpy function to compute in float64 and round once, as accurate libraries do."""
     return lambda x: np.asarray(function(x.astype(np.float64)), x.dtype)
 
 
-def looked_up(values: Array, index: Expr) -> Expr:
-    """The values at 8-bit integers, as they are stored: `values` are of the least integer first."""
+def look_up(values: Array, index: Expr) -> Expr:
+    """Look up 8-bit integers in a table, which is in ascending order of the integers."""
     assert isinstance(index.type, TensorType)
     if index.type.dtype.name == "int8":
         values, index = np.roll(values, 128), ops.bitcast(index, dtype="uint8")
     return ops.take(constant(values), index, axis=0)
 
 
-def every(dtype: str) -> Array:
-    """All integers of an 8-bit type, in rising order."""
+def all_values(dtype: str) -> Array:
+    """Return all integers of an 8-bit dtype, in ascending order."""
     limits = np.iinfo(dtype)
     return np.arange(limits.min, limits.max + 1, dtype=dtype)
 
 
-def tabulated(node: Node, build: Callable[[Expr], Expr]) -> Expr:
-    """`build` of input 0: a table of what it gives for all of its values where there are 256."""
+def apply_by_table(node: Node, build: Callable[[Expr], Expr]) -> Expr:
+    """Apply `build` to input 0; for 8-bit inputs, through a table of its 256 results."""
     of = node.tensor(0).dtype
     if of.bits != 8:
         return build(node.input(0))
     x = var("x", TensorType((256,), of))
-    values = evaluate(function([x], build(x)), [every(of.name)])
+    values = evaluate(function([x], build(x)), [all_values(of.name)])
     assert isinstance(values, np.ndarray)
-    return looked_up(values, node.input(0))
+    return look_up(values, node.input(0))
 
 
 def real_table(node: Node, real: Real) -> Expr:
-    """A function of the real number that input 0 stands for, as LiteRT's tables have it."""
+    """Apply a real function to dequantised input 0, by a table as in LiteRT."""
     if node.tensor(0).dtype.bits == 8:
-        return looked_up(_table_8(node, real), node.input(0))
+        return look_up(_table_8(node, real), node.input(0))
     (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
     table = table_16(real, scale, zero_point, result, moved)
-    return between(table, node.input(0))
+    return interpolate(table, node.input(0))
 
 
 def _table_8(node: Node, real: Real) -> Array:
     (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
-    stored = every(node.tensor(0).dtype.name).astype(np.int32) - zero_point
+    stored = all_values(node.tensor(0).dtype.name).astype(np.int32) - zero_point
     with np.errstate(all="ignore"):
         values = half_away(real(scale * stored.astype(np.float32)) * (np.float32(1) / result)).astype(np.float32)
     limits = np.iinfo(node.result.dtype.name)
@@ -73,8 +73,8 @@ def _table_8(node: Node, real: Real) -> Array:
 
 
 def table_16(real: Real, scale: Any, zero_point: int, result: Any, moved: int) -> Array:
-    """The 513 values of a table for int16, in the precision of the scales. Each is moved by half of the error that interpolation
-    would have in the middle of its step."""
+    """Compute the 513 entries of a table for int16, in the precision of the scales. Each is adjusted by half of the interpolation
+    error at the middle of its interval."""
     limits = np.iinfo(np.int16)
     of = np.asarray(scale).dtype.type
     first, last = (of(scale * of(limit - zero_point)) for limit in (limits.min, limits.max))
@@ -90,18 +90,18 @@ def table_16(real: Real, scale: Any, zero_point: int, result: Any, moved: int) -
         values = here - half_away((between - middle) / of(2)).astype(of)
         end = half_away(real(np.array([last], of)) * factor).astype(of)
     whole = np.clip(np.concatenate([values, end]), limits.min, limits.max)
-    # Infinite neighbours leave no number between them: LiteRT has 0 there.
+    # The midpoint of infinite neighbours is NaN: LiteRT has 0 there.
     found: Array = np.where(np.isnan(whole), 0, whole).astype(np.int16)
     return found
 
 
-def between(table: Array, index: Expr) -> Expr:
-    """Values of a table of 513 for int16 between which int16 lie: as int16."""
+def interpolate(table: Array, index: Expr) -> Expr:
+    """Interpolate a table of 513 entries at int16 values. Returns int16."""
     wide = ops.cast(index, dtype="int32")
     place = ops.add(ops.shift_right(wide, constant(np.int32(7))), constant(np.int32(256)))
     base, following = (ops.cast(ops.take(constant(table[start : start + STEPS]), place, axis=0), dtype="int32") for start in (0, 1))
     part = ops.bitwise_and(wide, constant(np.int32(127)))
-    # The slope is an int16, and wraps.
+    # The slope is int16 and wraps.
     slope = ops.cast(ops.cast(ops.sub(following, base), dtype="int16"), dtype="int32")
     grown = ops.add(ops.mul(slope, part), constant(np.int32(64)))
     return ops.cast(ops.add(base, ops.shift_right(grown, constant(np.int32(7)))), dtype="int16")

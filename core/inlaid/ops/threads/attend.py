@@ -26,7 +26,7 @@ MAX_WIDTH = 256
 
 
 def is_supported(grid: Grid, size: Dim, width: Dim, of: DType) -> bool:
-    """Whether a kernel exists for keys of `size` elements and values of `width`."""
+    """Test whether a kernel exists for keys of `size` elements and values of `width`."""
     if grid.scope:
         return tiles_of(grid, size, width, of) is not None
     return isinstance(width, int) and width <= MAX_WIDTH

@@ -27,7 +27,7 @@ class PrefixCounts:
         return te.select(arith.compare("<", 0, self.extent), self.counts[0, last], te.const(0, LONG))
 
     def find(self, b: Builder, number: Dim) -> arith.Var:
-        """Index of the selected element with a number below the total."""
+        """Return the index of selected element `number`, which is below the total."""
         found = first_where(b, (0, self.extent), self.extent, lambda at: ir.as_expr(number, LONG) < self.counts[0, at])
         return b.let(found[()], "element", (0, arith.add(self.extent, -1)))
 
@@ -38,7 +38,7 @@ def count_selected(b: Builder, grid: Grid, extent: Dim, selected: Callable[[Dim]
 
 
 def prefix_sum(b: Builder, grid: Grid, extent: Dim, count: Callable[[Dim], ir.Expr]) -> PrefixCounts:
-    """Inclusive prefix sums of `count(element)`."""
+    """Compute the inclusive prefix sums of `count(element)`."""
     counts = b.alloc((1, extent), LONG, "counts")
 
     def keep(b: Builder, row: Dim, place: Dim, before: ir.Expr, value: ir.Expr) -> None:

@@ -70,7 +70,7 @@ def find_distinct(b: Builder, grid: Grid, source: ir.Buffer, ordered: bool, into
 
 
 def _argsort(b: Builder, grid: Grid, source: ir.Buffer) -> ir.Buffer:
-    """Argsort of the rows: a stable sort per column, last column first."""
+    """Argsort the rows lexicographically: a stable sort per column, last column first."""
     rows, columns = source.shape
     order = b.alloc((rows,), LONG, "order")
     with parallel_range(b, grid, rows) as place:

@@ -47,7 +47,7 @@ class BlockView:
         return self.buffer[(*self.prefix, *_as_tuple(indices))]
 
     def store(self, b: Builder, indices: Dim | tuple[Dim, ...], value: ir.Operand) -> None:
-        """self[indices] = value."""
+        """Store a value: self[indices] = value."""
         b.store(self.buffer, (*self.prefix, *_as_tuple(indices)), value)
 
 
@@ -65,7 +65,7 @@ class BlockScratch:
         self._buffer = None if grid.scope else b.alloc((*around, *shape), of, name)
 
     def open(self, *blocks: Dim) -> BlockView:
-        """The slice of the block at these indices."""
+        """Return the slice of the block at these indices."""
         return BlockView(self._make()) if self._buffer is None else BlockView(self._buffer, blocks)
 
 

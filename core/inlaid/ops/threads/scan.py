@@ -81,7 +81,7 @@ def _scan_by_blocks(b: Builder, grid: Grid, scan: Scan) -> None:
 
 
 def _reduce_then_scan(b: Builder, grid: Grid, scan: Scan) -> None:
-    """Reduce-then-scan over blocks: totals of parts of rows, their scan, then the scan of each part from its prefix."""
+    """Reduce, then scan over blocks: compute totals of parts of rows, scan them, then scan each part from its prefix."""
     size = grid.block * PIECES
     parts = arith.unwrap(arith.ceildiv(scan.extent, size))
     totals = b.alloc((scan.rows, parts), scan.of, "totals")

@@ -49,7 +49,7 @@ class Attention:
         return self.mask is not None or self.lengths is not None or max(self.left, self.right) >= 0
 
     def kv_head(self, head: Dim) -> Dim:
-        """Key-value head of a query head (grouped-query attention)."""
+        """Return the key-value head of a query head (grouped-query attention)."""
         heads, groups = self.q.shape[1], self.k.shape[1]
         assert isinstance(heads, int) and isinstance(groups, int), "heads are checked when the type is inferred"
         return arith.floordiv(head, heads // groups)
@@ -65,7 +65,7 @@ class Attention:
         return arith.minimum(begin, self.k.shape[2]), arith.maximum(end, 0)
 
     def bias(self, place: tuple[Dim, Dim, Dim, Dim]) -> ir.Expr:
-        """Additive bias of the score at (batch, head, query, key), all in bounds: minus infinity if masked."""
+        """Return the additive bias of the score at (batch, head, query, key), all in bounds: minus infinity if masked."""
         batch, _, query, key = place
         hidden = te.const(-math.inf, self.working)
         added: ir.Expr = te.const(0.0, self.working)

@@ -115,7 +115,7 @@ def _keep_boxes(b: Builder, grid: Grid, nms: Suppression, order: ir.Buffer, kept
 
 @contextmanager
 def _block_stride(b: Builder, grid: Grid, thread: arith.Expr, count: Dim) -> Iterator[arith.Expr]:
-    """Block-stride loop: yields the indices below `count` of one thread."""
+    """Open a block-stride loop; yields the indices below `count` of one thread."""
     with (
         b.loop(arith.ceildiv(count, grid.block), "n") as n,
         b.if_(truth(arith.compare("<", n * grid.block + thread, count))),
@@ -124,5 +124,5 @@ def _block_stride(b: Builder, grid: Grid, thread: arith.Expr, count: Dim) -> Ite
 
 
 def _below_threshold(score: ir.Expr, limit: ir.Expr) -> ir.Expr:
-    """Whether a score is at or below the threshold; False for NaN."""
+    """Test whether a score is at or below the threshold; False for NaN."""
     return ~((score > limit) | te.unary("isnan", score))

@@ -1,1 +1,1 @@
-"""NVIDIA GPUs: loop programs to CUDA C, on grids of threads."""
+"""Inlaid's target for NVIDIA GPUs: CUDA C++ kernels and the runtime that launches them."""

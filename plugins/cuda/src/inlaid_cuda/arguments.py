@@ -1,4 +1,4 @@
-"""Arguments of launches, packed as drivers take them."""
+"""Packing of launch arguments for the driver."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from inlaid.types import DTYPES
 
 ATTRIBUTE = "__cuda_array_interface__"
 STREAMS = (1, 2)
-"""Numbers of the legacy default stream and of that of a thread; other streams are handles."""
+"""Numbers of the legacy and the per-thread default stream; other streams are handles."""
 
 
 class Found(NamedTuple):
@@ -29,9 +29,9 @@ class Found(NamedTuple):
 
 
 def export(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Mapping[str, object]:
-    """The interface of a row-major array that no command writes. Raises `AttributeError` for elements without a type code."""
+    """Describe a row-major array that no command writes. Raises `AttributeError` for elements without a type code."""
     if dtype.kind not in "biufc":
-        raise AttributeError(f"{ATTRIBUTE} has no elements of {dtype}")
+        raise AttributeError(f"{ATTRIBUTE} does not support elements of {dtype}")
     return {"shape": shape, "typestr": dtype.str, "data": (address, False), "strides": None, "stream": None, "version": 3}
 
 
@@ -46,10 +46,10 @@ def parse(interface: Mapping[str, Any]) -> Found:
         dense = not math.prod(shape) or all(size == 1 or wanted == given for size, wanted, given in pairs)
         found = Found(int(address or 0), shape, dtype, None if stream is None else int(stream))
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{ATTRIBUTE}: expected data, shape and typestr of an array, {error!r}") from error
+        raise InputError(f"{ATTRIBUTE}: expected data, shape and typestr of an array, got {error!r}") from error
     if stream == 0 or dtype not in [item.numpy for item in DTYPES.values() if item.kind != "string"]:
         raise InputError(f"{ATTRIBUTE}: expected a known element type and a stream other than 0, got {dtype} and {stream}")
     if interface.get("mask") is not None or fixed or not dense:
         problem = "a mask" if interface.get("mask") is not None else "read-only memory" if fixed else f"strides {strides}"
-        raise InputError(f"{ATTRIBUTE}: expected a row-major array that may be written, got {problem}", remedy="give a copy of it")
+        raise InputError(f"{ATTRIBUTE}: expected a row-major, writable array, got {problem}", remedy="pass a copy of it")
     return found

@@ -15,7 +15,7 @@ from inlaid_cuda.driver import MAP_BYTES, DeviceFacts, DriverError, FunctionFact
 BINDING = "pip install cuda-bindings"
 DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"
 _CACHED = 8
-"""Freed memory that a pool caches: at most one part in 8 of the device's memory."""
+"""A pool caches freed memory up to 1/_CACHED of the device's memory."""
 
 _Found = TypeVar("_Found")
 
@@ -57,7 +57,7 @@ def _loaded() -> Any:
             raise TargetError("expected a CUDA device, the driver found none", remedy=DRIVER) from error
         raise TargetError(f"the CUDA driver cannot be initialized: {error}", remedy=DRIVER) from error
     except (RuntimeError, OSError) as error:
-        raise TargetError("no CUDA driver is installed", remedy=DRIVER) from error
+        raise TargetError("expected a CUDA driver, found none installed", remedy=DRIVER) from error
     if not count:
         raise TargetError("expected a CUDA device, the driver found none", remedy=DRIVER)
     return cuda
@@ -106,7 +106,7 @@ def _facts(cuda: Any, number: int) -> DeviceFacts:
 class SystemContext:
     """See `inlaid_cuda.driver.Context`.
 
-    Memory is allocated from a private pool if the device has pools, in the order of `_memory`, a stream for this alone."""
+    Memory is allocated from a private pool if the device has pools, ordered on the dedicated stream `_memory`."""
 
     def __init__(self, cuda: Any, number: int) -> None:
         self._cuda = cuda
@@ -249,7 +249,7 @@ class SystemContext:
         return FunctionFacts(int(threads), int(shared), self._parameters(function))
 
     def _parameters(self, function: int) -> int | None:
-        """Number of parameters of a function; None if the driver is older than 12.4 and cannot report it."""
+        """Return the number of a function's parameters; None if the driver is older than 12.4 and cannot report it."""
         count = 0
         try:
             while True:
@@ -291,7 +291,7 @@ class SystemContext:
 
     @functools.cached_property
     def _encode(self) -> Callable[..., int]:
-        """The driver's function. cuda-bindings passes it a result that is not aligned to 64 bytes, as the driver requires."""
+        """Return the driver's function, called directly: cuda-bindings does not align its result to 64 bytes, as required."""
         pointer, *_ = self._do("cuGetProcAddress", b"cuTensorMapEncodeTiled", 12000, 0)
         kind, word, any_ = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
         return ctypes.CFUNCTYPE(kind, any_, kind, word, *[any_] * 5, *[kind] * 4)(int(pointer))

@@ -28,14 +28,14 @@ SWIZZLE_BYTES = 1024
 WARP, WARPGROUP = 32, 128
 """Threads of a warp and of a warpgroup."""
 THREAD_REGISTERS, REGISTERS = 255, 65536
-"""32-bit registers: most of a thread, and all of a multiprocessor, on every architecture."""
+"""Maximum 32-bit registers of a thread and of a multiprocessor, on every architecture."""
 
 
 @dataclass(frozen=True)
 class Facts:
     """A typical device of an architecture.
 
-    threads: most resident threads of a multiprocessor. shared: most bytes of shared memory of a block; beyond 48 KiB it is dynamic.
+    threads: maximum resident threads of a multiprocessor. shared: maximum bytes of shared memory of a block, dynamic above 48 KiB.
     processors: multiprocessors. peak: float32 FLOP/s outside tensor cores. bandwidth: of device memory, bytes/s. transfer: of a
     host copy, bytes/s.
     """
@@ -61,17 +61,17 @@ FACTS = {
     "sm_100": Facts("B200", 2048, 227 << 10, 148, 75e12, 8000e9, 50e9),
     "sm_120": Facts("GeForce RTX 5090", 1536, 99 << 10, 170, 105e12, 1792e9, 50e9),
 }
-"""By architecture, without the suffix of architecture-specific code (sm_90a)."""
+"""Facts by architecture, without the suffix of architecture-specific code (sm_90a)."""
 
 
 def architecture(options: CudaOptions) -> str:
-    """Architecture to compile for; `host` for the processor of this machine."""
+    """Return the architecture to compile for; `host` for the processor of this machine."""
     return _native() if options.arch == NATIVE else options.arch
 
 
 @functools.cache
 def _native() -> str:
-    """Newest architecture of `FACTS` that device 0 of this machine runs; `DEFAULT` without a device."""
+    """Return the newest architecture of `FACTS` that device 0 of this machine runs; `DEFAULT` without a device."""
     try:
         number = SystemDriver().devices()[0].architecture
     except (TargetError, DriverError):
@@ -84,19 +84,19 @@ def _native() -> str:
 
 
 def facts(options: CudaOptions) -> Facts:
-    """Facts to compile for: for the host, those of the default architecture."""
+    """Return the facts to compile for: for the host, those of the default architecture."""
     arch = architecture(options)
     return FACTS[DEFAULT if arch == HOST else arch.rstrip("a")]
 
 
 def capabilities(options: CudaOptions) -> Capabilities:
-    """Capabilities of the target for the options."""
+    """Return the capabilities of the target for the options."""
     found = facts(options)
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),
         scopes=(
             MemoryScope(SHARED, "block", found.shared, SWIZZLE_BYTES if architecture(options) == "sm_90a" else 16),
-            MemoryScope(FRAGMENT, "thread", WARP * THREAD_REGISTERS * 4, 4),  # of a warp, whose threads share it
+            MemoryScope(FRAGMENT, "thread", WARP * THREAD_REGISTERS * 4, 4),  # capacity of a warp, whose threads share it
             MemoryScope(ACCUMULATORS, "thread", WARPGROUP * THREAD_REGISTERS * 4, 4),
         ),
         vector_bits=0,
@@ -112,7 +112,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
 
 
 def surroundings(options: CudaOptions) -> str:
-    """Part of the cache key besides the options: the version of NVRTC, and for `native` the architecture of device 0."""
+    """Return the part of the cache key that is not in the options: NVRTC's version, and for `native` device 0's architecture."""
     arch = architecture(options)
     if arch == HOST:
         return HOST

@@ -1,7 +1,7 @@
 """Read the resources that the kernels of a cubin use.
 
-A cubin is an ELF file. Section `.nv.info` lists attributes of functions, sections `.nv.shared.NAME` are their shared memory. NVIDIA
-documents neither; the numbers of attributes are those that `cuobjdump --dump-elf` names.
+A cubin is an ELF file. Section `.nv.info` lists attributes of functions; sections `.nv.shared.NAME` are their shared memory. NVIDIA
+does not document the format; the attribute numbers are those that `cuobjdump --dump-elf` prints.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Resources:
 
 
 def resources(cubin: bytes) -> dict[str, Resources]:
-    """Resources of each kernel, sorted by name. Raises `CompileError` if the bytes are not a cubin."""
+    """Read the resources of each kernel, sorted by name. Raises `CompileError` if the bytes are not a cubin."""
     try:
         return _resources(cubin)
     except (struct.error, IndexError, KeyError, OverflowError, ValueError) as error:
@@ -61,7 +61,7 @@ def _resources(cubin: bytes) -> dict[str, Resources]:
 
 
 def _sections(cubin: bytes) -> Mapping[str, tuple[int, int, int]]:
-    """Type, offset and size of each section by name."""
+    """Return type, offset and size of each section by name."""
     start, size, count, naming = _SECTIONS.unpack_from(cubin, 40)
     heads = [_SECTION.unpack_from(cubin, start + number * size) for number in range(count)]
     names = _part(cubin, heads[naming][1:])
@@ -78,7 +78,7 @@ def _text(names: bytes, start: int) -> str:
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each attribute."""
+    """Yield number and bytes of each attribute."""
     at = 0
     while at < len(data):
         form, attribute, size = struct.unpack_from("<BBH", data, at)

@@ -39,11 +39,11 @@ _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
 def memory_limit() -> int | None:
-    """Bytes that this process may allocate on a device; None if `MEMORY` is unset. Raises `TargetError` for a malformed value."""
+    """Return the bytes that this process may allocate on a device; None if `MEMORY` is unset. Raises `TargetError` if malformed."""
     text = os.environ.get(MEMORY, "")
     found = re.fullmatch(r"(\d+)([KMG]?)(iB)?", text)
     if text and not found:
-        raise TargetError(f"{MEMORY} must be a number of bytes such as 4000000000, 512M or 4GiB, got {text!r}")
+        raise TargetError(f"environment variable {MEMORY} must be bytes such as 4000000000, 512M or 4GiB, got {text!r}")
     return int(found[1]) << _UNITS[found[2]] if found else None
 
 
@@ -76,13 +76,13 @@ class Devices:
 
 
 def devices_of(options: CudaOptions) -> Devices:
-    """Devices of a target: the GPUs of this machine, or for `host` its emulated device."""
+    """Return the devices of a target: the GPUs of this machine, or for `host` its emulated device."""
     return _devices(options.arch == HOST)
 
 
 @functools.cache
 def _devices(emulated: bool) -> Devices:
-    """Devices that all options of a process share, so that one memory limit applies to each."""
+    """Return the devices that all options of a process share, so that one memory limit applies to each."""
     if emulated:
         from inlaid_cuda.emulation.driver import HostDriver
 
@@ -130,7 +130,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         self.forget(buffer.size)
 
     def memory(self) -> MemoryFacts:
-        """Total bytes that this process may allocate, and the free ones among them."""
+        """Return the total bytes that this process may allocate, and the free ones among them."""
         with self.driver_call("querying free memory"):
             free, _ = self.context.memory()
         return MemoryFacts(self.total, min(free, self.total - self.live))
@@ -257,7 +257,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
     # --- DLPack -----------------------------------------------------------------------------------------------------------
 
     def dlpack_device(self) -> tuple[int, int]:
-        """DLPack device type and number."""
+        """Return the DLPack device type and number."""
         return self.facts.dlpack, self.facts.number
 
     def export(self, tensor: DeviceTensor, owner: object, stream: Any) -> object:
@@ -272,7 +272,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         return array_interface.export(start, tensor.shape, tensor.dtype)
 
     def adopts(self, value: Any) -> bool:
-        """Whether an object is on this device, by DLPack or, without that, by `__cuda_array_interface__`."""
+        """Test whether an object is on this device, by DLPack or else by `__cuda_array_interface__`."""
         if hasattr(value, "__dlpack_device__") or self.facts.dlpack != _CUDA:
             return super().adopts(value)
         interface = getattr(value, array_interface.ATTRIBUTE, None)
@@ -298,11 +298,11 @@ class CudaDevice(DriverDevice, CapturingDevice):
     def _adopted(
         self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int | None, owner: object
     ) -> tuple[DeviceTensor, object]:
-        """Another library's memory as a tensor, once the commands of a stream have completed."""
+        """Wrap another library's memory as a tensor, after waiting for the commands of a stream."""
         if address % ALIGNMENT:
             raise InputError(
                 f"a tensor must start at a multiple of {ALIGNMENT} bytes, got address {address:#x}",
-                remedy="give a copy of it (clone, copy)",
+                remedy="pass a copy of it (clone, copy)",
             )
         if stream is not None:
             with self.driver_call("waiting for a tensor"):

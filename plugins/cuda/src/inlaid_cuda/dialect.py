@@ -31,11 +31,11 @@ _WORDS = """
     fabs fabsf floor floorf ceil ceilf rint rintf trunc truncf sqrt sqrtf fma fmaf fmod fmodf memcpy memset malloc free printf
     abs min max div exp log pow sin cos tan tanh erf y0 y1 yn j0 j1 jn gamma index time signal clock round
 """
-"""Keywords, and functions of CUDA or of C's library that a variable of the same name would hide."""
+"""Reserved names: keywords, and functions of CUDA or the C library that a variable of the same name would hide."""
 _PRELUDE = Path(__file__).with_name("prelude.h").read_text()
 
 _SHUFFLE = """\
-// The value of another thread, all of whose warp come here. The last warp of a block may have fewer threads.
+// Return the value of another thread. All threads of the warp must call it; the last warp of a block may have fewer threads.
 template <class T> inline T inlaid_shuffle(T value, int lane, int width) {
     const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
     const unsigned first = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32 * 32;

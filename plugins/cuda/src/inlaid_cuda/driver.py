@@ -60,9 +60,9 @@ class DriverError(Exception):
 class DeviceFacts:
     """Properties of a device, sizes in bytes.
 
-    architecture: compute capability, 90 for 9.0. threads: most threads of a block. block, grid: most threads of a block and blocks
-    of a grid along x, y, z. shared: most shared memory of a block; default_shared: without opting in. driver: the CUDA version that
-    the driver supports, 13000 for 13.0. integrated: host and device share memory. dlpack: DLPack device type."""
+    architecture: compute capability, 90 for 9.0. threads: maximum threads of a block. block, grid: maximum threads of a block and
+    blocks of a grid along x, y, z. shared: maximum shared memory of a block; default_shared: the maximum without opting in. driver:
+    CUDA version that the driver supports, 13000 for 13.0. integrated: host and device share memory. dlpack: DLPack device type."""
 
     number: int
     name: str
@@ -84,7 +84,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class FunctionFacts:
-    """Properties of a function: most threads of a block, bytes of static shared memory, number of parameters (None if the driver
+    """Properties of a function: maximum threads of a block, bytes of static shared memory, number of parameters (None if the driver
     cannot report it)."""
 
     threads: int
@@ -93,16 +93,16 @@ class FunctionFacts:
 
 
 MOST_RANK, MOST_BOX, STRIDE_BYTES = 5, 256, 16
-"""Most dimensions of a tensor map, most elements of its box along one, and what its strides are multiples of."""
+"""Limits of a tensor map: maximum dimensions, maximum elements of its box along each, and the required multiple of its strides."""
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor in device memory, without its address, and the box that a load copies of it (`CUtensorMap`).
+    """A tensor in device memory, without its address, and the box that a load copies from it (`CUtensorMap`).
 
-    element_bytes: 1, 2 or 4. shape, box: elements; strides: bytes, of all dimensions but the innermost, which is the first. The
-    16-byte parts of boxes are swizzled within 128 bytes; elements out of bounds are 0."""
+    element_bytes: 1, 2 or 4. shape, box: in elements, the innermost dimension first. strides: in bytes, without that of the
+    innermost dimension. The 16-byte parts of boxes are swizzled within 128 bytes; elements out of bounds are 0."""
 
     element_bytes: int
     shape: tuple[int, ...]
@@ -110,14 +110,14 @@ class TensorMap:
     box: tuple[int, ...]
 
     def text(self) -> str:
-        """As text for launch plans: `2 200,100 400 64,100`."""
+        """Format as text for launch plans: `2 200,100 400 64,100`."""
         return " ".join(
             (str(self.element_bytes), *(",".join(map(str, numbers)) for numbers in (self.shape, self.strides, self.box)))
         )
 
     @staticmethod
     def parse(text: str) -> TensorMap:
-        """Parse `text()`. Raises `ValueError` for any other text, and for numbers that no tensor map has."""
+        """Parse the result of `text()`. Raises `ValueError` for any other text and for illegal numbers."""
         (bytes_,), shape, strides, box = (tuple(map(int, numbers.split(","))) for numbers in text.split(" "))
         fits = 2 <= len(shape) <= MOST_RANK and len(box) == len(shape) == len(strides) + 1 and min(shape) > 0
         aligned = all(stride > 0 and stride % STRIDE_BYTES == 0 for stride in strides)
@@ -136,7 +136,7 @@ class Context(Protocol):
     facts: DeviceFacts
 
     def memory(self) -> tuple[int, int]:
-        """Free and total bytes of the device."""
+        """Return the free and total bytes of the device."""
 
     def allocate(self, size: int) -> int:
         """Allocate `size` > 0 bytes, aligned to 256, usable on any stream. Returns the address."""
@@ -160,7 +160,7 @@ class Context(Protocol):
         """Destroy a stream; its pending commands still complete."""
 
     def synchronise(self, stream: int) -> None:
-        """Block until all commands on a stream have completed: one of this context, or of another library's, by its handle."""
+        """Block until all commands on a stream have completed. The stream may belong to another library."""
 
     def event(self, timed: bool = False) -> int:
         """Create an event; a `timed` one records the time of its completion."""
@@ -178,17 +178,17 @@ class Context(Protocol):
         """Block until the last record of an event has completed."""
 
     def elapsed(self, start: int, end: int) -> float:
-        """Seconds between two completed timed events."""
+        """Return the seconds between two completed timed events."""
 
     def upload(self, target: int, source: int, size: int, stream: int) -> None:
         """Enqueue a copy of host memory to the device. Pageable memory may change after the call, page-locked memory after
         the completion of the copy."""
 
     def page_locked(self, address: int) -> bool:
-        """Whether host memory is page-locked, by any library."""
+        """Test whether host memory is page-locked, by any library."""
 
     def device_of(self, address: int) -> int:
-        """Number of the device of memory that any library has allocated there."""
+        """Return the number of the device on which memory was allocated, by any library."""
 
     def download(self, target: int, source: int, size: int, stream: int) -> None:
         """Enqueue a copy of device memory to host memory."""

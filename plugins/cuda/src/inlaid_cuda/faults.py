@@ -45,7 +45,7 @@ def translate(error: DriverError, device: str, action: str) -> InlaidError:
     missing device, or `KernelFault` for any other error."""
     text = f"{action} on {device} failed: {error}"
     if error.status == Status.OUT_OF_MEMORY:
-        return OutOfMemory(text, remedy="give smaller inputs, or free tensors on the device")
+        return OutOfMemory(text, remedy="pass smaller inputs, or free tensors on the device")
     if error.status in _LOST:
         return DeviceLost(text, remedy=RESTART)
     if error.status in _CODE:

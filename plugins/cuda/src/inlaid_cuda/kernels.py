@@ -200,7 +200,7 @@ def _check_shared(device: CudaDevice, name: str, size: int) -> None:
     """Raise `Unsupported` if a kernel needs more shared memory than a block of the device has."""
     if size > device.facts.shared:
         raise Unsupported(
-            f"kernel {name} needs {size} bytes of shared memory, a block of {device.name} has {device.facts.shared}",
+            f"kernel {name} needs {size} bytes of shared memory, but a block of {device.name} has {device.facts.shared}",
             remedy=RECOMPILE,
         )
 

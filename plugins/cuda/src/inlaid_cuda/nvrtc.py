@@ -21,7 +21,7 @@ OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--disable-warn
 _FOLDERS = ("cu13", "cuda_nvrtc")
 """Folders of the library in the package `nvidia`: CUDA 13, CUDA 12."""
 _LINES = 12
-"""Most lines of a build log in an error."""
+"""Maximum lines of a build log in an error."""
 
 
 def _files() -> list[Path]:
@@ -46,7 +46,7 @@ class Nvrtc:
         self.version = f"{major.value}.{minor.value}"
 
     def architectures(self) -> tuple[str, ...]:
-        """Architectures that this version compiles for, without family- and architecture-specific ones (sm_90a)."""
+        """Return the architectures that this version compiles for, without family- and architecture-specific ones (sm_90a)."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         found = (ctypes.c_int * count.value)()
@@ -54,7 +54,7 @@ class Nvrtc:
         return tuple(f"sm_{number}" for number in found)
 
     def compiles_for(self, arch: str) -> bool:
-        """Whether this version supports an architecture."""
+        """Test whether this version supports an architecture."""
         return arch.rstrip("a") in self.architectures()
 
     def compile(self, source: str, name: str, arch: str) -> bytes:
@@ -63,7 +63,7 @@ class Nvrtc:
             raise CompileError(
                 f"NVRTC {self.version} expected one of {', '.join(self.architectures())}, got {arch}",
                 plugin="cuda",
-                remedy=f"choose another architecture (option arch), or add NVRTC of CUDA 12, which has sm_70: {INSTALL_12}",
+                remedy=f"choose another architecture (option arch); for sm_70, add NVRTC of CUDA 12: {INSTALL_12}",
             )
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None)

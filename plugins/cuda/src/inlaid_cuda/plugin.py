@@ -31,13 +31,13 @@ def _surroundings(options: CudaOptions) -> str:
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """The target `cuda`."""
+    """Declare the target `cuda`."""
     return [TargetSpec("cuda", "NVIDIA GPUs", _capabilities, Level.LOOP, CudaOptions, _surroundings)]
 
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Claim every operator that has a loop program."""
+    """Return the rule that accepts every operator with a loop program."""
     if target.kind != "cuda":
         return ()
     from inlaid.lowering.loop_rule import loop_rule
@@ -47,7 +47,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
-    """Asynchronous copies to shared memory, and tile loads by tensor maps, if the architecture has them."""
+    """Return the passes for asynchronous copies to shared memory and for tile loads by tensor maps, if supported."""
     if target.kind != "cuda" or phase not in (Phase.BEFORE_PEELING, Phase.LOOP):
         return ()
     from inlaid.passes.manager import UnitPass
@@ -62,7 +62,7 @@ def inlaid_passes(target: Target, phase: Phase) -> Sequence[Any]:
 
 @hookimpl
 def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
-    """The rules for tensor cores, which decline on devices without them."""
+    """Return the schedule rules for tensor cores, which make no offers on devices without them."""
     if target.kind != "cuda":
         return ()
     from inlaid_cuda.tensor_cores.product import TensorCoreRule
@@ -73,7 +73,7 @@ def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
 
 @hookimpl
 def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
-    """Tensor-core instructions of the architecture."""
+    """Return the tensor-core instructions of the architecture."""
     from inlaid_cuda.tensor_cores.instructions import intrinsics_of
 
     return intrinsics_of(target.options)
@@ -81,7 +81,7 @@ def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
 
 @hookimpl
 def inlaid_codegen(target: Target) -> CudaCodegen:
-    """The code generator; it needs no driver or device."""
+    """Create the code generator, which needs no driver or device."""
     from inlaid_cuda.codegen import CudaCodegen
 
     return CudaCodegen(target.options)
@@ -89,7 +89,7 @@ def inlaid_codegen(target: Target) -> CudaCodegen:
 
 @hookimpl
 def inlaid_runtime(target: Target, device: int) -> CudaRuntime:
-    """The runtime module of a device. Raises `TargetError` if this machine has no driver or no device of that number."""
+    """Create the runtime module of a device. Raises `TargetError` if this machine has no driver or no device with this number."""
     from inlaid_cuda.device import devices_of
     from inlaid_cuda.runtime import CudaRuntime
 

@@ -1,4 +1,4 @@
-// What kernels begin with, on a device and on the host, where INLAID_HOST is defined.
+// Prelude of all kernel sources, for devices and for the host (INLAID_HOST).
 typedef signed char int8_t;
 typedef short int16_t;
 typedef int int32_t;
@@ -95,7 +95,7 @@ template <class T, int lanes> inline inlaid_vector<T, lanes> inlaid_splat(T valu
     if constexpr (lanes == 2) return {value, value};
     else return {inlaid_splat<T, lanes / 2>(value), inlaid_splat<T, lanes / 2>(value)};
 }
-// How scalars are converted: as C does, as bits, or a function.
+// Conversions of scalars: a C cast, a bitcast, or a function.
 struct inlaid_cast { template <class To, class T> static inline To of(T a) { return To(a); } };
 struct inlaid_bits {
     template <class To, class T> static inline To of(T a) {
@@ -143,7 +143,7 @@ template <class T> inline T inlaid_clz(T a) {
 template <class T, int lanes> inline inlaid_vector<T, lanes> inlaid_clz(const inlaid_vector<T, lanes> &a) {
     return {inlaid_clz(a.lo), inlaid_clz(a.hi)};
 }
-// Accesses as wide as the alignment of the address allows.
+// Loads and stores as wide as the alignment of the address allows.
 template <class T, int lanes, int aligned> inline inlaid_vector<T, lanes> inlaid_load(const T *at) {
     if constexpr (aligned >= alignof(inlaid_vector<T, lanes>)) return *(const inlaid_vector<T, lanes> *)at;
     else if constexpr (lanes == 2) return {at[0], at[1]};
@@ -154,7 +154,7 @@ template <int aligned, class T, int lanes> inline void inlaid_store(T *at, const
     else if constexpr (lanes == 2) at[0] = value.lo, at[1] = value.hi;
     else inlaid_store<aligned>(at, value.lo), inlaid_store<aligned>(at + lanes / 2, value.hi);
 }
-// Narrow floats, each as the integer of its width, rounded to nearest even.
+// Narrow floats, stored as integers of equal width, rounded to nearest even.
 struct inlaid_from_bfloat16 {
     template <class To> static inline To of(uint16_t a) { return inlaid_bits::of<float>(uint32_t(a) << 16); }
 };
@@ -177,7 +177,7 @@ struct inlaid_from_float16 {
         asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(a));
         return value;
 #else
-        // As a float with these bits the number is too small by a power of two, denormals included.
+        // Interpreted as a float, these bits are too small by a power of two, also for denormals.
         const uint32_t magnitude = a & 0x7fff;
         const uint32_t scaled = inlaid_bits::of<uint32_t>(inlaid_bits::of<float>(magnitude << 13) * 0x1p112f);
         const uint32_t bits = magnitude > 0x7c00 ? 0x7fc00000 : magnitude == 0x7c00 ? 0x7f800000 : scaled;
@@ -193,7 +193,7 @@ struct inlaid_to_float16 {
         return code;
 #else
         const uint32_t all = inlaid_bits::of<uint32_t>(a), bits = all & 0x7fffffff;
-        // Below the least normal number the spacing is fixed: adding a number with that spacing rounds to it.
+        // Denormals have a fixed spacing: adding a number with this spacing rounds to it.
         const uint32_t small = inlaid_bits::of<uint32_t>(inlaid_bits::of<float>(bits) + 0.5f) - 0x3f000000;
         const uint32_t normal = ((bits + 0xfff + (bits >> 13 & 1)) >> 13) - (112 << 10);
         const uint32_t code = bits < 0x38800000 ? small : normal > 0x7bff ? 0x7c00 : normal;

@@ -1,1 +1,1 @@
-"""Models for microcontrollers: loop programs to readable C99, one arena, no interpreter."""
+"""Inlaid's target for microcontrollers: readable C99 with one arena and no interpreter."""

@@ -1,4 +1,4 @@
-"""Regions to C."""
+"""Code generator: compiles regions to C."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from inlaid.types import DType
 from inlaid_microcontroller.counts import work_of
 from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support
 from inlaid_microcontroller.naming import kernel as kernel_name
-from inlaid_microcontroller.narrow import with_bytes
+from inlaid_microcontroller.narrow import narrow_constants
 from inlaid_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlaid_microcontroller.source import role
 from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
 
 INDEX = "int32_t"
-"""The type of indices: no microcontroller has arrays of more than 2 GiB."""
+"""C type of indices: no microcontroller has arrays of more than 2 GiB."""
 MOST_NUMBERS = 4
-"""Integers that a kernel takes, so that it does for layers that differ in them alone. An addition that takes all of its 11 is 11 to
-14% slower on Cortex-M4 and M3; products and convolutions that take up to 3 are slower by 0.2% at most."""
+"""Maximum integer parameters of a kernel that is shared by layers which differ only in these. An addition with all of its 11 as
+parameters is 11 to 14% slower on Cortex-M4 and M3; products and convolutions with up to 3 are at most 0.2% slower."""
 _MATH = re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)")
 
 
 class MicrocontrollerCodegen(Codegen):
-    """Compiles a region to kernels in C99, and where everything lies."""
+    """Compiles a region to kernels in C99 and a memory plan."""
 
     def __init__(self, options: MicrocontrollerOptions) -> None:
         self.options = options
 
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
-        """The region as an artifact. Equal regions give equal bytes. Raises `Unsupported` for sizes that are not known."""
+        """Compile a region to an artifact. Equal regions give equal bytes. Raises `Unsupported` for symbolic sizes."""
         if unit.signature.dims:
             nodes = [node for call in unit.calls for node in call.nodes]
             raise Unsupported(
-                f"dimension {unit.signature.dims[0].name} is not known before the run, and memory is planned ahead",
+                f"expected static sizes, since memory is planned statically, found dimension {unit.signature.dims[0].name}",
                 node=nodes[0] if nodes else None,
                 remedy=Remedy.of("fix its size: ", dims_setting({unit.signature.dims[0].name: None})),
             )
@@ -54,7 +54,7 @@ class MicrocontrollerCodegen(Codegen):
         kernels: list[Kernel] = []
         taken: dict[int, tuple[int, tuple[int, ...]]] = {}
         known = [known_ranges(unit, number) for number in range(len(unit.kernels))]
-        unit = with_bytes(unit, known)
+        unit = narrow_constants(unit, known)
         assert isinstance(unit.workspace, int)
         programs = [prepared(kernel, ranges) for kernel, ranges in zip(unit.kernels, known, strict=True)]
         for general in generalise(programs, MOST_NUMBERS):
@@ -115,7 +115,7 @@ class MicrocontrollerCodegen(Codegen):
 
 
 def _names(unit: RegionProgram, calls: Sequence[KernelCall]) -> list[str]:
-    """What to call the parameters of a kernel: constants by what they are in its calls."""
+    """Choose the names of a kernel's parameters: constants by their role in the calls."""
     arrays = list(unit.constants.values())
     names: list[str] = []
     for numbers in zip(*((*call.inputs, *call.outputs) for call in calls), strict=True):
@@ -127,13 +127,13 @@ def _names(unit: RegionProgram, calls: Sequence[KernelCall]) -> list[str]:
 
 
 def _common(known: Sequence[Mapping[int, Range]]) -> dict[int, Range]:
-    """Ranges that hold in several kernels, by parameter."""
+    """Join the ranges of the parameters of several kernels."""
     everywhere = set(known[0]).intersection(*known)
     return {place: (min(each[place][0] for each in known), max(each[place][1] for each in known)) for place in everywhere}
 
 
 def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
-    """The ranges of those parameters of a kernel, by number, that are integer constants in every call."""
+    """Return the value ranges, by number, of a kernel's parameters that are integer constants in every call."""
     arrays = list(unit.constants.values())
     found: dict[int, Range] = {}
     unknown: set[int] = set()
@@ -150,11 +150,11 @@ def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
 
 
 def _shared(buffers: list[RegionBuffer]) -> set[int]:
-    """The numbers of a call's buffers that are no constants, where two of these have bytes in common; else none."""
+    """Return the numbers of a call's non-constant buffers if any two of these overlap in memory, else an empty set."""
     spans: list[tuple[bool, int, int]] = []
     for item in buffers:
         if item.storage != "constant" and isinstance(item.offset, int):
-            # What has no bytes shares none, but compilers warn of equal addresses.
+            # Empty buffers do not overlap, but compilers warn of equal addresses.
             spans.append((item.fast, item.offset, item.offset + max(_bytes(item), 1)))
     if not any(one[0] == two[0] and one[2] > two[1] for one, two in itertools.pairwise(sorted(spans))):
         return set()
@@ -175,5 +175,5 @@ def _buffer(buffer: RegionBuffer) -> Buffer:
 
 
 def element_type(of: DType) -> str:
-    """The C type of what is stored of an element type: of one that C lacks, the integer that carries it."""
+    """Return the C type that stores an element type; for types that C lacks, an integer of equal width."""
     return C_TYPES[of.name if of.name in C_TYPES else carrier(of).name]

@@ -1,5 +1,6 @@
-"""Models of several regions: the target's own, and those of vendors whose artifacts are C. Each becomes one function of the whole,
-over one arena in which values between regions and the memory of each are planned together."""
+"""Composition of a model from several regions, of this target or of vendors whose artifacts are C.
+
+Each region becomes one function. One arena holds the values between regions and the workspace of each, planned together."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ from inlaid_microcontroller.source import Array, ModelSource
 from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, decode
 
 ALIGNED = 8
-"""Bytes to multiples of which everything is aligned: the structs of parts hold 64-bit numbers."""
+"""Alignment of all buffers in bytes: the structs of parts hold 64-bit numbers."""
 
 
 @dataclass(frozen=True)
 class Composed:
-    """The whole, and further files by name: the target's own `parts`, as models of their own, and the vendors' C."""
+    """A composed model. source: the whole model. files: further sources by name. parts: regions of this target, as models."""
 
     source: ModelSource
     files: Mapping[str, str]
@@ -35,8 +36,8 @@ class Composed:
 
 @dataclass(frozen=True)
 class _Part:
-    """One call of a region: bytes of memory that it takes, its function's text, what stands before that, the files that it is
-    made of, and, of the target's own, the model that it is."""
+    """One call of a region. room: bytes of its workspace. text: its function in C. before: declarations for that. files: its
+    sources. source: its model, if it is a region of this target."""
 
     artifact: Artifact
     call: Invoke
@@ -55,8 +56,8 @@ def compose(
     artifacts: Mapping[str, Artifact],
     nodes: Mapping[str, Sequence[str]],
 ) -> Composed:
-    """The model that a plan of calls of regions is. `nodes` has the source nodes of each region. Raises `Unsupported` for an
-    artifact that is no C."""
+    """Compose a model from a plan of region calls. nodes: source nodes of each region. Raises `Unsupported` for an artifact that is
+    not C."""
     parts = [_part(name, number, call, artifacts[call.symbol], nodes[call.symbol]) for number, call in enumerate(calls)]
     values = sorted({number for call in calls for number in (*call.inputs, *call.outputs)} | {number for _, number in graph.inputs})
     lives: list[Lifetime] = []
@@ -99,8 +100,8 @@ def compose(
     return Composed(ModelSource(name, unit, signature, inputs, outputs, constants), files, own)
 
 
-def copied(graph: Plan, move: Move, number: int, weights: Mapping[str, Array]) -> tuple[Invoke, Artifact]:
-    """What copies a value to an output of the model, as a region in C and a call of it; a constant is the region's own."""
+def copy_to_output(graph: Plan, move: Move, number: int, weights: Mapping[str, Array]) -> tuple[Invoke, Artifact]:
+    """Create a C region that copies a value or a constant to an output of the model, and the call of it."""
     value = graph.values[move.source]
     spec = TensorSpec("x", value.shape, value.dtype)
     own = {"x": weights[value.name]} if value.storage == "constant" else {}
@@ -118,7 +119,7 @@ def _part(name: str, number: int, call: Invoke, artifact: Artifact, nodes: Seque
     if artifact.format.endswith(PORTABLE_C) and not artifact.signature.dims:
         return _vendors(f"{name}_{artifact.symbol}", number, call, artifact)
     raise Unsupported(
-        f"region {artifact.symbol} is {artifact.format}, which the controller cannot run: a model runs there whole or not at all",
+        f"expected every region as C, since the controller runs the whole model, found {artifact.symbol} as {artifact.format}",
         node=", ".join(nodes[:3]) or artifact.symbol,
         remedy=Remedy.of("see ", EXPLAIN),
     )
@@ -131,13 +132,13 @@ def _params(artifact: Artifact) -> list[str]:
 
 
 def _own(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
-    """A region of the target, as a model of its own whose state lies in the arena."""
+    """Convert a region of this target to a separate model, whose state is in the arena."""
     signature = artifact.signature
     inputs, outputs = ([f"{word}{index}" for index in range(len(side))] for word, side in _sides(signature))
     source = ModelSource(title, decode(artifact.code), signature, inputs, outputs, artifact.constants)
     if source.unit.fast:
-        what = "models of one region, of which no output is an input, a constant or another output"
-        raise Unsupported(f"two memories are for {what}", remedy="leave fast= out")
+        what = "one region, and no output that is an input, a constant or another output"
+        raise Unsupported(f"expected for fast memory {what}, found another model", remedy="remove the option fast")
     lines = [f"struct {title} *const state = (void *)room;"]
     lines += [f"memcpy({port.address}, x{index}, {port.bytes});" for index, port in enumerate(source.inputs)]
     run = f"{title}_run(state)"
@@ -149,7 +150,7 @@ def _own(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
 
 
 def _vendors(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
-    """A vendor's region, called as on a host, under a name of the model's."""
+    """Convert a vendor's region, called by its host interface, under a name with the model's prefix."""
     params = [*_params(artifact), *(f"const void *restrict c{index}" for index in range(len(artifact.constants)))]
 
     def array(const: str, letter: str, count: int) -> str:
@@ -170,7 +171,7 @@ def _vendors(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part
 
 
 def _sides(signature: Signature) -> tuple[tuple[str, tuple[TensorSpec, ...]], ...]:
-    """Letters for parameters, and what they stand for."""
+    """Return the parameter letters x and y, with the input and output specs."""
     return ("x", signature.inputs), ("y", signature.outputs)
 
 
@@ -182,7 +183,7 @@ def _function(number: int, params: Sequence[str], lines: Sequence[str]) -> str:
 
 
 def _word(array: Array) -> str:
-    """The C type of the elements of an array."""
+    """Return the C type of an array's elements."""
     size = array.dtype.itemsize
     if array.dtype.kind == "f" and size >= 4:
         return "float" if size == 4 else "double"

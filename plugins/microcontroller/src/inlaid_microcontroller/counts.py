@@ -1,4 +1,4 @@
-"""How much a kernel does: counted on its loops. Conditions on these are counted out, and all others taken to hold."""
+"""Static operation counts of a kernel. Conditions on loop variables are evaluated exactly; all others are assumed to hold."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
 
 MANY = 1 << 12
-"""Iterations up to which it is counted in how many a condition holds."""
+"""Maximum iterations for which a condition is evaluated one by one."""
 IN_REGISTERS = 64
-"""Bytes of the largest local buffer that compilers hold in registers."""
+"""Maximum bytes of a local buffer that compilers keep in registers."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What an intrinsic does, and how many bytes its loads and stores move at once, at most; 1: each moves an element."""
+    """Cost of an intrinsic: its semantics, and the maximum bytes per load and per store. 1: each access moves one element."""
 
     semantics: ir.LoopProgram
     loads: int = 1
@@ -29,7 +29,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Work:
-    """Multiplications, and loads from and stores to memory, in one call; `locals` are bytes of local buffers."""
+    """Numbers of multiplications, loads from and stores to memory in one call. locals: bytes of local buffers."""
 
     multiplications: int
     loads: int
@@ -38,16 +38,15 @@ class Work:
 
 
 def work_of(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
-    """The work of a kernel of static sizes; `costs` knows intrinsics by name. What is loaded several times between two loops counts
-    once, and what lies in registers not at all. Spilled registers, and what compilers keep from one iteration to the next, are not
-    in the loops, and not counted."""
+    """Count the work of a kernel of static sizes. costs: cost of an intrinsic by name. Repeated loads of an element between two
+    loops count once; registers do not count. Spills, and values that compilers keep across iterations, are not modelled."""
     count = _Count(costs, set(program.params))
     count.add(program.body, 1)
     return Work(count.multiplications, sum(count.loads.values()), sum(count.stores.values()), count.locals)
 
 
 class _Count:
-    """Counts loads and stores by buffer. `whole`: how often every loop runs is known."""
+    """Counts loads and stores by buffer. whole: all loops have known extents."""
 
     def __init__(self, costs: Callable[[str], Cost], memory: set[ir.Buffer]) -> None:
         self._costs, self._memory = costs, memory
@@ -59,7 +58,7 @@ class _Count:
         self._held: list[arith.Expr] = []
 
     def add(self, stmt: ir.Stmt, times: int, loaded: set[object] | None = None) -> None:
-        """Add a statement that runs so often. `loaded` is what was loaded before it and is at hand still."""
+        """Add a statement that runs `times` times. loaded: elements loaded earlier that are still available."""
         loaded = set() if loaded is None else loaded
         nodes = list(ir.walk_exprs(*values_of(stmt)))
         self.multiplications += times * sum(map(_multiplies, nodes))
@@ -97,7 +96,7 @@ class _Count:
             self.add(inner, times, loaded)
 
     def _share(self, condition: arith.Expr, times: int) -> int:
-        """In how many iterations a condition holds, of those in which all around it do."""
+        """Return in how many iterations a condition holds, given that the conditions around it hold."""
         read = set[arith.Expr]().union(*map(arith.free_vars, (*self._held, condition)))
         variables = [variable for variable in read if variable in self._extents]
         extents = [self._extents[variable] for variable in variables]
@@ -115,7 +114,7 @@ class _Count:
     def _intrinsic(self, stmt: ir.Intrinsic, times: int, loaded: set[object]) -> None:
         cost = self._costs(stmt.name)
         outputs = cost.semantics.outputs
-        params = (*cost.semantics.inputs[: len(stmt.regions) - len(outputs)], *outputs)  # the rest are arguments
+        params = (*cost.semantics.inputs[: len(stmt.regions) - len(outputs)], *outputs)  # the remaining regions are arguments
         inner = _Count(self._costs, set(params))
         inner.add(cost.semantics.body, 1)
         self.multiplications += times * inner.multiplications
@@ -123,7 +122,7 @@ class _Count:
             each = region.buffer.dtype.bytes
             size = _bytes(tuple(extent for _, extent in region.ranges), region.buffer)
             moved, at_once = (inner.stores, cost.stores) if param in outputs else (inner.loads, cost.loads)
-            # Of a box not every element need be read.
+            # Not every element of a region need be read.
             size = min(size, moved[param] * each) if inner.whole else size
             accesses = times * -(-size // max(at_once, each))
             if param in outputs:
@@ -137,6 +136,6 @@ def _multiplies(node: ir.Expr) -> bool:
 
 
 def _bytes(extents: tuple[arith.Dim, ...], buffer: ir.Buffer) -> int:
-    """Bytes of a box of a buffer; 0 where they are not known."""
+    """Return the bytes of a region of a buffer; 0 if they are not static."""
     size = arith.unwrap(arith.simplify(arith.wrap(arith.product(extents))))
     return size * buffer.dtype.bytes if isinstance(size, int) else 0

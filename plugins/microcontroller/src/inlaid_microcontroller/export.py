@@ -1,4 +1,4 @@
-"""Firmware folders: a model as C99 that any build can take in, and what it needs, as a manifest."""
+"""Export of firmware folders: a model as C99 for any build system, and a manifest of its resources."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from inlaid.plugins import Exported
 from inlaid.runtime.executable import Executable
 from inlaid.runtime.output import check_output
 from inlaid_microcontroller import naming, templates
-from inlaid_microcontroller.compose import Composed, compose, copied
+from inlaid_microcontroller.compose import Composed, compose, copy_to_output
 from inlaid_microcontroller.options import CPUS, FORMAT, MicrocontrollerOptions
 from inlaid_microcontroller.source import ModelSource
 from inlaid_microcontroller.toolchain import Compiled, compiled
 from inlaid_microcontroller.unit import decode
 
 FRAME = 384
-"""Bytes of stack of a kernel's frame besides its buffers, and of those above and below it, where no compiler says what they are:
-saved registers, what registers cannot hold, and functions of libraries."""
+"""Estimated stack bytes of a kernel besides its buffers, if no compiler reports them: saved and spilled registers, the frame of its
+caller, and library functions."""
 
 
 class FirmwareExporter:
@@ -34,8 +34,8 @@ class FirmwareExporter:
         self.options = options
 
     def export(self, executable: Executable, folder: Path, name: str) -> Exported:
-        """See `inlaid.plugins.Exporter`. Raises `Unsupported` for a model of which not all runs on the controller, and `InputError`
-        for a folder that has files of its names which Inlaid did not write."""
+        """Write the folder; see `inlaid.plugins.Exporter`. Raises `Unsupported` for a model that does not run completely on the
+        controller, and `InputError` if a file to write exists and was not written by Inlaid."""
         name = naming.model(name)
         composed = whole(executable, name, self.options.cpu)
         source = composed.source
@@ -67,19 +67,19 @@ class FirmwareExporter:
 
 
 def _check_ours(path: Path) -> None:
-    """Raises `InputError` for a file that Inlaid did not write."""
+    """Raise `InputError` for an existing file that Inlaid did not write."""
     check_output(path)
     if path.exists() and templates.SIGNATURE.encode() not in path.read_bytes()[:200]:
-        raise InputError(f"{path} is not by Inlaid, and would be lost", remedy="name another folder, or move the file")
+        raise InputError(f"{path} was not written by Inlaid and is not overwritten", remedy="choose another folder or move it")
 
 
 def firmware(executable: Executable, name: str) -> ModelSource:
-    """The C of a model of one region of the target's. Raises as `whole`."""
+    """Return the C of a model that is one region of this target. Raises the errors of `whole`."""
     return whole(executable, name, "c99").source
 
 
 def whole(executable: Executable, name: str, cpu: str) -> Composed:
-    """The C of a model. Raises `Unsupported`, naming a source node, where a part of it does not run on the controller."""
+    """Return the C of a model. Raises `Unsupported` with a source node if a part does not run on the controller."""
     package = executable.package
     artifacts = {artifact.symbol: artifact for artifact in package.artifacts}
     nodes = {region.symbol: region.nodes for region in package.program.regions}
@@ -87,10 +87,10 @@ def whole(executable: Executable, name: str, cpu: str) -> Composed:
     invokes: list[Invoke] = []
     for item in plan.instructions:
         if isinstance(item, Move):
-            item, copy = copied(plan, item, len(invokes), package.weights)
+            item, copy = copy_to_output(plan, item, len(invokes), package.weights)
             artifacts[item.symbol], nodes[item.symbol] = copy, ()
         if not isinstance(item, Invoke):
-            raise Unsupported(f"the model holds control flow ({type(item).__name__}), which the controller has not")
+            raise Unsupported(f"expected a model without control flow on the host, found {type(item).__name__}")
         invokes.append(item)
     call, artifact = invokes[0], artifacts[invokes[0].symbol]
     if len(invokes) > 1 or artifact.format != FORMAT:
@@ -101,7 +101,7 @@ def whole(executable: Executable, name: str, cpu: str) -> Composed:
 
 
 def try_out(executable: Executable) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
-    """Inputs for a test, and what the model makes of them: the examples; or zeros, where an index among these is out of range."""
+    """Run the model on example inputs, or on zeros if an example has an index out of range. Returns inputs and outputs."""
     given = {spec.name: example(spec) for spec in executable.inputs}
     try:
         return given, executable.run(given)
@@ -111,8 +111,8 @@ def try_out(executable: Executable) -> tuple[dict[str, np.ndarray[Any, Any]], di
 
 
 def example(spec: TensorSpec) -> np.ndarray[Any, Any]:
-    """A test input: bytes of the generator s = s * 1664525 + 1013904223 from s = 1, s >> 24 each, as integers; of floats those
-    bytes, signed, in 64ths."""
+    """Generate a test input from bytes s >> 24 of the generator s = s * 1664525 + 1013904223, starting at s = 1. Integers are
+    these bytes, floats the signed bytes / 64."""
     count = int(np.prod([dim for dim in spec.shape if isinstance(dim, int)], dtype=np.int64))
     assert spec.dtype is not None
     size = spec.dtype.bytes if spec.dtype.is_int else 1
@@ -136,7 +136,7 @@ def describe(
     outputs: Mapping[str, Any],
     said: Compiled | None,
 ) -> dict[str, Any]:
-    """The manifest: what the model takes and does. Bytes throughout. `said` is what a compiler says of it."""
+    """Build the manifest of a model's resources, sizes in bytes. said: sizes reported by a compiler, if any."""
     stack = said and said.stack
     source, unit = model.source, model.source.unit
     kernels: list[dict[str, Any]] = []

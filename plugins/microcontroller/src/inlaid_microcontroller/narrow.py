@@ -1,4 +1,4 @@
-"""Constants of 32 bits that bytes hold, as bytes: shifts of requantisation, one for each channel."""
+"""Narrowing of int32 constants to int8: the per-channel shifts of requantisation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from inlaid_microcontroller.intrinsics.exactness import shifts
 INT8, INT32 = dtype("int8"), dtype("int32")
 
 
-def with_bytes(unit: RegionProgram, known: list[dict[int, Range]]) -> RegionProgram:
-    """The region with such constants as int8. `known` are the ranges of what parameters of each kernel hold, by number."""
+def narrow_constants(unit: RegionProgram, known: list[dict[int, Range]]) -> RegionProgram:
+    """Store int32 constants as int8 where possible. known: value ranges of each kernel's parameters, by number."""
     kernels, places = [], []
     for kernel, ranges in zip(unit.kernels, known, strict=True):
         found = _places(kernel, ranges)
@@ -31,7 +31,7 @@ def with_bytes(unit: RegionProgram, known: list[dict[int, Range]]) -> RegionProg
 
 
 def _places(kernel: ir.LoopProgram, known: dict[int, Range]) -> set[int]:
-    """Which parameters of a kernel are such constants: intrinsics read none of them, or as shifts alone."""
+    """Return the parameters of a kernel that can be narrowed: intrinsics do not read them, or read them only as shifts."""
     read = {region.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
     read -= shifts(kernel, known)
     return {
@@ -45,7 +45,7 @@ def _places(kernel: ir.LoopProgram, known: dict[int, Range]) -> set[int]:
 
 
 class _Widened(Rewriter):
-    """Replaces buffers by narrower ones, and makes of what is loaded from them what it was."""
+    """Replaces buffers by narrower ones, and casts loaded values back to their type."""
 
     def __init__(self, buffers: dict[ir.Buffer, ir.Buffer]) -> None:
         super().__init__(buffers=buffers, expr=self._widened)
@@ -56,7 +56,7 @@ class _Widened(Rewriter):
 
 
 def _collected(unit: RegionProgram, kernels: tuple[ir.LoopProgram, ...], places: list[set[int]]) -> RegionProgram:
-    """The region with new kernels, and those constants that calls read, as they read them."""
+    """Rebuild the region with new kernels and the constants that its calls read, in the width that they read."""
     names, arrays = list(unit.constants), list(unit.constants.values())
     buffers = [item for item in unit.buffers if item.storage != "constant"]
     moving = (number for number, item in enumerate(unit.buffers) if item.storage != "constant")

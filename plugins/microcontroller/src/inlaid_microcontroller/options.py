@@ -1,4 +1,4 @@
-"""What the compile side and the run side share: the target's options, its processors, and the format of its artifacts."""
+"""Target options, processors and artifact format, shared by compiler and runtime."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from inlaid_microcontroller.boards import BOARDS, find_board
 
 FORMAT = "c99-model"
 FORMAT_VERSION = 2
-"""Of artifacts: what `inlaid_microcontroller.unit` writes. The version counts changes of that."""
+"""Artifact format version, for the encoding in `inlaid_microcontroller.unit`."""
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """A processor: how compilers are told of it, whether it has Arm's DSP and MVE instructions, hertz of a usual part, and cycles
-    that a multiplication and addition takes it about."""
+    """A processor. flags: compiler flags. dsp, mve: whether it has Arm's DSP and MVE instructions. hertz: clock of a typical part.
+    cycles: approximate cycles of a multiply-add."""
 
     flags: tuple[str, ...]
     dsp: bool = False
@@ -38,13 +38,13 @@ CPUS = {
     "rv32imc": Cpu(("-march=rv32imc_zicsr", "-mabi=ilp32"), hertz=1.6e8),
     "c99": Cpu(()),
 }
-"""The processors by name. Clocks and cycles are for estimates alone."""
+"""Processors by name. Clocks and cycles are used only for estimates."""
 
 
 @dataclass(frozen=True)
 class MicrocontrollerOptions:
-    """cpu: the processor to compile for, or `c99` for any. board: the emulated board to run on; none: this machine. fast: bytes of
-    a second, faster memory for a part of the arena, 0 for none. Raises `TargetError` for values that make no sense."""
+    """Options of target microcontroller. Raises `TargetError` for illegal values. cpu: the processor to compile for, `c99` for any.
+    board: the emulated board to run on, "" for this machine. fast: bytes of a second, faster memory for a part of the arena."""
 
     cpu: str = "c99"
     board: str = ""
@@ -52,13 +52,13 @@ class MicrocontrollerOptions:
 
     def __post_init__(self) -> None:
         if self.cpu not in CPUS:
-            raise TargetError(f"target microcontroller knows no cpu {self.cpu!r}", remedy=f"choose {', '.join(CPUS)}")
+            raise TargetError(f"unknown cpu {self.cpu!r} of target microcontroller", remedy=f"choose one of {', '.join(CPUS)}")
         if self.fast < 0:
-            raise TargetError(f"target microcontroller cannot have {self.fast} bytes of fast memory", remedy="0 means none")
+            raise TargetError(f"option fast of target microcontroller must be >= 0 bytes, got {self.fast}", remedy="0 means none")
         if self.board:
             board = find_board(self.board)
             if board is None:
                 known = ", ".join(each.name for each in BOARDS)
-                raise TargetError(f"target microcontroller knows no board {self.board!r}", remedy=f"choose {known}")
+                raise TargetError(f"unknown board {self.board!r} of target microcontroller", remedy=f"choose one of {known}")
             if self.cpu not in ("c99", board.cpu):
-                raise TargetError(f"board {self.board} has a {board.cpu}, not a {self.cpu}", remedy=f"say cpu={board.cpu}")
+                raise TargetError(f"board {self.board}: expected cpu={board.cpu}, got {self.cpu}", remedy=f"set cpu={board.cpu}")

@@ -1,4 +1,4 @@
-"""The microcontroller plugin: what it provides, cheap to import."""
+"""Hook implementations of the microcontroller plugin. Heavy modules are imported on use."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _capabilities(options: MicrocontrollerOptions) -> Capabilities:
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """microcontroller."""
+    """Declare the target microcontroller."""
     return [TargetSpec("microcontroller", "microcontrollers, as C99", _capabilities, Level.LOOP, MicrocontrollerOptions)]
 
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Every operator that has a tensor-level meaning, where its sizes are known."""
+    """Return the rule that accepts every operator with a tensor expression and static sizes."""
     if target.kind != "microcontroller":
         return ()
     from inlaid_microcontroller.rules import rules
@@ -52,7 +52,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
-    """The plugin's own rules."""
+    """Return the plugin's schedule rules."""
     if target.kind != "microcontroller":
         return ()
     from inlaid_microcontroller.schedules.rules import RULES
@@ -62,7 +62,7 @@ def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
 
 @hookimpl
 def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
-    """What kernels of 8-bit numbers are made of."""
+    """Return the intrinsics of int8 kernels."""
     from inlaid_microcontroller.intrinsics import intrinsics
 
     return intrinsics(CPUS[target.options.cpu])
@@ -70,7 +70,7 @@ def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
 
 @hookimpl
 def inlaid_codegen(target: Target) -> MicrocontrollerCodegen:
-    """The code generator."""
+    """Create the code generator."""
     from inlaid_microcontroller.codegen import MicrocontrollerCodegen
 
     return MicrocontrollerCodegen(target.options)
@@ -78,7 +78,7 @@ def inlaid_codegen(target: Target) -> MicrocontrollerCodegen:
 
 @hookimpl
 def inlaid_runtime(target: Target) -> MicrocontrollerRuntime:
-    """The runtime module."""
+    """Create the runtime module."""
     from inlaid_microcontroller.runtime import MicrocontrollerRuntime
 
     return MicrocontrollerRuntime(target.options)
@@ -86,7 +86,7 @@ def inlaid_runtime(target: Target) -> MicrocontrollerRuntime:
 
 @hookimpl
 def inlaid_exporter(target: Target) -> FirmwareExporter:
-    """What writes firmware folders."""
+    """Create the exporter of firmware folders."""
     from inlaid_microcontroller.export import FirmwareExporter
 
     return FirmwareExporter(target.options)
@@ -94,7 +94,7 @@ def inlaid_exporter(target: Target) -> FirmwareExporter:
 
 @hookimpl
 def inlaid_probe(target: Target) -> DeviceStatus:
-    """Whether this machine has what running takes."""
+    """Report whether this machine has the tools to run models."""
     from inlaid_microcontroller.runtime import probe
 
     return probe(target.options)

@@ -1,4 +1,4 @@
-"""What the microcontroller target takes."""
+"""Operator rules of the microcontroller target."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from inlaid.plugins import OpRule
 from inlaid.types import DTYPES as EVERY
 
 DTYPES = tuple(sorted(name for name in EVERY if name != "string"))
-"""The element types: those that C lacks travel in integers."""
+"""Supported element types. Those that C lacks are stored in integers."""
 
 
 def rules() -> tuple[OpRule, ...]:
-    """One rule for all: whatever has a tensor-level meaning and sizes that are known."""
+    """Return a single rule, which accepts all operators with a tensor expression and static sizes."""
     return (loop_rule("microcontroller", _problem),)
 
 
 def _problem(dim: Dim) -> str | None:
-    return None if isinstance(dim, int) else f"dimension {dim!r} is not known before the run, and memory is planned ahead"
+    return None if isinstance(dim, int) else f"expected static sizes, since memory is planned statically, found dimension {dim!r}"

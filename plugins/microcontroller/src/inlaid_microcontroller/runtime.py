@@ -1,4 +1,4 @@
-"""Running models: the C that a device gets, on this machine by the host's compiler, or on an emulated board."""
+"""Runtime module: runs a model's C code on this machine, compiled by the host's compiler, or on an emulated board."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ ENTRY = "inlaid_region"
 
 
 class MicrocontrollerRuntime(HostRuntime):
-    """Compiles and loads the model's own C. Inputs are copied into its arena, and outputs out of it."""
+    """Compiles and loads a model's C code. Inputs are copied into its arena and outputs out of it."""
 
     def __init__(self, options: MicrocontrollerOptions) -> None:
         super().__init__(FORMAT, FORMAT_VERSION)
         self._options = options
 
     def check(self, artifact: Artifact) -> str | None:
-        """None when the artifact fits and there is a C compiler, else the reason why not."""
+        """Return why the artifact cannot run here, None if it fits and there is a C compiler."""
         return super().check(artifact) or (None if (status := probe(self._options)).available else status.detail)
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
-        """The region, compiled and loaded. Raises `Unsupported` where that cannot be done."""
+        """Compile and load a region. Raises `Unsupported` on failure."""
         try:
             source = source_of(artifact, constants)
             if (board := find_board(self._options.board)) is not None:
                 return Loaded(BoardKernel(source, board), alignment=1)
             library = _library(source, caches().objects)
         except (ValueError, CompileError, TargetError, OSError) as error:
-            raise Unsupported(f"the C of region {artifact.symbol} cannot be loaded: {error}") from error
+            raise Unsupported(f"the C of region {artifact.symbol} cannot be loaded: {error}", remedy="compile it again") from error
         entry = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert entry is not None
         return CFunctionKernel(artifact, entry, list(constants.values()), (self, library)).loaded(alignment=1)
 
 
 def probe(options: MicrocontrollerOptions) -> DeviceStatus:
-    """Whether models can run here."""
+    """Report whether models can run on this machine."""
     board = find_board(options.board)
     if board is not None:
         problem = missing(board)
@@ -64,14 +64,14 @@ def probe(options: MicrocontrollerOptions) -> DeviceStatus:
 
 
 def source_of(artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> ModelSource:
-    """A region as a model of its own."""
+    """Convert a region to a separate model."""
     signature = artifact.signature
     inputs, outputs = ([spec.name for spec in side] for side in (signature.inputs, signature.outputs))
     return ModelSource(NAME, decode(artifact.code), signature, inputs, outputs, constants)
 
 
 def _library(source: ModelSource, store: Store) -> ctypes.CDLL:
-    """The model as a shared library, from the cache where it was made before."""
+    """Build the model as a shared library, or take it from the cache."""
     texts = {"model.h": source.header(), "model_weights.h": _constants(source), "model.c": source.code(), "entry.c": _entry(source)}
     compiler = find_compiler() or ""
     key = digest(compiler, *FLAGS, *texts.values())
@@ -90,7 +90,7 @@ def _library(source: ModelSource, store: Store) -> ctypes.CDLL:
 
 
 def _constants(source: ModelSource) -> str:
-    """The declarations of weights that the caller has."""
+    """Return declarations of the weights that the caller passes."""
     return "".join(
         f"static const {kind} *{source.name}_{source.weights[number]};\n"
         for number, kind in enumerate(map(source.kind, range(len(source.arrays))))
@@ -98,7 +98,7 @@ def _constants(source: ModelSource) -> str:
 
 
 def _entry(source: ModelSource) -> str:
-    """The C ABI around the model. Its weights are set anew in each call, always to the same."""
+    """Return the C ABI wrapper of the model. Each call sets the weight pointers again, to equal values."""
     copies_in = "".join(f"    memcpy({p.address}, inputs[{n}], {p.bytes});\n" for n, p in enumerate(source.inputs))
     copies_out = "".join(f"    memcpy(outputs[{n}], {p.address}, {p.bytes});\n" for n, p in enumerate(source.outputs))
     weights = "".join(f"    {source.name}_{name} = constants[{number}];\n" for number, name in source.weights.items())

@@ -1,4 +1,4 @@
-"""A model as C99: the header, the code, the weights. What is printed needs nothing but the headers that C99 has."""
+"""Printer of a model as C99: header, code and weights. The code needs only C99's standard headers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from inlaid_microcontroller.unit import PREFIX, Buffer, Unit
 
 Array = np.ndarray[Any, Any]
 WIDTH = 120
-"""Characters of a line of numbers."""
+"""Maximum characters of a line of numbers."""
 
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a model: its name in C and in the model, and where it lies in the arena."""
+    """An input or output. name: in C. title: in the model. kind: C type. offset: in the arena, or in the fast one if `fast`."""
 
     name: str
     title: str
@@ -35,19 +35,19 @@ class Port:
 
     @property
     def address(self) -> str:
-        """Where it lies in `state`, as C."""
+        """C expression of its address."""
         return f"state->{'fast->' if self.fast else ''}memory.arena + {self.offset}"
 
     @property
     def bytes(self) -> int:
-        """How many bytes it has."""
+        """Size in bytes."""
         assert self.spec.dtype is not None
         return self.elements * self.spec.dtype.bytes
 
 
 class ModelSource:
-    """Prints a model of one region. `name` is what everything in C begins with; `inputs` and `outputs` are what the model calls the
-    region's, in order; `constants` the region's, in order."""
+    """Prints a model of one region. name: prefix of all C identifiers. inputs, outputs: the model's names for those of the region,
+    in order. constants: those of the region, in order."""
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class ModelSource:
 
     @property
     def guard(self) -> str:
-        """The model's name as macros have it."""
+        """The model's name in upper case, the prefix of macros."""
         return self.name.upper()
 
     def prefixed(self, text: str) -> str:
-        """Text of kernels, with the model's name in front of the names of functions."""
+        """Replace the prefix of functions in the text of kernels by the model's name."""
         return re.sub(rf"\b{PREFIX}", f"{self.name}_", text)
 
     def files(self) -> dict[str, str]:
-        """The model: its files by name."""
+        """Return the model's files by name."""
         return {
             f"{self.name}.h": self.header(),
             f"{self.name}.c": self.code(),
@@ -94,7 +94,7 @@ class ModelSource:
         }
 
     def header(self) -> str:
-        """The file that programs include."""
+        """Print the header that programs include."""
         name, guard = self.name, self.guard
         ports = []
         for port, kind in (*((port, "input") for port in self.inputs), *((port, "output") for port in self.outputs)):
@@ -111,13 +111,13 @@ static inline {const}{port.kind} *{call}({const}struct {name} *state) {{
 """
             )
         result = "int32_t" if self.checks else "void"
-        returns = "\n   Returns 0, or 1 where an index that the data gives is out of range." if self.checks else ""
+        returns = "\n   Returns 0, or 1 if an index in the data is out of range." if self.checks else ""
         body = "\n".join(ports)
         fast = set_fast = pointer = ""
         if self.unit.fast:
             fast = f"""#define {guard}_FAST_BYTES {self.unit.fast}
 
-/* The part of it that is to lie in fast memory. */
+/* The part of the state to place in fast memory. */
 struct {name}_fast {{
     union {{
         uint8_t arena[{self.unit.fast}];
@@ -136,7 +136,7 @@ extern "C" {{
 
 #define {guard}_ARENA_BYTES {self.unit.arena}
 {fast}
-/* All that a model writes to. Any number of them may be in use at once, in as many threads.{set_fast} */
+/* State of the model. Threads may run the model at the same time on separate states.{set_fast} */
 struct {name} {{
     union {{
         uint8_t arena[{max(self.unit.arena, 1)}];
@@ -145,8 +145,8 @@ struct {name} {{
 }};
 
 {body}
-/* Run the model once, from its inputs to its outputs. Both share memory with what is computed between them: fill in all inputs
-   before every run, and read outputs before the next.{returns} */
+/* Run the model once. Inputs and outputs share memory with intermediate results: write all inputs before each run, and read the
+   outputs before the next.{returns} */
 {result} {name}_run(struct {name} *state);
 
 #ifdef __cplusplus
@@ -156,7 +156,7 @@ struct {name} {{
 """
 
     def code(self) -> str:
-        """The kernels, and the function that calls them in order."""
+        """Print the kernels and the function that calls them in order."""
         kernels = []
         for number, kernel in enumerate(self.unit.kernels):
             calls = [call for call in self.unit.calls if call.kernel == number]
@@ -176,7 +176,7 @@ struct {name} {{
         return f"""#include "{self.name}.h"
 #include "{self.name}_weights.h"
 {headers}
-/* Kernels reuse memory for elements of other types, so that compilers must not mix the code of two. */
+/* Kernels reuse memory for elements of other types, so compilers must not inline and reorder them. */
 #if defined(__GNUC__)
 #define {self.guard}_NOINLINE __attribute__((noinline))
 #else
@@ -205,7 +205,7 @@ struct {name} {{
         return f"({kind} *)({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
 
     def weights_header(self) -> str:
-        """The declarations of the weights."""
+        """Print the declarations of the weights."""
         lines = "".join(
             f"extern const {self.kind(n)} {self.name}_{self.weights[n]}[{max(array.size, 1)}];\n"
             for n, array in enumerate(self.arrays)
@@ -213,7 +213,7 @@ struct {name} {{
         return f"#ifndef {self.guard}_WEIGHTS_H\n#define {self.guard}_WEIGHTS_H\n#include <stdint.h>\n{lines}#endif\n"
 
     def weights_source(self) -> str:
-        """The weights."""
+        """Print the definitions of the weights."""
         parts = [f'#include "{self.name}_weights.h"\n']
         for number, array in enumerate(self.arrays):
             name = f"{self.name}_{self.weights[number]}"
@@ -222,19 +222,19 @@ struct {name} {{
         return "\n".join(parts)
 
     def kind(self, number: int) -> str:
-        """The C type of the elements of a constant. Constants that kernels hold in their code are no arrays, and have no number."""
+        """Return the C type of a constant's elements, by number. Constants that are literals in the code have no number."""
         used = (self.unit.buffers[item] for call in self.unit.calls for item in call.buffers)
         return next(buffer.kind for buffer in used if buffer.storage == "constant" and buffer.index == number)
 
 
 def _comment(text: str) -> str:
-    """Text that ends no comment. Names that TensorFlow joins by semicolons may take several lines."""
+    """Escape text for a C comment, with line breaks in long names that TensorFlow joins by semicolons."""
     text = text.replace("/*", "/ *").replace("*/", "* /") if text.isprintable() else identifier(text)
     return text if len(text) <= WIDTH else text.replace(";", ";\n      ")
 
 
 def numbers(array: Array) -> str:
-    """The elements of an array as C has them, in lines."""
+    """Format the elements of an array as lines of C literals."""
     kind = from_numpy(array.dtype)
     flat = np.ascontiguousarray(array).reshape(-1)
     if kind.is_float and kind.bits >= 32:
@@ -269,8 +269,8 @@ def _float(value: float, bits: int) -> str:
 
 
 def _weight_names(unit: Unit, arrays: Sequence[Array], taken: Collection[str]) -> dict[int, str]:
-    """What to call the constants, by number: after the layer that reads them, and what they look like. `taken` are names that
-    functions have besides kernels."""
+    """Choose the names of constants, by number, from the layer that reads them and their role. taken: names of functions other than
+    kernels."""
     names = {*taken, *(kernel.name for kernel in unit.kernels)}
     found: dict[int, str] = {}
     for call in unit.calls:
@@ -284,7 +284,7 @@ def _weight_names(unit: Unit, arrays: Sequence[Array], taken: Collection[str]) -
 
 
 def role(array: Array) -> str:
-    """What to call a constant, by what it looks like."""
+    """Guess the role of a constant from its type, rank and values."""
     if array.dtype == np.int8 and array.ndim == 1 and np.all(np.abs(array.astype(np.int32)) < 32):
         return "shift"
     if array.dtype == np.int64:

@@ -1,4 +1,4 @@
-"""The files of a firmware folder that are the same for every model but for its name."""
+"""Templates of a firmware folder's files that hardly depend on the model."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from inlaid_microcontroller.options import Cpu
 from inlaid_microcontroller.source import ModelSource, Port, numbers
 
 SIGNATURE = "Written by Inlaid: what is changed here is lost when the model is compiled again."
-"""What every file says first: files that do not are the user's own."""
+"""First line of every written file. Files without it belong to the user."""
 
 
 def signed(file: str, text: str) -> str:
-    """The text of a file behind the signature; JSON has it inside."""
+    """Prepend the signature to the text of a file; in JSON, add it as a member."""
     comment = {".json": "", ".txt": f"# {SIGNATURE}\n"}.get(PurePath(file).suffix, f"/* {SIGNATURE} */\n")
     return comment + text
 
 
 def test_vector(source: ModelSource, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
-    """Inputs by name, and the outputs that they give."""
+    """Print the header with test inputs and expected outputs, given by name."""
     parts = [f"#ifndef {source.guard}_TEST_H\n#define {source.guard}_TEST_H\n#include <stdint.h>\n"]
     for what, ports, arrays in (("input", source.inputs, inputs), ("output", source.outputs, outputs)):
         for port in ports:
@@ -43,8 +43,8 @@ def _accessor(source: ModelSource, what: str, port: Port) -> str:
 
 
 def main(source: ModelSource, outputs: Mapping[str, Any]) -> str:
-    """An example that runs the model on its test vector: its exit status is 0 where the outputs are those expected. What is not
-    a number has other bits on other processors."""
+    """Print an example that runs the model on its test vector; exit status 0 if the outputs are as expected. Any NaN equals any
+    other, since its bits depend on the processor."""
     fill = compare = ""
     for port in source.inputs:
         fill += f"    memcpy({_accessor(source, 'input', port)}(&state), {_vector(source, 'input', port)}, {port.bytes});\n"
@@ -61,7 +61,7 @@ def main(source: ModelSource, outputs: Mapping[str, Any]) -> str:
     fast = f"static struct {source.name}_fast fast;\n" if source.unit.fast else ""
     link = "    state.fast = &fast;\n" if source.unit.fast else ""
     run = f"    if ({source.name}_run(&state) != 0) return 2;\n" if source.checks else f"    {source.name}_run(&state);\n"
-    return f"""/* Runs the model once on inputs of which the outputs are known. */
+    return f"""/* Runs the model once on a test vector and checks the outputs. */
 #include <string.h>
 #include "{source.name}.h"
 #include "{source.name}_test.h"
@@ -75,7 +75,7 @@ int main(void) {{
 
 
 def cmake(source: ModelSource, cpu: Cpu, more: Sequence[str]) -> str:
-    """A library of the model, of whose files `more` are parts, and the example."""
+    """Print the CMake file of the model's library and the example. more: further source files."""
     name = source.name
     math = f"\ntarget_link_libraries({name} PUBLIC m)" if "math.h" in source.unit.headers else ""
     flags = " ".join(cpu.flags)

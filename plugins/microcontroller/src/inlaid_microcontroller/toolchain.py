@@ -1,4 +1,4 @@
-"""What the compiler of a processor says of a model: the bytes of its code, and the stack that it takes, along the deepest calls."""
+"""Code size and maximum stack of a model, as reported by the processor's compiler."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from inlaid_microcontroller.options import CPUS
 
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fcallgraph-info=su", "-I.")
 _ROOM = (("mem", 64), ("__", 80), ("", 192))
-"""Bytes for a function of libraries, by what its name begins with: copies, arithmetic that the processor lacks, and mathematics.
-Libraries do not say what they take; of newlib and picolibc it was measured to be 16, 60 and 128 at most."""
+"""Stack bytes assumed for a library function, by prefix of its name: copies, emulated arithmetic, and mathematics. Libraries do not
+report their stack; the maxima measured for newlib and picolibc are 16, 60 and 128."""
 _ROOM_OF_M0 = (("mem", 64), ("__", 128), ("", 192))
-"""The same where nearly all arithmetic is the library's: from floats to 64 bits it takes 104."""
+"""`_ROOM` for Cortex-M0, where the library does nearly all arithmetic: converting floats to 64 bits takes 104."""
 _NODE = re.compile(r'node: \{ title: "([^"]+)" label: "[^"]*\\n(\d+) bytes \(([a-z,]+)\)')
 _EDGE = re.compile(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"')
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Bytes of `code`, with the constants that stand in it, but without weights and libraries; and of `stack` from the call of the
-    entry on, its own included, None where the compiler cannot tell."""
+    """Sizes in bytes. code: with literal constants, without weights and libraries. stack: maximum from the call of the entry, whose
+    frame is included; None if the compiler cannot tell."""
 
     code: int
     stack: int | None
 
 
 def compiled(files: Mapping[str, str], entry: str, cpu: str) -> Compiled | None:
-    """What GCC says at -O2; None where the processor's GCC is not installed, or does not take the files. These are the sources and
-    headers by name."""
+    """Return the sizes reported by GCC at -O2; None if the processor's GCC is not installed or rejects the files. files: sources
+    and headers by name."""
     files = {name: text for name, text in files.items() if not name.endswith("_weights.c")}
     board, flags = board_for(cpu), CPUS[cpu].flags
     compiler = board.compiler if board else ARM
@@ -55,7 +55,7 @@ def compiled(files: Mapping[str, str], entry: str, cpu: str) -> Compiled | None:
 
 
 def _compiled(files: Mapping[str, str], command: list[str], folder: Path, entry: str, room: tuple[tuple[str, int], ...]) -> bytes:
-    """The bytes of code and of stack, the latter where it is known; nothing where the compiler takes a file not."""
+    """Return code and stack sizes as text, the latter if known; empty if the compiler rejects a file."""
     for name, text in files.items():
         (folder / name).write_text(text)
     sources = sorted(name for name in files if name.endswith(".c"))
@@ -74,8 +74,8 @@ def _compiled(files: Mapping[str, str], command: list[str], folder: Path, entry:
 
 
 def _deepest(graph: str, entry: str, room: tuple[tuple[str, int], ...]) -> int | None:
-    """The most that calls from a function on take; None for a function that is not there, calls in circles and through pointers,
-    and frames of sizes that are not known. `room` is for functions that are not in the graph."""
+    """Return the maximum stack of calls starting at a function; None for a missing function, recursion, calls through pointers and
+    dynamic frames. room: stack of functions that are not in the graph, by prefix."""
     frames = {name: int(size) if kind in ("static", "dynamic,bounded") else None for name, size, kind in _NODE.findall(graph)}
     calls: dict[str, set[str]] = {}
     for source, target in _EDGE.findall(graph):

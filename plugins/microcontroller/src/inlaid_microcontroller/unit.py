@@ -1,5 +1,4 @@
-"""The code of an artifact: kernels in C, the calls to them in order, and the places of all buffers. JSON, so that nothing in it is
-ever executed but the C that a compiler makes of it."""
+"""The code of an artifact: kernels in C, the calls in order, and the memory plan. It is JSON, so loading it executes nothing."""
 
 from __future__ import annotations
 
@@ -10,16 +9,16 @@ from typing import Any
 from inlaid.artifact import ALIGNMENT
 
 PREFIX = "inlaid_"
-"""What the names of functions in kernels' texts begin with: the model's name takes its place."""
+"""Prefix of function names in the text of kernels, later replaced by the model's name."""
 
 POINTER = 16
-"""Bytes in which a pointer has room, aligned, on any host."""
+"""Bytes reserved for an aligned pointer on any host."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function in C: its name after the prefix, its text, and whether it returns that an index was out of range. What one call
-    does, as `counts.Work` has it."""
+    """A kernel as a C function. name: without the prefix. checks: it returns whether an index was out of range. The other fields
+    are the work of one call; see `counts.Work`."""
 
     name: str
     text: str
@@ -32,8 +31,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the number of the kernel, those of buffers in the order of its parameters, the source nodes, the integers that
-    it takes after the buffers, and its predicates: numbers of bool buffers, each with the value that it must have."""
+    """One call. kernel: its number. buffers: their numbers in parameter order. nodes: source nodes. numbers: integer arguments
+    after the buffers. predicates: numbers of bool buffers, each with the value required for the call to run."""
 
     kernel: int
     buffers: tuple[int, ...]
@@ -44,8 +43,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A buffer: `storage` is input, output, constant or arena, `index` its number among these, `offset` where it lies in the arena,
-    or in the fast one (unless it is constant), `kind` the C type of an element, `elements` how many there are."""
+    """A buffer. storage: input, output, constant or arena. index: its number among these. offset: bytes into the arena, or into the
+    fast one if `fast`, unless it is a constant. kind: C type of an element. elements: number of elements."""
 
     name: str
     storage: str
@@ -59,8 +58,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Unit:
-    """A region. `arena` and `fast` are the bytes of its arenas, `headers` what its kernels include, `functions` the text of those
-    that they call."""
+    """A region. arena, fast: bytes of its arenas. headers: headers that its kernels include. functions: text of functions that they
+    call."""
 
     cpu: str
     kernels: tuple[Kernel, ...]
@@ -72,22 +71,22 @@ class Unit:
     functions: str
 
     def encode(self) -> bytes:
-        """As an artifact's code. Equal units give equal bytes."""
+        """Encode as an artifact's code. Equal units give equal bytes."""
         return json.dumps(asdict(self), indent=1).encode()
 
 
 def workspace(arena: int, fast: int) -> int:
-    """Bytes of a model's state on the host: its arena and, where there is a fast one, a pointer to that and what is there."""
+    """Return the bytes of a model's state on the host: its arena and, if any, a pointer to the fast arena and that arena."""
     return arena if not fast else fast_start(arena) + fast
 
 
 def fast_start(arena: int) -> int:
-    """Where the fast arena lies behind the state on the host."""
+    """Return the offset of the fast arena behind the state on the host."""
     return -(-(arena + POINTER) // ALIGNMENT) * ALIGNMENT
 
 
 def decode(code: bytes) -> Unit:
-    """The unit that an artifact's code is. Raises ValueError for what is none, and for numbers out of range."""
+    """Decode an artifact's code. Raises ValueError if it is malformed or has numbers out of range."""
     try:
         found: dict[str, Any] = json.loads(code)
         unit = Unit(
@@ -112,11 +111,11 @@ def decode(code: bytes) -> Unit:
         for call in unit.calls:
             buffers = (*call.buffers, *(number for number, _ in call.predicates))
             if not 0 <= call.kernel < len(unit.kernels) or not all(0 <= number < len(unit.buffers) for number in buffers):
-                raise ValueError("a call names what there is not")
+                raise ValueError("expected calls of existing kernels and buffers, found a number out of range")
         for buffer in unit.buffers:
             inside = buffer.offset >= 0 and buffer.offset + buffer.bytes <= (unit.fast if buffer.fast else unit.arena)
             if buffer.storage != "constant" and not inside:
-                raise ValueError(f"buffer {buffer.name} lies outside of the arena")
+                raise ValueError(f"expected buffers within the arena, found {buffer.name} outside")
     except (KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"it is no model: {error}") from error
+        raise ValueError(f"malformed model: {error}") from error
     return unit

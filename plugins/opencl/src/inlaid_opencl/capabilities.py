@@ -60,7 +60,7 @@ _BYTES = {"cpu": 8e9, "gpu": 4e9, "embedded": 2e9}
 
 
 def facts(options: OpenCLOptions) -> Facts:
-    """Facts for the options: of device 0 for `native`, or the assumptions for `gpu` if this machine has no device."""
+    """Return the facts for the options: of device 0 for `native`, or the assumptions for `gpu` if this machine has no device."""
     if options.kind != NATIVE:
         return ASSUMED[options.kind]
     try:
@@ -90,7 +90,7 @@ def _measured() -> Facts:
 
 
 def _threads(device: cl.Device, assumed: Threads) -> Threads:
-    """Thread capabilities of a GPU."""
+    """Return the thread capabilities of a GPU."""
     lanes = shuffled_lanes(device)
     return replace(
         assumed,
@@ -102,7 +102,7 @@ def _threads(device: cl.Device, assumed: Threads) -> Threads:
 
 
 def _subgroup(device: cl.Device) -> int:
-    """Size of the smallest subgroup that the driver may choose; 0 if unknown: only vendor extensions report it without a kernel."""
+    """Return the smallest subgroup size that the driver may choose; 0 if unknown: only vendor extensions report it."""
     found = next((name for extension, name in _WIDTHS.items() if extension in device.extensions.split()), None)
     if found is None:
         return 0
@@ -111,15 +111,15 @@ def _subgroup(device: cl.Device) -> int:
 
 
 def shuffled_lanes(device: cl.Device) -> int:
-    """Number of lanes that shuffles exchange: a power of two that divides every subgroup size that the driver may choose; 0 if the
-    size is unknown or the device has no shuffles."""
+    """Return the number of lanes that shuffles exchange: a power of two that divides every subgroup size that the driver may
+    choose; 0 if the size is unknown or the device has no shuffles."""
     width = _subgroup(device)
     able = SHUFFLE in device.extensions.split() and device.opencl_c_version.startswith(f"OpenCL C {SHUFFLE_STANDARD}")
     return width if able and width > 1 and width.bit_count() == 1 else 0
 
 
 def capabilities(options: OpenCLOptions) -> Capabilities:
-    """Capabilities of the target for the options."""
+    """Return the capabilities of the target for the options."""
     found = facts(options)
     left_out = {"string"} if found.fp64 else {"string", "float64"}
     return Capabilities(
@@ -138,5 +138,5 @@ def capabilities(options: OpenCLOptions) -> Capabilities:
 
 
 def surroundings(options: OpenCLOptions) -> str:
-    """Part of the cache key besides the options: for `native`, the facts of device 0."""
+    """Return the part of the cache key that is not in the options: for `native`, the facts of device 0."""
     return repr(facts(options)) if options.kind == NATIVE else ""

@@ -63,7 +63,7 @@ class OpenCLDevice(DriverDevice):
         if size > self.largest:
             raise OutOfMemory(
                 f"a buffer on {self.name} must have at most {self.largest} bytes, got {size}",
-                remedy="give smaller inputs, or choose a device with more memory by devices=",
+                remedy="pass smaller inputs, or choose a device with more memory by devices=",
             )
         return self.reserve(size, lambda: Memory(self._create(size), size))
 
@@ -77,7 +77,7 @@ class OpenCLDevice(DriverDevice):
         self.forget(buffer.size)
 
     def memory(self) -> MemoryFacts:
-        """Total bytes, and bytes that this process has not allocated: OpenCL does not report other processes."""
+        """Return the total bytes, and the bytes that this process has not allocated: OpenCL does not report other processes."""
         if self.lost:
             raise self.lost_error()
         return MemoryFacts(self.total, self.total - self.live)

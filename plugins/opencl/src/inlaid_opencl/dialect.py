@@ -18,10 +18,10 @@ _LANES = (2, 4, 8, 16)
 """Lane counts, without 3: such vectors occupy 4 elements in memory."""
 _GROUPS = {"blockIdx": "get_group_id", "threadIdx": "get_local_id"}
 _WHOLE = {2: ("ushort", "USHRT_MAX"), 4: ("uint", "UINT_MAX"), 8: ("ulong", "ULONG_MAX")}
-"""Unsigned integer type of a number of bytes, and its maximum."""
+"""Unsigned integer type by size in bytes, and its maximum."""
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "rint": "roundeven", "trunc": "trunc"}
-"""Rounding functions, and Clang's builtins for them. PoCL's library functions are not inlined if the library was built for another
-processor than the kernel."""
+"""Rounding functions, and Clang's builtins for them. PoCL's library functions are not inlined if the library and the kernel are
+built for different processors."""
 _INLINED = ("fma", *_ROUNDING)
 _WORDS = """
     auto break case char const constant continue default do double else enum event_t extern float for global goto half if image
@@ -193,7 +193,7 @@ class OpenCLDialect:
             return f"inlaid_{name}({', '.join(args)})"
         if not lanes:
             return f"{name}{'f' * (name in ('sqrt', 'fmod') and of.bits == 32)}({', '.join(args)})"
-        # PoCL may call functions that were compiled for another processor, which pass wide vectors in other registers.
+        # PoCL may call functions compiled for another processor, whose calling convention for wide vectors differs.
         return self.elements([self.call(name, [self.lane(arg, place, lanes) for arg in args], of, 0) for place in range(lanes)], of)
 
     def any(self, mask: str, lanes: int) -> str:

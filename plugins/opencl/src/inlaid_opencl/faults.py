@@ -19,21 +19,21 @@ _SIZES = {
 
 
 def is_lost(error: cl.Error) -> bool:
-    """Whether an error means that the device is lost."""
+    """Test whether an error means that the device is lost."""
     return error.code in _LOST
 
 
 def translate(error: cl.Error, device: str, action: str) -> InlaidError | None:
-    """Translate a driver error; None if it is an error of the caller's. `device` and `action` go into the message.
+    """Translate a driver error; None if the caller is at fault. `device` and `action` go into the message.
 
     Returns `OutOfMemory`, `DeviceLost`, or `KernelFault` for sizes beyond the device's limits and for failed commands."""
     text = f"{action} on {device} failed: {error}"
     if error.code in _MEMORY:
-        return OutOfMemory(text, remedy="give smaller inputs, or free tensors on the device")
+        return OutOfMemory(text, remedy="pass smaller inputs, or free tensors on the device")
     if is_lost(error):
         return DeviceLost(text, remedy="load the model again once the device responds, or choose another by devices=")
     if error.code in _SIZES:
-        return KernelFault(text, remedy="compile for this kind of device (option kind), or give smaller inputs")
+        return KernelFault(text, remedy="compile for this kind of device (option kind), or pass smaller inputs")
     if error.code == _CODE.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST or error.code < -1000:
         return KernelFault(text)
     return None

@@ -88,7 +88,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         queue: Queue,
         commands: cl.CommandQueue,
     ) -> Iterable[Bound]:
-        """Bound launches of a run; computed sizes are read on queue `commands`."""
+        """Yield the bound launches of a run; computed sizes are read on queue `commands`."""
 
         def read(memory: Memory, offset: int, target: np.ndarray[Any, Any], now: bool) -> None:
             if now:
@@ -100,7 +100,7 @@ class RegionKernel(LaunchedRegion[Bound]):
 
 
 def limits_of(code: RegionCode) -> Limits:
-    """Launch limits of a region's device."""
+    """Return the launch limits of a region's device."""
     device = code.device
     grid = (device.largest_grid,) * 3
     remedy = "compile for this kind of device (option kind)"

@@ -1,4 +1,4 @@
-"""Device requirements of code, as strings of `Artifact.requires`."""
+"""Device requirements of code, encoded as strings in `Artifact.requires`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _GROUP, _LOCAL, _LANES = "work-items", "local-bytes", "shuffled-lanes"
 
 
 def needs_of(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
-    """Requirements of kernels and their source: names of extensions, and maxima of work-items per group, bytes of local memory and
-    shuffled lanes, as "work-items=256"."""
+    """Return the requirements of kernels and their source: names of extensions, and maxima of work-items per group, bytes of local
+    memory and shuffled lanes, as "work-items=256"."""
     found = set(_EXTENSIONS.findall(source))
     if _DOUBLE.search(source):
         found.add(_FP64)
@@ -37,7 +37,7 @@ def needs_of(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
 
 
 def _group(kernel: ThreadKernel) -> int:
-    """Work-items per work-group; symbolic extents count as 1."""
+    """Return the work-items per work-group; symbolic extents count as 1."""
     product = 1
     for extent in kernel.kernel.threads.values():
         known = arith.unwrap(extent)
@@ -46,7 +46,7 @@ def _group(kernel: ThreadKernel) -> int:
 
 
 def _local(kernel: ThreadKernel) -> int:
-    """Bytes of local memory; buffers of symbolic sizes count as 0."""
+    """Return the bytes of local memory; buffers of symbolic sizes count as 0."""
     ends = [0]
     for buffer, offset in kernel.kernel.offsets.items():
         if buffer.scope == SHARED:

@@ -18,8 +18,8 @@ KINDS = ("cpu", "gpu", "embedded")
 
 @dataclass(frozen=True)
 class OpenCLOptions:
-    """kind: the kind of device to compile for: `cpu`; `gpu`; `embedded`, a GPU whose local memory is main memory; or `native`, the
-    kind and limits of device 0 of this machine, `gpu` if it has none. Raises `TargetError` for any other kind."""
+    """Options of target opencl. kind: `cpu`; `gpu`; `embedded`, a GPU whose local memory is global memory; or `native`, the kind
+    and limits of device 0 of this machine, `gpu` if there is none. Raises `TargetError` for any other kind."""
 
     kind: str = NATIVE
 

@@ -57,12 +57,12 @@ def find_devices() -> tuple[Found, ...]:
                 if error.code != cl.status_code.DEVICE_NOT_FOUND:
                     raise
     except cl.Error as error:
-        reason = "no OpenCL driver is installed" if error.code == _NO_PLATFORM else f"the OpenCL drivers fail: {error}"
+        reason = "expected an OpenCL driver, found none" if error.code == _NO_PLATFORM else f"the OpenCL drivers fail: {error}"
         raise TargetError(reason, remedy=DRIVER) from error
     if not found and unlinked:
-        raise TargetError(f"PoCL needs the linker {LINKER}, which is not on PATH", remedy="install Debian's binutils")
+        raise TargetError(f"PoCL needs the linker {LINKER}, found none in PATH", remedy="install Debian's binutils")
     if not found:
-        raise TargetError("no OpenCL platform of this machine has a device", remedy=DRIVER)
+        raise TargetError("expected an OpenCL device, found none on this machine", remedy=DRIVER)
     order = (cl.device_type.GPU, cl.device_type.ACCELERATOR, cl.device_type.CPU)
     found.sort(key=lambda device: next((place for place, kind in enumerate(order) if device.type & kind), len(order)))
     return tuple(Found(number, _kind(device), device) for number, device in enumerate(found))

@@ -29,13 +29,13 @@ def _surroundings(options: OpenCLOptions) -> str:
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """The target `opencl`."""
+    """Declare the target `opencl`."""
     return [TargetSpec("opencl", "OpenCL devices", _capabilities, Level.LOOP, OpenCLOptions, _surroundings)]
 
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Claim every operator that has a loop program."""
+    """Return the rule that accepts every operator with a loop program."""
     if target.kind != "opencl":
         return ()
     from inlaid.lowering.loop_rule import loop_rule
@@ -45,7 +45,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlaid_codegen(target: Target) -> OpenCLCodegen:
-    """The code generator; it needs no driver or device."""
+    """Create the code generator, which needs no driver or device."""
     from inlaid_opencl.codegen import OpenCLCodegen
 
     return OpenCLCodegen(target.options)
@@ -53,7 +53,7 @@ def inlaid_codegen(target: Target) -> OpenCLCodegen:
 
 @hookimpl
 def inlaid_runtime(target: Target, device: int) -> OpenCLRuntime:
-    """The runtime module of a device. Raises `TargetError` if this machine has no driver or no device of that number."""
+    """Create the runtime module of a device. Raises `TargetError` if this machine has no driver or no device with this number."""
     from inlaid_opencl.platforms import find_devices
 
     find_devices()  # raises an error with the package to install, before pyopencl is imported

@@ -14,11 +14,11 @@ from inlaid_opencl.options import SHUFFLE, SHUFFLE_STANDARD
 
 OPTIONS = "-cl-std=CL1.2 -w"
 _SUBGROUPS = f"-cl-std=CL{SHUFFLE_STANDARD} -w"
-"""For sources with shuffles."""
+"""Build options for sources with shuffles."""
 _EXACT = "-cl-fp32-correctly-rounded-divide-sqrt"
-"""Added if the device supports it: division is accurate to 2.5 ulp otherwise."""
+"""Build option added if the device supports it; without it, division is accurate only to 2.5 ulp."""
 _LINES = 12
-"""Most lines of a build log in an error."""
+"""Maximum lines of a build log in an error."""
 CACHING_DRIVERS = frozenset({"Portable Computing Language", "NVIDIA CUDA"})
 """Platforms whose drivers cache builds themselves. PoCL recompiles each kernel to return a binary: 0.4 s, against 0.04 s for a
 build."""

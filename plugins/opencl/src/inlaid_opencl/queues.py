@@ -13,7 +13,7 @@ import pyopencl as cl
 from inlaid.runtime.launch_queues import Flags, LaunchQueue
 
 _HELD_BYTES = 64 << 20
-"""Most bytes of host memory that a queue stages for pending copies; a copy beyond them blocks."""
+"""Maximum bytes of host memory that a queue stages for pending copies; a copy that exceeds them blocks."""
 
 
 class Memory:
@@ -105,5 +105,5 @@ class Queue(LaunchQueue):
 
 
 def flat_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """View a contiguous array as bytes. A memoryview would not do: dtypes of other packages have no buffer protocol."""
+    """View a contiguous array as bytes. A memoryview does not work for dtypes of other packages without buffer protocol."""
     return array.reshape(-1).view(np.uint8)

@@ -1,4 +1,4 @@
-"""Regions to artifacts."""
+"""Code generator: compiles regions to artifacts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlaid.plugins import Artifact, Border, Borders, Codegen, CompileContext, KernelInfo, Region
 from inlaid.types import Layout, TensorType
-from inlaid_vta_fpga.compiler.region import lowered
+from inlaid_vta_fpga.compiler.region import lower_steps
 from inlaid_vta_fpga.options import FORMAT, FORMAT_VERSION, VtaOptions
 
 
@@ -17,18 +17,18 @@ class VtaCodegen(Codegen):
         self._options = options
 
     def form(self, type_: TensorType) -> Border:
-        """Channels in blocks: N C H W as N C/16 H W 16, N C as N C/16 16; row-major order for anything else."""
+        """Choose the layout of a tensor: N C H W as N C/16 H W 16, N C as N C/16 16, row-major for anything else."""
         if type_.dtype.name not in ("int8", "int32") or type_.rank not in (2, 4):
             return Border()
         return Border(Layout(((1, self._options.config.block),)))
 
     def borders(self, region: Region) -> Borders | None:
-        """Inputs and results in blocks of channels."""
+        """Choose channel-blocked layouts for the inputs and results of a region."""
         return region.stored_as(self.form)
 
     def compile(self, unit: Region, context: CompileContext) -> Artifact:
-        """The artifact of a region. Raises `Unsupported`, and `ScheduleError` for what has no instruction."""
+        """Compile a region. Raises `Unsupported`, and `ScheduleError` for a statement that no VTA instruction implements."""
         program = context.steps(unit, self.form)
-        image = lowered(program, self._options)
+        image = lower_steps(program, self._options)
         nodes = tuple(dict.fromkeys(node for step in program.steps for node in step.nodes))
         return replace(program.artifact(FORMAT, FORMAT_VERSION, image.to_bytes()), kernels=(KernelInfo(unit.symbol, nodes),))

@@ -1,4 +1,4 @@
-"""The code of a region: a map of DRAM, an instruction stream and its micro-ops, as bytes and back."""
+"""Serialisation of a region's code: a DRAM map, an instruction stream and its micro-ops."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from inlaid_vta_fpga.options import FORMAT
 _HEAD = struct.Struct("<4sI")
 _MAGIC = b"VTA\x01"
 LARGEST = 1 << 30
-"""Bytes of DRAM that a region may have."""
+"""Maximum DRAM bytes of a region."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """Byte addresses in DRAM, each of a page: of the stream of `count` instructions, of `uop_count` micro-ops, of inputs, outputs
-    and constants in the order of the artifact. An output of int32 has four, of its byte planes, the lowest first. 0: what no
-    instruction reads. `size`: of DRAM."""
+    """The DRAM map: `size` bytes, and page-aligned byte addresses of the stream of `count` instructions, of `uop_count` micro-ops,
+    and of inputs, outputs and constants in the order of the artifact. An int32 output has one address per byte plane, lowest byte
+    first. Address 0: not used by any instruction."""
 
     config: Config
     size: int
@@ -38,35 +38,35 @@ class Header:
 
 @dataclass(frozen=True)
 class Image:
-    """A header with the bytes of its stream and of its micro-ops."""
+    """A header with the encoded stream and micro-ops."""
 
     header: Header
     stream: bytes
     uops: bytes
 
     def to_bytes(self) -> bytes:
-        """The code of an artifact."""
+        """Serialise to the code of an artifact."""
         text = json.dumps(encode(self.header), separators=(",", ":")).encode()
         return _HEAD.pack(_MAGIC, len(text)) + text + self.stream + self.uops
 
     @staticmethod
     def from_bytes(code: bytes) -> Image:
-        """The inverse of `to_bytes`. Raises `Unsupported` for bytes that are no such code."""
+        """Deserialise the code of an artifact; the inverse of `to_bytes`. Raises `Unsupported` for malformed code."""
         try:
             magic, length = _HEAD.unpack_from(code)
             if magic != _MAGIC:
-                raise ValueError(f"expected code that begins with {_MAGIC!r}, found {magic!r}")
+                raise ValueError(f"expected code that starts with {_MAGIC!r}, found {magic!r}")
             start = _HEAD.size + length
             header = decode(Header, json.loads(code[_HEAD.size : start].decode()), "header")
             middle = start + header.count * INSTRUCTION_BYTES
             image = Image(header, code[start:middle], code[middle:])
             image.check()
         except (struct.error, ValueError, InlaidError) as error:
-            raise Unsupported(f"this is no {FORMAT} code: {error}") from error
+            raise Unsupported(f"malformed {FORMAT} code: {error}", remedy="compile the model again") from error
         return image
 
     def check(self) -> None:
-        """Raise ValueError where sizes and addresses do not fit."""
+        """Raise ValueError if sizes and addresses are inconsistent."""
         header = self.header
         if len(self.stream) != header.count * INSTRUCTION_BYTES or len(self.uops) != header.uop_count * UOP_BYTES:
             raise ValueError(f"expected {header.count} instructions and {header.uop_count} micro-ops, found other bytes")
@@ -76,12 +76,12 @@ class Image:
         self.check_place(header.uops, len(self.uops))
 
     def check_place(self, address: int, size: int) -> None:
-        """Raise ValueError for bytes outside of DRAM, or not on a page of their own."""
+        """Raise ValueError if `size` bytes at an address are not page-aligned or exceed DRAM."""
         if address % PAGE_BYTES or not PAGE_BYTES <= address <= address + size <= self.header.size:
-            raise ValueError(f"expected {size} bytes at a page of a DRAM of {self.header.size}, found address {address}")
+            raise ValueError(f"expected page-aligned {size} bytes within {self.header.size} bytes of DRAM, found address {address}")
 
     def dram(self, constants: dict[int, np.ndarray[tuple[int], np.dtype[np.uint8]]]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """DRAM with the stream, the micro-ops, and constants by their addresses; zeros elsewhere."""
+        """Build the initial DRAM contents: stream, micro-ops and constants at their addresses, zeros elsewhere."""
         memory = np.zeros(self.header.size, np.uint8)
         parts = {self.header.stream: np.frombuffer(self.stream, np.uint8), self.header.uops: np.frombuffer(self.uops, np.uint8)}
         for address, data in (parts | constants).items():

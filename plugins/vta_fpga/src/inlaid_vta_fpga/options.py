@@ -8,20 +8,21 @@ from inlaid.errors import TargetError
 from inlaid_vta_fpga.isa.config import Config
 
 FORMAT, FORMAT_VERSION = "vta-stream", 1
-"""Artifact format: a map of DRAM, an instruction stream and its micro-ops (`image.Image`)."""
+"""Artifact format: a DRAM map, an instruction stream and its micro-ops (`image.Image`)."""
 
 FUNCTIONAL, TIMING, RTL, PYNQ = SIMULATORS = ("functional", "timing", "rtl", "pynq")
 CLOCK_HZ = 100e6
-"""Clock of the Pynq bitstream; VTA's other boards run at 100 to 333 MHz."""
+"""Clock of the Pynq bitstream in Hz; VTA's other boards run at 100 to 333 MHz."""
 
 
 @dataclass(frozen=True)
 class VtaOptions:
-    """simulator: what runs a stream: `functional`, which has no clock; `timing`, which counts cycles; `rtl`, the Verilated core; or
-    `pynq`, a board. log_batch, log_block: log2 of the rows and of the channels of a block. log_uop_buff, log_inp_buff,
-    log_wgt_buff, log_acc_buff: log2 of the bytes of the buffers. threads: virtual threads, 1 or 2. slots: places in SRAM that the
-    tiles of a buffer take turns in, 1 or 2; with one thread and one place loads do not run ahead. serial: forbid that modules run
-    at the same time. These are for measurements. Raises `TargetError` for any other value and for an illegal configuration.
+    """Options of target vta_fpga. Raises `TargetError` for an illegal value or configuration.
+
+    simulator: device that runs a stream: `functional` (no clock), `timing` (counts cycles), `rtl` (the Verilated core) or `pynq` (a
+    board). log_batch, log_block: log2 of a block's rows and channels. log_uop_buff, log_inp_buff, log_wgt_buff, log_acc_buff: log2
+    of the buffers' bytes. For measurements: threads: virtual threads, 1 or 2. slots: SRAM slots that the tiles of a buffer rotate
+    through, 1 or 2; with 1 thread and 1 slot, loads do not run ahead. serial: no two modules run at the same time.
     """
 
     simulator: str = FUNCTIONAL
@@ -42,12 +43,12 @@ class VtaOptions:
             if getattr(self, name) not in (1, 2):
                 raise TargetError(f"option {name} of target vta_fpga must be 1 or 2, got {getattr(self, name)}")
         if self.log_batch != 0:
-            raise TargetError(f"option log_batch of target vta_fpga must be 0 (blocks of one row), got {self.log_batch}")
+            raise TargetError(f"option log_batch of target vta_fpga must be 0 (one row per block), got {self.log_batch}")
         self.config  # noqa: B018 (raises for an illegal configuration)
 
     @property
     def config(self) -> Config:
-        """The core's configuration."""
+        """The configuration of the core."""
         return Config(
             log_batch=self.log_batch,
             log_block=self.log_block,

@@ -1,4 +1,4 @@
-"""The vta_fpga plugin: what it provides, cheap to import."""
+"""Hook implementations of the vta_fpga plugin. Heavy modules are imported on use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PLUGIN_API_VERSION = 2
 SHIFTS = (-29, 1)
-"""Factors 2^-30 to 1: shifts to the right by 0 to 30 places."""
+"""Exponent range of scale factors, mantissa in [0.5, 1): 2^-30 to 1, which are right shifts by 30 to 0."""
 
 
 def _capabilities(options: VtaOptions) -> Capabilities:
@@ -34,13 +34,13 @@ def _capabilities(options: VtaOptions) -> Capabilities:
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """vta_fpga."""
+    """Declare the target vta_fpga."""
     return [TargetSpec("vta_fpga", "the Versatile Tensor Accelerator", _capabilities, options=VtaOptions)]
 
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Convolutions, matrix products and sums of int8 tensors."""
+    """Return rules for int8 convolutions, matrix products and sums of two tensors."""
     if target.kind != "vta_fpga":
         return ()
     from inlaid_vta_fpga.compiler.patterns import rules
@@ -50,7 +50,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlaid_codegen(target: Target) -> VtaCodegen:
-    """The code generator."""
+    """Create the code generator."""
     from inlaid_vta_fpga.codegen import VtaCodegen
 
     return VtaCodegen(target.options)
@@ -58,7 +58,7 @@ def inlaid_codegen(target: Target) -> VtaCodegen:
 
 @hookimpl
 def inlaid_runtime(target: Target) -> VtaRuntime:
-    """The runtime module."""
+    """Create the runtime module."""
     from inlaid_vta_fpga.runtime import VtaRuntime
 
     return VtaRuntime(target.options)
@@ -66,7 +66,7 @@ def inlaid_runtime(target: Target) -> VtaRuntime:
 
 @hookimpl
 def inlaid_probe(target: Target) -> DeviceStatus:
-    """Whether the simulator or the board that the options name is here."""
+    """Report whether the simulator or board selected by the options is available."""
     from inlaid_vta_fpga.runtime import probe
 
     return probe(target.options)
@@ -74,7 +74,7 @@ def inlaid_probe(target: Target) -> DeviceStatus:
 
 @hookimpl
 def inlaid_conformance(target: Target) -> Conformance:
-    """Examples of composites; integers are exact, so there are no tolerances."""
+    """Return examples for the conformance suite."""
     from inlaid_vta_fpga.compiler.examples import conformance
 
     return conformance()

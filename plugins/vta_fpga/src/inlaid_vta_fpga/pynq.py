@@ -1,4 +1,4 @@
-"""A Pynq board behind the device interface. It has not been run on a board.
+"""Device driver for a Pynq board. It has not been tested on a board.
 
 Register map: apache/tvm-vta, `src/pynq/pynq_driver.cc` and `hardware/xilinx` (2022-01). The bitstream must be loaded; memory comes
 from the contiguous allocator of the board's image (`pynq.allocate`), whose buffers the accelerator reads through the coherent port.
@@ -20,34 +20,34 @@ from inlaid_vta_fpga.simulators.commands import Commands
 from inlaid_vta_fpga.simulators.device import Dram, Report, fault, stream_bytes
 
 FETCH, LOAD, COMPUTE, STORE = 0x43C00000, 0x43C01000, 0x43C02000, 0x43C03000
-"""Bases of the modules' registers."""
+"""Base addresses of the modules' registers."""
 COUNT, ADDRESS, DONE = 0x10, 0x18, 0x18
-"""Offsets: instructions and their address in fetch, the done flag in compute."""
+"""Register offsets: instruction count and stream address in fetch, done flag in compute."""
 START, RESTART = 0x1, 0x81
 WAIT_SECONDS = 10.0
 
 
 def status() -> DeviceStatus:
-    """Whether the board's Python package is here."""
+    """Report whether the board's Python package is installed."""
     if importlib.util.find_spec("pynq") is None:
-        return DeviceStatus(False, "no Pynq board: this needs the package pynq of the board's image, and VTA's bitstream loaded")
-    return DeviceStatus(True, "a Pynq board, with which this has not been tested")
+        return DeviceStatus(False, "expected package pynq of a Pynq board's image, found none; run on a board with VTA's bitstream")
+    return DeviceStatus(True, "Pynq board (untested)")
 
 
 class Pynq:
-    """Runs streams on the board; implements `Device`. Raises `TargetError` on other machines, and for a configuration that
-    the released bitstream does not have."""
+    """Runs streams on the board; implements `Device`. Raises `TargetError` on other machines, and for a configuration other than
+    that of the released bitstream."""
 
     def __init__(self, config: Config) -> None:
         found = status()
         if not found.available:
             raise TargetError(found.detail)
         if config != Config():
-            raise TargetError("expected the default configuration, which the bitstream has, found another")
+            raise TargetError("expected the bitstream's configuration, found another", remedy="leave the log_* options at default")
         self._encoding = Encoding(config)
 
     def run(self, dram: Dram, instructions: int, count: int) -> Report:
-        """Copy DRAM to contiguous memory of the board, run the stream there, copy it back. Raises `KernelFault` after a timeout."""
+        """Copy DRAM to the board's contiguous memory, run the stream there, copy it back. Raises `KernelFault` on a timeout."""
         pynq = importlib.import_module("pynq")
         memory = pynq.allocate((len(dram),), "u1")
         try:
@@ -75,7 +75,7 @@ class Pynq:
         return Commands.of(stream).report(self._encoding.config)
 
     def _moved(self, instruction: Instruction, base: int) -> Instruction:
-        """The instruction with its DRAM address relative to a physical address."""
+        """Relocate an instruction's DRAM address by a physical base address."""
         if not isinstance(instruction, (Load, Store)) or not instruction.x_size:
             return instruction
         memory = instruction.memory if isinstance(instruction, Load) else Memory.OUT

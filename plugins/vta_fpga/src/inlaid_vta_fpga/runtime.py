@@ -1,4 +1,4 @@
-"""The run side: regions in the DRAM of a simulator or a board."""
+"""Runtime module: runs regions in the DRAM of a simulator or a board."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 def device_of(options: VtaOptions, config: Config) -> Device:
-    """The device that the options name, for a configuration. Raises `TargetError` where it is not here."""
+    """Create the device selected by the options for a configuration. Raises `TargetError` if it is not available."""
     if options.simulator == TIMING:
         from inlaid_vta_fpga.simulators.timed import Timed
 
@@ -41,7 +41,7 @@ def device_of(options: VtaOptions, config: Config) -> Device:
 
 
 def probe(options: VtaOptions) -> DeviceStatus:
-    """Whether the device that the options name is here."""
+    """Report whether the device selected by the options is available."""
     if options.simulator == RTL:
         from inlaid_vta_fpga.simulators.rtl.build import find_tools
 
@@ -57,21 +57,21 @@ def probe(options: VtaOptions) -> DeviceStatus:
 
 
 class VtaRuntime(HostRuntime):
-    """Loads streams into the DRAM of the device that the options name."""
+    """Loads streams for the device selected by the options."""
 
     def __init__(self, options: VtaOptions) -> None:
         super().__init__(FORMAT, FORMAT_VERSION)
         self._options = options
 
     def load(self, artifact: Artifact, constants: Mapping[str, Array]) -> Loaded:
-        """A region ready to run. Raises `Unsupported` for damaged code, `TargetError` for an absent device."""
+        """Load a region. Raises `Unsupported` for damaged code, `TargetError` for an absent device."""
         image = Image.from_bytes(artifact.code)
         kernel = VtaKernel(artifact, image, list(constants.values()), device_of(self._options, image.header.config))
         return Loaded(kernel, profile=kernel.profile)
 
 
 class VtaKernel:
-    """A region over buffers of its caller's, copied to and from a DRAM of its own for each call. `report`: counters of the last
+    """A loaded region. Each call copies the caller's buffers to and from a private DRAM image. `report`: counters of the last
     run."""
 
     report: Report | None = None
@@ -80,7 +80,7 @@ class VtaKernel:
         header, signature = image.header, artifact.signature
         sides = ((header.inputs, signature.inputs), (header.outputs, signature.outputs), (header.constants, constants))
         if any(len(places) != len(tensors) for places, tensors in sides):
-            raise Unsupported("the code has other inputs, outputs or constants than its signature")
+            raise Unsupported(f"expected {FORMAT} code that matches its signature, found other inputs, outputs or constants")
         self._image, self._device = image, device
         self._lock = threading.Lock()
         self._free: list[Array] = []
@@ -99,14 +99,14 @@ class VtaKernel:
                     image.check_place(address, array.nbytes)
                     self._constants[address] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         except ValueError as error:
-            raise Unsupported(f"this is no {FORMAT} code: {error}") from error
+            raise Unsupported(f"malformed {FORMAT} code: {error}", remedy="compile the model again") from error
 
     def invoke(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: Array) -> None:
         """Run the region (see `inlaid.plugins.Kernel`). Raises `KernelFault` for an illegal stream."""
         self._run(inputs, outputs)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: Array) -> Sequence[KernelTime]:
-        """Run the region; the time is that of the device's clock where it has one, else that of the simulator."""
+        """Run the region and return its time: by the device's clock if it has one, else the simulator's wall time."""
         begin = time.perf_counter()
         cycles = self._run(inputs, outputs).cycles
         return [KernelTime(0, 0.0, time.perf_counter() - begin if cycles is None else cycles / CLOCK_HZ)]
@@ -134,7 +134,7 @@ def _elements(tensor: TensorSpec) -> int:
 
 
 def _read(dram: Array, addresses: tuple[int, ...], array: Array) -> None:
-    """Copy a result out of DRAM; byte planes become the bytes of its elements."""
+    """Copy a result out of DRAM and interleave its byte planes."""
     found = np.empty((array.size, len(addresses)), np.uint8)
     for plane, address in enumerate(addresses):
         found[:, plane] = dram[address : address + array.size]

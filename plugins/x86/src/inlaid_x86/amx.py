@@ -1,7 +1,7 @@
-"""AMX: the matrix tiles of Intel's Xeons of 2023 and later as a memory scope and tensor intrinsics (Intel SDM, volume 1, 18).
+"""AMX: matrix tiles of Intel Xeons since 2023 as a memory scope and tensor intrinsics (Intel SDM, volume 1, chapter 18).
 
-There are eight tiles of up to 16 rows of 64 bytes. What each holds is configured once, when a function that uses them begins.
-TDPBF16PS takes denormals as zero, flushes denormal results and rounds to nearest even whatever MXCSR says, as VDPBF16PS does.
+There are eight tiles of up to 16 rows of 64 bytes. Tile shapes are configured once, at the start of a function that uses them.
+TDPBF16PS treats denormals as zero, flushes denormal results and rounds to nearest even regardless of MXCSR, like VDPBF16PS.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from inlaid_x86.llvm.values import Value
 from inlaid_x86.tiles.unit import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 
 STEPS = (1, 2)
-"""How far apart the rows of a left factor may stand: the strides that convolutions have."""
+"""Row strides of a left operand that tile loads support, which are the strides of convolutions."""
 _BYTES = {"uint8": "u", "int8": "s"}
 _CONFIGURATION = struct.Struct("<BB14x16H16B")
-"""Palette, first row, then bytes of a row and numbers of rows of all tiles."""
+"""Operand of LDTILECFG: palette, start row, then bytes per row and number of rows of each tile."""
 _FIRST_ROWS = struct.calcsize("<BB14x16H")
-"""Where the numbers of rows begin."""
+"""Byte offset of the numbers of rows."""
 
 
 def _bytes(buffer: ir.Buffer) -> int:
-    """Bytes of a row of a tile."""
+    """Return the bytes of a tile row."""
     return math.prod(dim for dim in buffer.shape[1:] if isinstance(dim, int)) * buffer.dtype.bytes
 
 
@@ -58,7 +58,7 @@ def _product(name: str) -> Emitter:
 
 
 def _load(rank: int, step: int = 1) -> Emitter:
-    """Of a box of so many dimensions, the first of which is that of rows, `step` apart."""
+    """Create the emitter of a tile load from a region of `rank` dimensions. Axis 0 is the rows, `step` apart."""
 
     def emit(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
         source, tile = places
@@ -75,12 +75,12 @@ def _store(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """The tiles of a function."""
+    """The tile registers of a function; implements `RegisterFile`."""
 
     scope = TILES
 
     def open(self, p: FunctionPrinter, buffers: Mapping[int, ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
-        """Configure them for buffers of these shapes."""
+        """Configure the tiles for the shapes of `buffers`, keyed by register number."""
         shapes: list[tuple[arith.Dim, int]] = [(0, 0)] * 16
         for number, buffer in buffers.items():
             shapes[number] = buffer.shape[0], _bytes(buffer)
@@ -102,12 +102,12 @@ class _Tiles:
         _call(p, "ldtilecfg", [place], ["ptr"])
 
     def close(self, p: FunctionPrinter) -> None:
-        """Give them up, so that switching to another thread need not keep them."""
+        """Release the tiles, so that a context switch need not save them."""
         _call(p, "tilerelease", [], [])
 
 
 def instructions(features: Sequence[str]) -> Iterator[Instruction]:
-    """What can be done with tiles on processors of some features."""
+    """Yield the tile instructions of processors with these features."""
     present, scope = set(features), TILES.name
     if TILE not in present:
         return
@@ -136,5 +136,5 @@ def _moves(total: str, factors: Mapping[str, int], needs: tuple[str, ...]) -> It
 
 
 def register_files(features: Sequence[str]) -> Mapping[str, RegisterFile]:
-    """The tiles by the name of their scope, where there are any."""
+    """Return the tiles keyed by their scope's name; empty for processors without AMX."""
     return {TILES.name: _Tiles()} if TILE in features else {}

@@ -1,4 +1,4 @@
-"""Regions to x86-64 object code."""
+"""Code generator: compiles regions to linked x86-64 images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from inlaid_x86.compilers import Compilers
 from inlaid_x86.conversions import expand_conversions
 from inlaid_x86.cpu import features, vector_bits
 from inlaid_x86.emit import EXPLICIT, FULL, KERNEL
-from inlaid_x86.fork import serial_where_short
+from inlaid_x86.fork import serialize_short_loops
 from inlaid_x86.instruction_sets import extensions
 from inlaid_x86.instructions import tensor_instructions
 from inlaid_x86.interrupts import CHUNK, checkpoints, cycles, polled_loops
@@ -34,8 +34,8 @@ from inlaid_x86.scale import math_emitters
 
 
 class X86Codegen(LibraryCodegen):
-    """Compiles a region to ELF objects (one with the C-ABI function, of a loop one with its body's, and one for each kernel) and
-    links them into an image."""
+    """Compiles a region to ELF objects and links them into an image. There is one object for the C-ABI function, one for the body
+    of a loop, and one per kernel."""
 
     architecture = X86_64
 
@@ -44,7 +44,7 @@ class X86Codegen(LibraryCodegen):
         self.features = features(options)
 
     def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:
-        """The region as an artifact. Equal regions give equal bytes."""
+        """Compile a region to an artifact. Deterministic: equal regions give equal bytes."""
         loop = unit if isinstance(unit, RegionLoop) else None
         region = unit.body if isinstance(unit, RegionLoop) else unit
         width = vector_bits(self.options)
@@ -98,14 +98,14 @@ class X86Codegen(LibraryCodegen):
         return library_objects(function)
 
     def _attributes(self) -> str:
-        """Function attributes: LLVM splits 512-bit vectors in two for many CPUs unless told not to."""
+        """Return LLVM function attributes that keep 512-bit vectors whole, which LLVM splits in two for many CPUs."""
         width = vector_bits(self.options)
         return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
 
 
 @dataclass(frozen=True)
 class _Printed:
-    """A kernel as it is printed, the cycles that it is predicted to take, and its LLVM text."""
+    """A printed kernel: its legalised program, predicted cycles and LLVM text."""
 
     kernel: ir.LoopProgram
     cycles: float
@@ -115,11 +115,11 @@ class _Printed:
 def _printed(kernel: ir.LoopProgram, level: tuple[str, ...], dialect: Dialect, width: int) -> _Printed:
     converted = frozenset(name for name, feature in CONVERTED.items() if feature in level)
     legal = legalise(expand_program(kernel, frozenset(dialect.math)), NATIVE, converted)
-    kernel = serial_where_short(expand_conversions(legal, level), width)
+    kernel = serialize_short_loops(expand_conversions(legal, level), width)
     length = cycles(kernel, width)
     return _Printed(kernel, length, print_kernel(kernel, KERNEL, dialect, polled_loops(kernel, width) if length >= CHUNK else {}))
 
 
 def _intrinsics(kernel: ir.LoopProgram) -> set[str]:
-    """The names of the tensor intrinsics that a kernel uses."""
+    """Return the names of the tensor intrinsics that a kernel uses."""
     return {stmt.name for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)}

@@ -1,4 +1,4 @@
-"""Modules of LLVM text to objects: each distinct one once, known ones from the cache, many at a time in processes of their own."""
+"""Compilation of LLVM modules to objects in worker processes. Each distinct module is compiled once and cached."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from inlaid_x86 import emit
 from inlaid_x86.machine import compile_text, feature_text, rejected
 
 SHARE = 1 << 17
-"""Characters of text that are worth a process more: it starts in less time than LLVM takes for them."""
+"""Characters of LLVM text per worker process: LLVM takes longer to compile them than a process takes to start."""
 
 
 class Compilers:
-    """Compiles the modules of one region. Use it as a context manager: leaving it ends the processes."""
+    """Compiles the modules of one region. A context manager, which ends the worker processes on exit."""
 
     def __init__(self, features: Sequence[str], store: Store) -> None:
         self._features = tuple(features)
@@ -54,8 +54,8 @@ class Compilers:
             worker.close()
 
     def kernel(self, text: str, effort: int = emit.FULL, extensions: Sequence[str] = ()) -> str:
-        """The symbol of a kernel, whose module defines it as `emit.KERNEL`: equal text has equal symbols. `effort` as of
-        `emit.emit`; `extensions` are features that this kernel alone is compiled with."""
+        """Queue a kernel's module, which defines `emit.KERNEL`. Returns its symbol, which is equal for equal text. effort: see
+        `emit.emit`. extensions: additional features for this kernel only."""
         features = feature_text((*self._features, *extensions))
         key = self._key(text, features, effort)
         symbol = f"inlaid_{key[:32]}"
@@ -63,13 +63,13 @@ class Compilers:
         return symbol
 
     def entry(self, text: str, symbol: str) -> None:
-        """Compile a module that defines a symbol itself."""
+        """Queue a module that defines `symbol` under its final name."""
         features = feature_text(self._features)
         self._add(_Job(text, features, symbol, emit.CALLS), self._key(text, features, emit.CALLS))
 
     def finish(self, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, bytes]:
-        """The objects by symbol. `report` is told how many modules are compiled, and how many there are to compile. Raises
-        `CompileError` where LLVM rejects a module, or fails."""
+        """Wait for all objects and return them by symbol. `report` is called with the numbers of compiled and of all modules.
+        Raises `CompileError` if LLVM rejects a module or crashes."""
         report(0, len(self._pending))
         if self._workers:
             self._wait(report)
@@ -87,7 +87,7 @@ class Compilers:
         return self._objects
 
     def _wait(self, report: Callable[[int, int], None]) -> None:
-        """Until the processes have done all there is to do, or have failed."""
+        """Wait until the workers have finished all jobs or failed."""
         for _ in self._workers:
             self._waiting.put(None)
         count, working = 0, len(self._workers)
@@ -119,8 +119,8 @@ class Compilers:
 
 @dataclass
 class _Job:
-    """One module: its text, the features to compile it for, its symbol, the effort, the new name of its kernel, and what became of
-    it."""
+    """A module to compile. `symbol`: key of its object. `renamed`: new name of its kernel, "" to keep names. `result`: the object
+    or the error."""
 
     text: str
     features: str
@@ -131,8 +131,8 @@ class _Job:
 
 
 class _Worker:
-    """A process that compiles, and the thread that talks to it. It takes `jobs` until there is None, and puts into `done` True for
-    each and False at the end."""
+    """A compiler process and the thread that feeds it. The thread takes `jobs` until it gets None, and puts True into `done` for
+    each job and False at the end."""
 
     def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool]) -> None:
         self._jobs = jobs
@@ -149,7 +149,7 @@ class _Worker:
         self._thread.start()
 
     def kill(self) -> None:
-        """End the process at once if it is still at work."""
+        """Kill the process if it is still running."""
         if self._thread.is_alive():
             self._process.kill()
 
@@ -168,8 +168,8 @@ class _Worker:
             try:
                 job.result = self._compile(job)
             except (OSError, EOFError) as error:
-                # Nothing more can be had of this process. The others go on, but this error is what comes of it all.
-                job.result = CompileError(f"LLVM failed: {self._last_words() or error}", plugin="x86")
+                # The process is lost. The other workers continue, but `finish` raises this error.
+                job.result = CompileError(f"LLVM failed: {self._stderr_tail() or error}", plugin="x86")
                 break
             self._done.put(True)
         self._done.put(False)
@@ -184,8 +184,8 @@ class _Worker:
         content = _read(source, size)
         return rejected(content.decode()) if status else content
 
-    def _last_words(self) -> str:
-        """The end of what the process said of its own failing."""
+    def _stderr_tail(self) -> str:
+        """Return the tail of the worker's stderr."""
         self._log.seek(max(self._log.seek(0, os.SEEK_END) - 500, 0))
         return self._log.read().decode(errors="replace").strip()
 
@@ -193,7 +193,7 @@ class _Worker:
 def _read(source: IO[bytes], size: int) -> bytes:
     data = source.read(size)
     if len(data) != size:
-        raise EOFError("a process that compiles ended early")
+        raise EOFError("the compiler process ended early")
     return data
 
 
@@ -203,6 +203,6 @@ def _cores() -> int:
 
 @functools.cache
 def fingerprint() -> str:
-    """Says all that objects depend on besides the text and the features: how LLVM is used, and which LLVM it is."""
+    """Return the part of the cache key that is not text or features: the source of `emit.py` and LLVM's version."""
     source = hashlib.sha256(Path(emit.__file__).read_bytes()).hexdigest()
     return f"{source} {llvmlite.__version__} {llvm.llvm_version_info}"

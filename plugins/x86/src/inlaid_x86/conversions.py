@@ -1,4 +1,4 @@
-"""Floats to int64 where no instruction converts vectors of them, before AVX-512DQ: by arithmetic in float64, not lane by lane."""
+"""Vectorisable conversion of floats to int64 by float64 arithmetic, for AVX2 processors, which have no instruction for it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from inlaid.tensor.transform.rewrite import Rewriter
 _HALF = 2.0**32
 _LIMIT = 2.0**63
 _UPPER_MAGIC = FLOAT64.magic + float(-(FLOAT64.magic_bits >> 32) % (1 << 32))
-"""What the upper half gets in its low bits takes the bits of `magic` off the lower half."""
+"""Magic constant of the upper half, whose low bits also cancel the bits of `magic` in the lower half."""
 
 
 def expand_conversions(program: ir.LoopProgram, present: Collection[str]) -> ir.LoopProgram:
-    """The program with its conversions of float32 and float64 to int64 as arithmetic, on processors that are faster so."""
+    """Expand conversions of float32 and float64 to int64 to arithmetic, on processors where that is faster."""
     return Rewriter(expr=_expanded).program(program) if "avx2" in present and "avx512dq" not in present else program
 
 
@@ -27,7 +27,7 @@ def _expanded(node: Expr) -> Expr | None:
 
 
 def to_int64(x: Expr) -> Expr:
-    """A float truncated to int64, saturated, NaN as 0: in two halves of 32 bits, each in the low bits of a float64."""
+    """Truncate a float to int64, saturating, NaN to 0. Computes two 32-bit halves, each in the low bits of a float64."""
     known = select(unary("isnan", x), const(0, x.dtype), x)
     real = unary("trunc", at_least(cast(known, FLOAT64.dtype), -_LIMIT))
     upper = real * (1 / _HALF) + _UPPER_MAGIC

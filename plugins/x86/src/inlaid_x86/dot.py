@@ -1,9 +1,9 @@
-"""The dot products of x86 as tensor intrinsics: VNNI, AVX512-BF16 and, where there is neither, multiply-add of 16-bit pairs.
+"""Dot product instructions as tensor intrinsics: VNNI, AVX512-BF16, and multiply-add of 16-bit pairs as the fallback.
 
 VPDPBUSD multiplies unsigned by signed bytes and adds four products to each 32-bit lane; nothing saturates. VPDPBF16PS adds two
-products of bfloat16 to each float32 lane; it takes denormals as zero, flushes denormal results, and rounds to nearest even after
-each of its two additions whatever MXCSR says (Intel SDM, VDPBF16PS). VPMADDWD multiplies 16-bit pairs, to which bytes are extended:
-their products and the sum of two are exact.
+products of bfloat16 to each float32 lane; it treats denormals as zero, flushes denormal results, and rounds to nearest even after
+each of its two additions regardless of MXCSR (Intel SDM, VDPBF16PS). VPMADDWD multiplies pairs of 16-bit lanes, to which bytes are
+extended, and adds the two products exactly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BYTES = ("uint8", "int8")
 
 @dataclass(frozen=True)
 class _Bytes:
-    """VPDPBUSD of a number of lanes; `swapped` where the operand that all lanes share is the signed one."""
+    """Emitter of VPDPBUSD. `swapped`: the operand that is broadcast to all lanes is the signed one."""
 
     lanes: int
     swapped: bool
@@ -41,7 +41,7 @@ class _Bytes:
 
 @dataclass(frozen=True)
 class _Bfloat:
-    """VDPBF16PS of a number of lanes."""
+    """Emitter of VDPBF16PS."""
 
     lanes: int
     name: str
@@ -59,8 +59,8 @@ class _Bfloat:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Two VPMADDWD of a number of 32-bit lanes, on the bytes of even and of odd number, extended with their own signs. Masks and
-    shifts extend them where they are: to extend bytes in order takes shuffles, for which many processors have one unit."""
+    """Emitter of two VPMADDWD on 32-bit lanes: one for even bytes and one for odd bytes, extended by their `signed`. Masks and
+    shifts extend them in place. Extending in order would need shuffles, for which many processors have only one unit."""
 
     lanes: int
     name: str
@@ -79,7 +79,7 @@ class _Pairs:
         total.store(acc)
 
     def _half(self, p: FunctionPrinter, value: Value, odd: bool, signed: bool) -> Value:
-        """The bytes of even or odd number."""
+        """Extend the even or odd bytes to 16-bit lanes."""
         if not odd and not signed:
             return self._once(p, f"and {value}, {splat('255', 'i16', value.lanes)}", value.lanes)
         places = splat("8", "i16", value.lanes)
@@ -93,7 +93,7 @@ class _Pairs:
 
 
 def instructions(features: Sequence[str]) -> Iterator[Instruction]:
-    """The dot products that processors of some features have, fastest first."""
+    """Yield the dot product instructions of processors with these features, fastest first."""
     present = set(features)
     vnni = tuple(name for name in ("avx512vnni", "avxvnni") if name in present)[:1]
     if "avx512vnni" in present:
@@ -112,7 +112,7 @@ def instructions(features: Sequence[str]) -> Iterator[Instruction]:
             for b in _BYTES:
                 semantics = dot_product(a, b, "int32", lanes, 4)
                 emit = _Pairs(lanes, name, (a == "int8", b == "int8"))
-                # With VNNI, LLVM makes one instruction of the product and the addition: VPDPWSSD.
+                # With VNNI, LLVM fuses the product and the addition to VPDPWSSD.
                 yield Instruction(TensorIntrin(f"madd.{a}.{b}.{lanes}", semantics), emit, vnni)
 
 

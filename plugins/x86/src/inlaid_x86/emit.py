@@ -1,14 +1,13 @@
-"""LLVM text to object code: here, or in a process of its own, as which this file runs by itself.
+"""Compilation of LLVM text to object code, in this process or as the main program of a worker process.
 
-llvmlite serialises all work of a process with one lock, so that kernels are compiled side by side only in several processes. Such
-a process starts quickly, because this file imports nothing but the standard library and llvmlite:
+llvmlite serialises all work of a process with one lock, so compiling kernels in parallel needs several processes. A worker starts
+quickly, because this file imports only the standard library and llvmlite:
 
     python -I -S emit.py FOLDER_OF_LLVMLITE
 
-It reads requests from its standard input until that ends, and answers each on its standard output. A request is a byte, the effort
-(`FULL`), and three texts in UTF-8, the features, the symbol and the module, after their lengths in bytes; an answer is a byte, 0
-for an object or 1 for what LLVM says against the module, and the length and the bytes of that. Lengths are unsigned 64-bit numbers,
-little-endian.
+A worker reads requests from stdin until end of file and answers each on stdout. A request is one byte for the effort (`FULL`), then
+three UTF-8 texts: features, symbol and module, each preceded by its length. An answer is one byte, 0 for an object or 1 for LLVM's
+error message, then the length and the bytes of that. Lengths are unsigned 64-bit little-endian numbers of bytes.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ import llvmlite.binding as llvm
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 KERNEL = "kernel"
-"""The name of a kernel's function in its module, before it gets the symbol that says what it is."""
+"""Placeholder name of a kernel's function in its module; `emit` renames it to a symbol derived from its contents."""
 FULL, EXPLICIT, CALLS = range(3)
-"""Effort by kind of code: LLVM's usual passes; few, for vectors and unrolled loops that are written out, which run as fast with
-these alone; none, for entries, which only call kernels."""
+"""Optimisation effort. FULL: LLVM's usual passes. EXPLICIT: few passes, which suffice for code that is already vectorised and
+unrolled. CALLS: none, for entry functions, which only call kernels."""
 REQUEST = struct.Struct("<B3Q")
 ANSWER = struct.Struct("<BQ")
 
@@ -46,14 +45,14 @@ def initialise() -> None:
 
 @functools.cache
 def target_machine(features: str, level: int = 3) -> Any:
-    """LLVM's code generator for features such as `+avx,+fma`, of an optimisation level from 0 to 3."""
+    """Create LLVM's code generator for features such as `+avx,+fma` at an optimisation level of 0 to 3."""
     initialise()
     target = llvm.Target.from_triple(TRIPLE)
     return target.create_target_machine(cpu="x86-64", features=features, opt=level, reloc="pic", codemodel="small")
 
 
 def emit(text: str, features: str, symbol: str = "", effort: int = FULL) -> bytes:
-    """The ELF object of a module; a kernel's function in it gets the symbol. Raises RuntimeError where LLVM rejects the text."""
+    """Compile a module to an ELF object and rename its kernel to `symbol`. Raises RuntimeError if LLVM rejects the text."""
     machine = target_machine(features, 0 if effort == CALLS else 3)
     module = llvm.parse_assembly(text)
     module.verify()
@@ -89,8 +88,8 @@ def _in_source_order() -> Iterator[None]:
 def _few_passes() -> Any:
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
-    # Joins a loop's body and latch. Into a latch of its own the next pass sinks what only the next iteration reads, one by one and
-    # so in reverse: loads then walk down through memory within each step up, which no prefetcher follows.
+    # Merge a loop's body and latch. Otherwise the next pass sinks loads for the next iteration into the latch in reverse order, and
+    # prefetchers do not follow addresses that decrease within each step upwards.
     passes.add_simplify_cfg_pass()
     passes.add_instruction_combine_pass()
     passes.add_loop_simplify_pass()
@@ -100,7 +99,7 @@ def _few_passes() -> Any:
 
 
 def serve() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until end of file."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while len(head := source.read(REQUEST.size)) == REQUEST.size:
         effort, *sizes = REQUEST.unpack(head)

@@ -1,4 +1,4 @@
-"""Which parallel loops are worth other threads: the one place that decides it, whatever rule made them parallel."""
+"""Cost model that decides which parallel loops run on several threads, for the loops of all schedule rules."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from inlaid.tensor import ir
 from inlaid.tensor.transform.lower_blocks import mapped
 
 WORTH_CYCLES = 3000.0
-"""Cycles of work, on one thread, from which on a loop is shared out: a microsecond at 3 GHz. Opening a job for a worker that spins
-and waiting for its end takes 0.35 us in the median. Loops that read and write arrays in the cache, on two threads of a Zen 5, took
-0.65 us where they took 0.7 alone, 1.0 where 1.3, 2.4 where 6.1."""
+"""Minimum single-thread cycles of a loop that runs in parallel: 1 us at 3 GHz. Starting a job for a spinning worker and waiting for
+it takes a median of 0.35 us. Measured on loops over cached arrays, one thread and two of a Zen 5: 0.7 us and 0.65, 1.3 and 1.0, 6.1
+and 2.4."""
 ISSUED = 2
-"""Vector operations, loads and stores together, that a core does a cycle."""
+"""Vector operations, loads and stores that a core issues per cycle."""
 INTRINSIC = 2.0
-"""Cycles of a tensor intrinsic, its loads included."""
+"""Cycles of a tensor intrinsic, including its loads."""
 Sizes = dict[ir.Expr, int]
-"""Operations of stores, by the values that they store: kept while a program is looked at, each nest of which is asked for again."""
+"""Memo of the number of operations in stored values, shared by the analyses of one program, which revisit inner loops."""
 
 
-def serial_where_short(program: ir.LoopProgram, width: int) -> ir.LoopProgram:
-    """The program with those parallel loops serial that take one thread less than `WORTH_CYCLES`. `width` is that of vectors, in
-    bits. A loop whose length is not known before it runs stays parallel."""
+def serialize_short_loops(program: ir.LoopProgram, width: int) -> ir.LoopProgram:
+    """Make parallel loops serial if they take less than `WORTH_CYCLES` on one thread. width: vector width in bits. A loop of
+    unknown extent stays parallel."""
     return replace(program, body=_shorten(program.body, width))
 
 
@@ -31,46 +31,46 @@ def _shorten(stmt: ir.Stmt, width: int) -> ir.Stmt:
         if stmt.kind is ir.ForKind.VECTORIZED:
             return stmt
         if stmt.kind is ir.ForKind.PARALLEL:
-            return stmt if left(stmt, 1.0, WORTH_CYCLES, width) <= 0 else replace(stmt, kind=ir.ForKind.SERIAL)
+            return stmt if remaining_budget(stmt, 1.0, WORTH_CYCLES, width) <= 0 else replace(stmt, kind=ir.ForKind.SERIAL)
     return mapped(stmt, lambda inner: _shorten(inner, width))
 
 
-def left(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0, sizes: Sizes | None = None) -> float:
-    """What is left of a budget of cycles when a statement has run so often. Looks no further once nothing is. `usual` stands for
-    lengths of loops that are not known before they run, and cycles of a tensor intrinsic are guessed; 0: they take all there is.
-    `sizes` is where what is counted of stores is kept."""
+def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0, sizes: Sizes | None = None) -> float:
+    """Subtract the cycles of running a statement `times` times from a budget. Stops early once the budget is used up.
+
+    usual: assumed extent of loops of unknown extent; if 0, these and intrinsics use up the budget. sizes: memo of stores."""
     sizes = {} if sizes is None else sizes
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=kind):
             if kind is ir.ForKind.VECTORIZED:
-                return left(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual, sizes)
-            return left(body, times * extent, budget, width, usual, sizes)
+                return remaining_budget(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual, sizes)
+            return remaining_budget(body, times * extent, budget, width, usual, sizes)
         case ir.For(extent=extent, body=body) if usual:
-            return left(body, times * _most(extent, usual), budget, width, usual, sizes)
+            return remaining_budget(body, times * _most(extent, usual), budget, width, usual, sizes)
         case ir.While(body=body) if usual:
-            return left(body, times * usual, budget, width, usual, sizes)
+            return remaining_budget(body, times * usual, budget, width, usual, sizes)
         case ir.Intrinsic() if usual:
             return budget - times * INTRINSIC
         case ir.Store(value=value):
             return budget - times * _size(value, sizes) / ISSUED
         case ir.For() | ir.While() | ir.Intrinsic():
-            return 0.0  # nobody knows
+            return 0.0  # unknown cost
     for inner in ir.substatements(stmt):
         if budget > 0:
-            budget = left(inner, times, budget, width, usual, sizes)
+            budget = remaining_budget(inner, times, budget, width, usual, sizes)
     return budget
 
 
 def _size(value: ir.Expr, sizes: Sizes) -> int:
-    """Operations of a store of a value."""
+    """Return the number of operations of storing a value."""
     if value not in sizes:
         sizes[value] = 1 + sum(1 for _ in ir.walk_exprs(value))
     return sizes[value]
 
 
 def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
-    """Operations of a statement in terms of sizes, of which a core issues `ISSUED` a cycle. `usual` is for loops whose length
-    depends on anything but sizes; `sizes` as of `left`."""
+    """Return the operations of a statement as an expression of symbolic sizes. usual: assumed extent of loops whose extent depends
+    on anything else. sizes: see `remaining_budget`."""
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=ir.ForKind.VECTORIZED):
             return max(extent * _bits(body) // width, 1) * issued(body, width, usual, sizes)
@@ -88,11 +88,11 @@ def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
 
 
 def _most(extent: arith.Expr, usual: int) -> int:
-    """Iterations of a loop, `usual` at most."""
+    """Return the maximum iterations of a loop, limited to `usual`."""
     most = arith.bounds(extent)[1]
     return usual if most is None else max(min(usual, most), 0)
 
 
 def _bits(stmt: ir.Stmt) -> int:
-    """Bits of what the first store of a statement stores."""
+    """Return the bits of an element that the first store of a statement writes."""
     return next((inner.buffer.dtype.bytes * 8 for inner in ir.walk_stmts(stmt) if isinstance(inner, ir.Store)), 8)

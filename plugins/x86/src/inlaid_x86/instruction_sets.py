@@ -1,7 +1,7 @@
-"""Instruction set features: the ones that code is compiled for, how a processor reports them, and the levels they form.
+"""Instruction set features: their names, how a processor reports them, and the levels that they form.
 
-The table is the only list of features. Code is compiled for these and no others, so that a package never requires a feature that
-no instruction of it uses. Needs neither LLVM nor the compiler: packages are checked with it before they are loaded.
+The table is the only list of features. Code is compiled for no others, so a package never requires a feature that none of its
+instructions use. Imports neither LLVM nor the compiler, since packages are checked against this table before they are loaded.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Feature:
     """One feature of x86-64 processors.
 
     name
-        LLVM's name of it, which artifacts record in `requires`.
+        LLVM's name, which artifacts record in `requires`.
     flag
-        Linux's name of it in /proc/cpuinfo, present where processor and operating system support it.
+        Linux's name in /proc/cpuinfo, present if processor and operating system support the feature.
     leaf, subleaf, register, bit
-        Where CPUID reports it (Intel SDM, volume 2, CPUID; AMD APM, volume 3, appendix E). `register` counts EAX, EBX, ECX, EDX.
+        Position in CPUID (Intel SDM, volume 2, CPUID; AMD APM, volume 3, appendix E). `register`: 0 to 3 for EAX, EBX, ECX, EDX.
     state
-        Bits of XCR0 that must be set: the registers that the operating system saves.
+        Bits of XCR0 that must be set, which means that the operating system saves the registers.
     implies
-        Features without which LLVM and processors do not have this one; those of `implies` in turn included.
+        Features that LLVM and processors always have with this one, transitively closed.
     """
 
     name: str
@@ -68,7 +68,7 @@ FEATURES = (
     Feature("amx-int8", "amx_int8", 7, 0, EDX, 25, _TILES, ("amx-tile",)),
     Feature("amx-bf16", "amx_bf16", 7, 0, EDX, 22, _TILES, ("amx-tile",)),
 )
-"""Each after those that it implies."""
+"""All features, each after those that it implies."""
 
 _V2 = ("cx16", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
@@ -80,17 +80,17 @@ LEVELS = {
     "cascadelake": (*_V4, "avx512vnni"),
     "sapphirerapids": (*_V4, "amx-bf16", "amx-int8", "amx-tile", "avx512bf16", "avx512vnni", "avxvnni"),
 }
-"""Features of the microarchitecture levels (x86-64 psABI, table 3.1), and of Intel's Xeons of 2019 and 2023."""
+"""Features of the microarchitecture levels (x86-64 psABI, table 3.1) and of Intel's Xeons of 2019 and 2023."""
 
 
 def extensions(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of some features that no level has: only kernels that use them are compiled with them."""
+    """Select the features that belong to no level. Only kernels that use them are compiled with them."""
     return tuple(name for name in names if name not in _V4)
 
 
 def reported(path: Path = CPUINFO) -> frozenset[str]:
-    """LLVM's names of the features of this processor that the operating system lets processes use: none beyond the x86-64 baseline
-    where /proc is not mounted."""
+    """Return the features, by LLVM's names, that processor and operating system support. Empty, which means the x86-64 baseline, if
+    /proc is not mounted."""
     try:
         with path.open() as lines:
             flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
@@ -101,8 +101,8 @@ def reported(path: Path = CPUINFO) -> frozenset[str]:
 
 
 def usable(names: Iterable[str]) -> Iterator[str]:
-    """Those of some features that code can be compiled for. LLVM enables what a feature implies: one whose implied features are
-    hidden, as hypervisors do, must not be named. AVX-512 counts as a whole, the level x86-64-v4."""
+    """Select the features that code can be compiled for. LLVM also enables implied features, so a feature is dropped if a
+    hypervisor hides one that it implies. AVX-512 features are kept only if the whole level x86-64-v4 is present."""
     given = set(names)
     if not given >= set(_V4):
         given = {name for name in given if not name.startswith("avx512")}

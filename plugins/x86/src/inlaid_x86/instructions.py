@@ -1,4 +1,4 @@
-"""The instructions that kernels use as tensor intrinsics."""
+"""Instructions that kernels use as tensor intrinsics."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from inlaid_x86.llvm.intrinsics import Instruction
 
 @functools.cache
 def tensor_instructions(features: tuple[str, ...]) -> tuple[Instruction, ...]:
-    """Instructions of processors with these features, fastest first. Cached: every region asks for them twice."""
+    """Return the instructions of processors with these features, fastest first. Cached, since every region asks twice."""
     return *amx.instructions(features), *dot.instructions(features)

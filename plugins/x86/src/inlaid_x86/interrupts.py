@@ -1,7 +1,7 @@
-"""Where code asks whether a signal has come: so often that Ctrl-C ends a run soon, so rarely that it costs nothing.
+"""Placement of polls for signals: often enough that Ctrl-C ends a run within 50 ms, rarely enough to cost no time.
 
-Code asks by `inlaid_poll`, which reads the cycle counter and calls Python every few milliseconds. Cycles are predicted, and may be
-several times more where memory is slow: `CHUNK` and `INTERVAL` leave room for that below 50 ms.
+Generated code calls `inlaid_poll`, which reads the cycle counter and calls Python every few milliseconds. Cycles are predicted, and
+slow memory may multiply them; `CHUNK` and `INTERVAL` leave a margin for that.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Sequence
 from inlaid import arith
 from inlaid.tensor import ir
 from inlaid_x86.capabilities import TILES
-from inlaid_x86.fork import ISSUED, Sizes, issued, left
+from inlaid_x86.fork import ISSUED, Sizes, issued, remaining_budget
 from inlaid_x86.llvm.kernel import Polls
 
 CHUNK = 1e7
-"""Cycles that may pass without a poll: regions that take less have none."""
+"""Maximum cycles without a poll. Regions that take less do not poll."""
 STEP = 1e5
-"""Cycles that are worth a poll, which takes about 40."""
+"""Minimum cycles between polls; a poll takes about 40."""
 _USUAL = 4096
-"""Iterations of a loop whose length is not known before it runs."""
+"""Assumed iterations of a loop of unknown extent."""
 
 
 def cycles(kernel: ir.LoopProgram, width: int) -> float:
-    """Predicted cycles of a kernel, `CHUNK` at most."""
-    return CHUNK - max(_left(kernel.body, width, {}), 0.0)
+    """Predict the cycles of a kernel, limited to `CHUNK`."""
+    return CHUNK - max(_remaining(kernel.body, width, {}), 0.0)
 
 
 def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
-    """The loops of a kernel that poll, and when: the outermost ones whose iterations take less than `CHUNK`, in a kernel that takes
-    more. Kernels that use tiles have none, since a call does not preserve tiles."""
+    """Choose the loops of a kernel that poll, and how often. In a kernel that takes at least `CHUNK`, these are the outermost loops
+    whose iterations take less. Kernels that use AMX tiles do not poll, since a call does not preserve tiles."""
     if any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == TILES.name for stmt in ir.walk_stmts(kernel.body)):
         return {}
     found: dict[ir.For, Polls] = {}
@@ -39,13 +39,13 @@ def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
 
 def _find(stmt: ir.Stmt, width: int, found: dict[ir.For, Polls], sizes: Sizes) -> None:
     if isinstance(stmt, ir.For):
-        if stmt.kind is ir.ForKind.VECTORIZED or _left(stmt, width, sizes) > 0:
+        if stmt.kind is ir.ForKind.VECTORIZED or _remaining(stmt, width, sizes) > 0:
             return
-        rest = _left(stmt.body, width, sizes)
+        rest = _remaining(stmt.body, width, sizes)
         before = len(found)
         if rest <= 0:
             _find(stmt.body, width, found, sizes)
-        if len(found) == before:  # where an iteration is long: one of several parts, each short
+        if len(found) == before:  # no inner loop polls: iterations are short, or long with short parts only
             known = max(int(STEP / max(CHUNK - rest, 1.0)), 1)
             operations = issued(stmt.body, width, _USUAL, sizes)
             found[stmt] = Polls(known) if isinstance(operations, arith.Const) else Polls(int(STEP * ISSUED), operations)
@@ -54,12 +54,12 @@ def _find(stmt: ir.Stmt, width: int, found: dict[ir.For, Polls], sizes: Sizes) -
             _find(inner, width, found, sizes)
 
 
-def _left(stmt: ir.Stmt, width: int, sizes: Sizes) -> float:
-    return left(stmt, 1.0, CHUNK, width, _USUAL, sizes)
+def _remaining(stmt: ir.Stmt, width: int, sizes: Sizes) -> float:
+    return remaining_budget(stmt, 1.0, CHUNK, width, _USUAL, sizes)
 
 
 def checkpoints(calls: Sequence[float]) -> frozenset[int] | None:
-    """The calls of a region after which it polls, by the cycles of each; None for a region that polls nowhere."""
+    """Choose the calls of a region after which it polls, given the cycles of each call; None if the region need not poll."""
     if sum(calls) < CHUNK:
         return None
     found, passed = set(), 0.0

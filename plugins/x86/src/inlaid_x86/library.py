@@ -1,4 +1,4 @@
-"""Exported libraries for x86-64: the check of the processor when a library is loaded, and the objects of its function."""
+"""Exported libraries for x86-64: processor check at load time, and the objects of the library's function."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ define internal i32 @cpuid(i32 %leaf, i32 %subleaf, i32 %register) #1 {
   ret i32 %result
 }
 
-; The registers whose state the operating system saves; none where it does not use XSAVE, and XGETBV does not exist.
+; The registers whose state the operating system saves; 0 if it does not use XSAVE, in which case XGETBV is undefined.
 define internal i32 @saved() #1 {
   %word = call i32 @cpuid(i32 1, i32 0, i32 2)
   %shifted = lshr i32 %word, 27
@@ -49,18 +49,18 @@ yes:
 no:
   ret i32 0
 }"""
-"""`cpuid`: a register of a leaf, 0 for a leaf that the processor does not know. `saved`: the low half of XCR0."""
+"""LLVM functions. `cpuid`: a register of a CPUID leaf, 0 for an unknown leaf. `saved`: the low half of XCR0."""
 _PERMISSION = """\
   %refused = call i64 asm sideeffect "syscall",
     "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"(i64 158, i64 4131, i64 18)"""
-"""arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): 0 where the process may use tiles."""
+"""LLVM text of arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), which returns 0 if the process may use tiles."""
 
 
 def library_objects(function: LibraryFunction) -> list[bytes]:
-    """The objects that define the functions, for any x86-64 processor."""
+    """Compile the objects that define the functions, for any x86-64 processor."""
     if platform.machine() not in ("x86_64", "AMD64"):
         raise Unsupported(
-            f"this machine is {platform.machine()}, expected x86_64: LLVM assembles the check of the processor for its host alone",
+            f"expected an x86_64 host, since LLVM assembles the processor check for its host only, found {platform.machine()}",
             remedy="export on an x86-64 machine",
         )
     parts = [*print_library(function), *(_print_check(function.requires) if function.requires else ())]
@@ -70,15 +70,15 @@ def library_objects(function: LibraryFunction) -> list[bytes]:
 
 
 def _print_check(requires: Sequence[str]) -> Iterator[str]:
-    """A constructor that sets `MISSING`."""
+    """Print a constructor that sets `MISSING`."""
     known = {feature.name: feature for feature in FEATURES}
     if unknown := [name for name in requires if name not in known]:
-        raise CompileError(f"the code requires {', '.join(unknown)}, which no check is known for", plugin="x86")
+        raise CompileError(f"expected features that CPUID reports, found {', '.join(unknown)}", plugin="x86")
     yield _CPUID
     yield "@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } { i32 65535, ptr @check, ptr null }]"
     lines = ["define internal void @check() #1 {", "  %saved = call i32 @saved()"]
     missing = "0"
-    # The first feature that is missing is what the message names: it is decided last.
+    # The message names the first missing feature, so features are tested in reverse order.
     for number, feature in reversed([*enumerate((known[name] for name in requires), 1)]):
         leaf, test = (value - (value >> 31 << 32) for value in (feature.leaf, 1 << feature.bit))
         lines += [

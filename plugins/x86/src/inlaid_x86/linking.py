@@ -1,4 +1,4 @@
-"""Linking objects for x86-64: their relocation types, and the functions that LLVM's code calls."""
+"""Linking of x86-64 objects: relocation types, and helpers for C library functions that LLVM calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X86_64 = Architecture(
     {
         1: Rule("absolute", 8),  # R_X86_64_64
         2: Rule("relative"),  # R_X86_64_PC32
-        4: Rule("relative"),  # R_X86_64_PLT32: every function is in the output, so that no call needs a procedure linkage table
+        4: Rule("relative"),  # R_X86_64_PLT32: every function is in the image, so no call needs a procedure linkage table
         9: Rule("table"),  # R_X86_64_GOTPCREL
         24: Rule("relative", 8),  # R_X86_64_PC64
         41: Rule("table"),  # R_X86_64_GOTPCRELX
@@ -40,14 +40,14 @@ def link_image(
     store: Store = _NOWHERE,
     name: str = "",
 ) -> bytes:
-    """Objects as an image that exports some of their functions. Helpers are compiled for `features`, as LLVM takes them, with the
-    function `attributes` of the code, and kept in `store`."""
+    """Link objects to an image that exports some of their functions. Helpers are compiled for `features` (LLVM syntax) with the
+    code's function `attributes`, and cached in `store`."""
     chunks = link(objects, exports, X86_64, helper=lambda symbol: helper_object(symbol, features, attributes, store), name=name)
     return b"".join(chunks)
 
 
 def helper_object(symbol: str, features: str = "", attributes: str = "", store: Store = _NOWHERE) -> bytes | None:
-    """The object that defines a function of the C library, None where there is no helper of that name."""
+    """Compile the object that defines a function of the C library; None if there is no helper for it."""
     text = helper(symbol)
     if text is None:
         return None
@@ -62,5 +62,5 @@ def helper_object(symbol: str, features: str = "", attributes: str = "", store: 
 
 @functools.cache
 def _compiled(module: str, features: str) -> bytes:
-    # Few passes: the others would recognise the loop of a copy as a copy, and have it call itself.
+    # Few passes: others would replace the copy loop of memcpy by a call of memcpy, which then calls itself.
     return compile_text(module, features, effort=EXPLICIT)

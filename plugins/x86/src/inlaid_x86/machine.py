@@ -1,4 +1,4 @@
-"""LLVM for x86-64: text to object code."""
+"""LLVM interface for x86-64: features, compilation errors, data layout."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["TRIPLE", "compile_text", "data_layout", "feature_text", "rejected"]
 
 
 def feature_text(features: Sequence[str]) -> str:
-    """Features as LLVM takes them."""
+    """Format features in LLVM's syntax, such as `+avx,+fma`."""
     return ",".join(f"+{name}" for name in features)
 
 
 def compile_text(text: str, features: str = "", symbol: str = "", effort: int = FULL) -> bytes:
-    """`emit.emit`. Raises `CompileError` where LLVM rejects the text."""
+    """Compile LLVM text by `emit.emit`. Raises `CompileError` if LLVM rejects the text."""
     try:
         return emit(text, features, symbol, effort)
     except RuntimeError as error:
@@ -25,11 +25,11 @@ def compile_text(text: str, features: str = "", symbol: str = "", effort: int = 
 
 
 def rejected(reason: str) -> CompileError:
-    """The error for text that LLVM does not take."""
+    """Create the error for text that LLVM rejects."""
     return CompileError(f"LLVM rejects the generated code: {reason}", plugin="x86")
 
 
 @functools.cache
 def data_layout() -> str:
-    """How LLVM lays out types for x86-64."""
+    """Return LLVM's data layout string for x86-64."""
     return str(target_machine("").target_data)

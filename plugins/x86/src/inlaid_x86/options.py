@@ -11,28 +11,28 @@ FORMAT = "elf-x86_64"
 MACHINE = Machine(number=62, relative=8, page=4096)
 """EM_X86_64, R_X86_64_RELATIVE, and the page size of Linux on x86-64."""
 FORMAT_VERSION = 3
-"""Of artifacts: an image (`inlaid.artifact.image`) that exports the C-ABI function under the artifact's symbol. The version counts
-changes of that, and of what code expects of its context."""
+"""Artifact format version. The code is an image (`inlaid.artifact.image`) that exports the C-ABI function under the artifact's
+symbol. The version changes with the format and with the layout of the context that code expects."""
 
 PORTABLE = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake")
-"""The instruction sets of the versions that code for `portable` holds, the least demanding first."""
+"""Instruction sets that `cpu=portable` compiles for, least demanding first."""
 CPUS = ("native", "portable", "x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake", "sapphirerapids")
-"""The instruction sets to compile for by name: the host's, several of which the best is chosen at load, the levels of the x86-64
-psABI, and those of processors beyond them."""
+"""Values of option `cpu`: the host's instruction set, several versions chosen at load, the levels of the x86-64 psABI, and named
+processors."""
 
 
 MAX_THREADS = 1024
-"""The most threads that can be asked for: as many as large machines have processors, and few enough to be started."""
+"""Largest value of option `threads`: the processors of a large machine."""
 
 
 @dataclass(frozen=True)
 class X86Options:
-    """threads: how many threads a kernel may use, 0 for as many as the process may run on. cpu: the instruction set to compile
-    for: `native` (the host's); `portable` (a version for each of `PORTABLE`, the best chosen at load); a level of the x86-64 psABI:
-    `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512); `cascadelake` (AVX-512 with VNNI); or `sapphirerapids` (AVX-512 with
-    VNNI and bfloat16, AMX). check: kernels check every access against its buffer, and every buffer against its memory, and fail in
-    place of an access outside; for tests, since it takes several times as long. Raises `TargetError` for values that make no
-    sense."""
+    """Options of target x86. Raises `TargetError` for illegal values. threads: maximum threads of a kernel, 0 for all processors
+    available to the process. cpu: the instruction set to compile for: `native` (the host's); `portable` (a version for each of
+    `PORTABLE`, the best chosen at load); a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512);
+    `cascadelake` (AVX-512 with VNNI); or `sapphirerapids` (AVX-512 with VNNI and bfloat16, AMX). check: check every access against
+    its buffer and every buffer against its memory, and fail instead of accessing memory out of bounds; for tests, as it is several
+    times slower."""
 
     threads: int = 0
     cpu: str = "native"
@@ -41,13 +41,13 @@ class X86Options:
     def __post_init__(self) -> None:
         if not 0 <= self.threads <= MAX_THREADS:
             raise TargetError(
-                f"target x86 cannot use {self.threads} threads",
-                remedy=f"threads is 0 to {MAX_THREADS}; 0 means as many as the process may run on",
+                f"option threads of target x86 must be 0 to {MAX_THREADS}, got {self.threads}",
+                remedy="use 0 for all processors available to the process",
             )
         if self.cpu not in CPUS:
-            raise TargetError(f"target x86 knows no cpu {self.cpu!r}", remedy=f"choose {', '.join(CPUS)}")
+            raise TargetError(f"unknown cpu {self.cpu!r} of target x86", remedy=f"choose one of {', '.join(CPUS)}")
 
 
 def versions(options: X86Options) -> tuple[X86Options, ...]:
-    """The options under which a region is compiled, once for each, the least demanding first."""
+    """Return the options of each version that a region is compiled for, least demanding first."""
     return tuple(replace(options, cpu=cpu) for cpu in PORTABLE) if options.cpu == "portable" else (options,)

@@ -1,7 +1,7 @@
-"""The x86-64 plugin: what it provides, cheap to import.
+"""Hook implementations of the x86-64 plugin. Heavy modules are imported on use.
 
-This module and those that run packages are part of the distribution inlaid-runtime, those that compile of inlaid-x86: hooks import
-the latter when they are called.
+This module and those that run packages belong to the distribution inlaid-runtime, those that compile to inlaid-x86: hooks import the
+latter on use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _surroundings(options: X86Options) -> str:
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """x86."""
+    """Declare the target x86."""
     what = "x86-64 CPUs, through LLVM"
     requires = ("inlaid_x86.codegen", "llvmlite")
     return [TargetSpec("x86", what, _capabilities, Level.LOOP, X86Options, _surroundings, versions, requires, "inlaid[x86]")]
@@ -47,7 +47,7 @@ def inlaid_targets() -> Sequence[TargetSpec]:
 
 @hookimpl
 def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
-    """Every operator that has a tensor-level meaning."""
+    """Return the rule that accepts every operator with a tensor expression."""
     if target.kind != "x86":
         return ()
     from inlaid_x86.rules import rules
@@ -57,7 +57,7 @@ def inlaid_op_rules(target: Target) -> Sequence[OpRule]:
 
 @hookimpl
 def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
-    """Rules for matrix tiles, which decline on processors without them."""
+    """Return the schedule rules for AMX tiles, which make no offers on other processors."""
     if target.kind != "x86":
         return ()
     from inlaid_x86.tiles.conv import TileConvRule
@@ -68,7 +68,7 @@ def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
 
 @hookimpl
 def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
-    """The products of tiles and the dot products that the processor has."""
+    """Return the tile and dot product instructions of the processor."""
     from inlaid_x86.cpu import features
     from inlaid_x86.instructions import tensor_instructions
 
@@ -77,7 +77,7 @@ def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
 
 @hookimpl
 def inlaid_codegen(target: Target) -> X86Codegen:
-    """The code generator."""
+    """Create the code generator."""
     from inlaid_x86.codegen import X86Codegen
 
     return X86Codegen(target.options)
@@ -85,7 +85,7 @@ def inlaid_codegen(target: Target) -> X86Codegen:
 
 @hookimpl
 def inlaid_runtime(target: Target) -> X86Runtime:
-    """The runtime module."""
+    """Create the runtime module."""
     from inlaid_x86.runtime import X86Runtime
 
     return X86Runtime(target.options)
@@ -93,7 +93,7 @@ def inlaid_runtime(target: Target) -> X86Runtime:
 
 @hookimpl
 def inlaid_probe(target: Target) -> DeviceStatus:
-    """Whether this machine is an x86-64 one with Linux."""
+    """Report whether this machine runs Linux on x86-64."""
     from inlaid_x86.cpu import probe
 
     return probe()

@@ -1,13 +1,13 @@
-"""Threads for parallel loops: fork-join in native code, without a compiler on the user's machine.
+"""Thread pool for parallel loops: fork-join in native code, which ships compiled.
 
-The pool is written in LLVM text (`pool_text.py`), and ships as an image made of it. Workers are Python threads that enter the
-native worker loop and never come back; they wait for a job by spinning a little, then by sleeping on a futex. The thread that opens
-a job works on it too and waits only for workers that have joined: one that is still asleep is not waited for, so a job is never
-slower than the work itself, and a process that forks, and so loses its workers, goes on alone. A pool serves one job at a time; a
-job that finds it busy (another executable in another thread, or a nested parallel loop) runs serially.
+The pool is written in LLVM text (`pool_text.py`) and ships as an image compiled from it. Workers are Python threads that enter the
+native worker loop and never return. They wait for a job by spinning briefly, then by sleeping on a futex. The thread that opens a
+job also works on it, and waits only for workers that have joined: it does not wait for sleeping workers, so a job is never slower
+than serial work, and after a fork, which loses the workers, the process continues serially. A pool serves one job at a time; if it
+is busy (with another executable in another thread, or an outer parallel loop), the job runs serially.
 
-Every thread has a range of a job's iterations of its own, the same part in every job of that many iterations, and takes chunks of
-the others' ranges only when it is through with it: what one job wrote lies in the cache of the core that reads it in the next.
+Each thread owns a range of a job's iterations, the same range for every job of equal length, and steals chunks of other ranges only
+after finishing its own. Data written by one job is therefore in the cache of the core that reads it in the next.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from inlaid.runtime.mapped import Mapped, map_image
 from inlaid_x86.options import MACHINE
 
 IMAGE = Path(__file__).with_name("pool.elf")
-"""The compiled pool: `python -m inlaid_x86.pool_text` makes it."""
+"""The compiled pool, written by `python -m inlaid_x86.pool_text`."""
 SPINS = 2000
-"""How often a worker looks for a job before it sleeps, and how often whoever opened a job looks whether the others are done before
-it lets other threads run: about 40 microseconds."""
+"""Spin iterations before a worker without a job sleeps, and before a thread that waits for workers yields: about 40 us."""
 _LOCK = threading.Lock()
-"""Held while a pool is made: threads that ask for it at once get the same."""
+"""Held while a pool is created, so that concurrent threads get the same pool."""
 
 RANGE_BYTES = 128
-"""Two cache lines: what processors fetch at once."""
+"""Bytes of a thread's range: two cache lines, which processors prefetch together."""
 
 _CLOSED = 1 << 30
 
 
 class Pool:
-    """`threads` threads, the caller's included. `run` is the address of `inlaid_pool_run`, `state` that of the pool."""
+    """A pool of `threads` threads, including the caller's. `run`: address of `inlaid_pool_run`. `state`: address of the pool."""
 
     def __init__(self, threads: int) -> None:
         functions = _functions().addresses
@@ -52,12 +51,12 @@ class Pool:
 
 @functools.cache
 def _functions() -> Mapped:
-    """The pool's functions. Workers never leave them, so that they stay mapped."""
+    """Map the pool's functions. They stay mapped, because workers never leave them."""
     return map_image(IMAGE.read_bytes(), MACHINE, "the pool of threads")
 
 
 def pool(threads: int) -> Pool:
-    """The pool of that many threads; one per process, alive until it ends."""
+    """Return the process-wide pool of `threads` threads, which lives until the process ends."""
     with _LOCK:
         return _made(threads)
 

@@ -1,8 +1,8 @@
-"""The code of the pool of threads, and how the image that ships is made of it.
+"""LLVM text of the thread pool, and the program that compiles it to the image that ships.
 
     python -m inlaid_x86.pool_text
 
-writes `pool.elf` anew: after every change of the text, which a test compares with the image.
+writes `pool.elf`. Run it after every change of the text; a test compares the image with the text.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TEXT = f"""\
 ;               0    1    2    3    4    5    6    7    8    9          10
 ;      generation, sleepers, busy, active, body, closure, chunk, status, threads, -, ranges
 %range = type {{ i64, i64, [{RANGE_BYTES - 16} x i8] }}
-;      next iteration that nobody has taken, end
+;      next iteration to take, end
 
 declare void @llvm.x86.sse2.pause()
 declare i64 @llvm.smin.i64(i64, i64)
 
-; A system call of three arguments; a fourth one is 0.
+; A system call with three arguments; the fourth is 0.
 define internal i64 @system(i64 %number, ptr %first, i64 %second, i64 %third) {{
   %result = call i64 asm sideeffect "syscall",
     "={{rax}},{{rax}},{{rdi}},{{rsi}},{{rdx}},{{r10}},~{{rcx}},~{{r11}},~{{memory}}"(
@@ -32,7 +32,7 @@ define internal i64 @system(i64 %number, ptr %first, i64 %second, i64 %third) {{
   ret i64 %result
 }}
 
-; Take chunks of one's own range, then of the ranges of those who are not through with theirs.
+; Run chunks of the thread's own range, then steal chunks of ranges that are not finished.
 define internal void @work(ptr %pool, i64 %self) {{
 entry:
   %p.body = getelementptr %pool, ptr %pool, i64 0, i32 4
@@ -204,12 +204,12 @@ joined:
 
 
 def build() -> bytes:
-    """The image of the pool, for any x86-64 processor."""
+    """Compile the image of the pool, for any x86-64 processor."""
     return link_image([compile_text(TEXT)], ("inlaid_pool_run", "inlaid_pool_worker"), name=name())
 
 
 def name() -> str:
-    """The name that the image has: it says which LLVM made it."""
+    """Return the image's name, which records the LLVM version that compiled it."""
     return f"inlaid_pool.llvm-{'.'.join(map(str, llvm_version_info))}"
 
 

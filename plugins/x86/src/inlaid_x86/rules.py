@@ -1,4 +1,4 @@
-"""What the x86 target takes."""
+"""Operator rules of the x86 target."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from inlaid.plugins import OpRule
 
 
 def rules() -> tuple[OpRule, ...]:
-    """One rule for all: whatever has a tensor-level meaning and bounded sizes."""
+    """Return a single rule, which accepts all operators with a tensor expression and bounded sizes."""
     return (loop_rule("x86"),)

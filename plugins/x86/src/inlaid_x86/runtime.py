@@ -1,4 +1,4 @@
-"""Loading and running x86 artifacts."""
+"""Runtime module: loads x86 artifacts."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from inlaid_x86.pool import pool
 
 
 class X86Runtime(HostRuntime):
-    """Runs regions on the threads of the process-wide pool of the size that the target's options ask for."""
+    """Runs regions on the process-wide thread pool with the number of threads in the target's options."""
 
     def __init__(self, options: X86Options) -> None:
         super().__init__(FORMAT, FORMAT_VERSION, host_features())
         self._threads = threads(options)
 
     def check(self, artifact: Artifact) -> str | None:
-        """None when the artifact can run here, else the reason why not. Asks the kernel for what it grants on request only."""
+        """Return why the artifact cannot run on this machine, None if it can. Requests AMX permission if the code needs it."""
         reason = refusal(artifact.requires) or super().check(artifact)
         return f"{reason}; {remedy()}" if reason and not self.features.issuperset(artifact.requires) else reason
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
-        """The artifact ready to run. Raises `KernelFault` where its code is damaged, or the host lets no memory be executed."""
+        """Load an artifact. Raises `KernelFault` if its code is damaged or the host forbids executable memory."""
         mapped = map_image(artifact.code, MACHINE, artifact.symbol)
         if artifact.symbol not in mapped.addresses:
-            raise KernelFault(f"the code of {artifact.symbol} is damaged: it does not define this function", plugin="x86")
+            raise KernelFault(f"expected code that defines {artifact.symbol}, found damaged code", plugin="x86")
         keep: tuple[object, ...] = (mapped,)
         user = None
         if self._threads > 1:
             workers = pool(self._threads)
             pair = (ctypes.c_void_p * 2)(workers.run, workers.state)
             keep, user = (mapped, workers, pair), ctypes.addressof(pair)
-        # Vector loads are unaligned ones, which cost nothing more where the address is aligned after all.
+        # Code uses unaligned vector loads, which cost nothing extra for aligned addresses.
         kernel = CFunctionKernel(artifact, mapped.addresses[artifact.symbol], list(constants.values()), keep, user)
         return kernel.loaded(alignment=1)

@@ -1,4 +1,4 @@
-"""VSCALEFPS and VSCALEFPD, x * 2 ** n: the last step of every exponential, in one instruction instead of eight."""
+"""Emitter of VSCALEFPS and VSCALEFPD, x * 2 ** n: the last step of an exponential in one instruction instead of eight."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from inlaid_x86.llvm.intrinsics import MathEmitter
 from inlaid_x86.llvm.values import Value, literal, splat, vector_type
 
 _TO_NEAREST = 4
-"""Rounding as MXCSR says."""
+"""Rounding operand: use the current mode in MXCSR."""
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """`scalb` with AVX-512."""
+    """Emitter of `scalb` with AVX-512."""
 
     def __call__(self, p: FunctionPrinter, args: tuple[Value, ...]) -> Value:
         x, n = args
         bits = (32 if x.scalar == "float" else 64) * x.lanes
         if bits not in (128, 256, 512):
             return self._by_integer(p, x, n)
-        # LLVM's own intrinsic takes integers, to which the exponents would have to be converted.
+        # LLVM's generic intrinsic (ldexp) takes integer exponents, which would need a conversion.
         name = f"llvm.x86.avx512.mask.scalef.{'ps' if x.scalar == 'float' else 'pd'}.{bits}"
         mask = f"i{max(x.lanes, 8)}"
         wide = bits == 512
@@ -45,5 +45,5 @@ class _Scale:
 
 
 def math_emitters(present: Sequence[str]) -> Mapping[str, MathEmitter]:
-    """The mathematical functions that a processor of some features has, by name."""
+    """Return emitters, by name, of the mathematical functions that a processor with these features implements."""
     return {"scalb": _Scale()} if {"avx512f", "avx512vl"} <= set(present) else {}

@@ -111,7 +111,7 @@ def test_lists_that_overlap_are_not_walked_over_and_over() -> None:
     builder.StartObject(3)
     builder.PrependUOffsetTRelativeSlot(2, graphs, 0)
     builder.Finish(builder.EndObject(), b"TFL3")
-    with pytest.raises(ModelImportError, match="has 20000 axes"):
+    with pytest.raises(ModelImportError, match="tensor  must have at most 32 axes, got 20000"):
         load(bytes(builder.Output()))
 
 
@@ -119,21 +119,21 @@ def test_data_that_does_not_fill_its_shape_is_named() -> None:
     short = Tensor((2,), "float32", np.zeros(2, np.float32), name="table")
     data = file(Graph((Tensor((2,)), short, Tensor((2,))), (0,), (2,), (Op("ADD", (0, 1), (2,), ("AddOptions", {})),)))
     size = data.index(struct.pack("<I", 8) + bytes(8))
-    with pytest.raises(ModelImportError, match="tensor table of float32"):
+    with pytest.raises(ModelImportError, match="the data of tensor table must fit float32 of shape"):
         load(data[:size] + struct.pack("<I", 4) + data[size + 4 :])
 
 
 def test_windows_that_no_memory_holds_are_refused() -> None:
     huge = {"strideW": 1, "strideH": 1, "filterWidth": 1 << 30, "filterHeight": 1 << 30, "padding": 0}
     image = Tensor((1, 4, 4, 2), "int8", scale=0.5)
-    with pytest.raises(ModelImportError, match="a window of"):
+    with pytest.raises(ModelImportError, match="the window must be >= 1 x 1 with at most 67108864 elements in all"):
         load(file(Graph((image, image), (0,), (1,), (Op("AVERAGE_POOL_2D", (0,), (1,), ("Pool2DOptions", huge)),))))
 
 
 def test_images_and_states_that_fill_the_memory_do_not_do_so_on_import() -> None:
     window = ("Pool2DOptions", {"strideW": 1, "strideH": 1, "filterWidth": 2, "filterHeight": 2, "padding": 0})
     tall = Tensor((1, 1 << 30, 1, 1), "int8", scale=0.5)
-    with pytest.raises(ModelImportError, match="a padded image of 1073741824 by 1"):
+    with pytest.raises(ModelImportError, match="a padded image must have at most 67108864 pixels, got 1073741824 by 1"):
         load(single("AVERAGE_POOL_2D", [tall], tall, window))
     valid = (window[0], window[1] | {"filterWidth": 1, "filterHeight": 1})
     assert loads(single("AVERAGE_POOL_2D", [tall], tall, valid))
@@ -148,7 +148,7 @@ def test_images_and_states_that_fill_the_memory_do_not_do_so_on_import() -> None
 @pytest.mark.parametrize("point", [128, -129, 1 << 40])
 def test_zero_points_beyond_their_type_are_refused(point: int) -> None:
     x = Tensor((2,), "int8", scale=1.0, zero_point=point, name="odd")
-    with pytest.raises(ModelImportError, match="the zero point of tensor odd is no int8"):
+    with pytest.raises(ModelImportError, match="<model> is damaged: the zero point of tensor odd must be in the range"):
         load(single("ADD", [x, x], x, ("AddOptions", {})))
 
 

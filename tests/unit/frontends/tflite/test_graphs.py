@@ -75,7 +75,7 @@ def test_a_call() -> None:
 
 def test_graphs_that_call_themselves_are_refused() -> None:
     call = Graph((F32, F32), (0,), (1,), (Op("CALL", (0,), (1,), ("CallOptions", {"subgraph": 0})),))
-    with pytest.raises(ModelImportError, match="nested more than"):
+    with pytest.raises(ModelImportError, match="functions and subgraphs must be nested at most"):
         load(file(call))
 
 
@@ -86,7 +86,7 @@ def test_graphs_that_multiply_are_refused() -> None:
         calls = tuple(Op("CALL", (0,), (1,), ("CallOptions", {"subgraph": number + 1})) for _ in range(9))
         graphs.append(Graph((F32, F32), (0,), (1,), calls))
     graphs.append(Graph((F32, F32), (0,), (1,), (Op("FLOOR", (0,), (1,)),)))
-    with pytest.raises(ModelImportError, match="have more than"):
+    with pytest.raises(ModelImportError, match="the called graphs must have at most 38100 operators"):
         load(file(*graphs))
 
 
@@ -132,7 +132,7 @@ def test_variables_that_change_go_in_and_out() -> None:
 
 def test_variables_without_a_value_are_refused() -> None:
     ops = (Op("VAR_HANDLE", (), (0,), NAMED), Op("READ_VARIABLE", (0,), (1,)))
-    with pytest.raises(ModelImportError, match="variable total is read before anything is assigned"):
+    with pytest.raises(ModelImportError, match="variable total is read before it is assigned"):
         load(file(Graph((HANDLE, F32), (), (1,), ops)))
 
 
@@ -163,7 +163,7 @@ def test_sizes_left_open_are_those_of_the_file_unless_others_are_given() -> None
     same(rows(5, ()), [x])
     for dims in ({"image_0": 5}, {"image_0": (1, 8)}):
         np.testing.assert_array_equal(evaluate(load(rows(1), dims), [x]), wanted)
-    with pytest.raises(ModelImportError, match="no size of the model is named 'batch'") as caught:
+    with pytest.raises(ModelImportError, match="the model has no dynamic size 'batch'") as caught:
         load(rows(1), {"batch": 5})
     assert "image_0" in str(caught.value.remedy)
 
@@ -202,7 +202,7 @@ def test_images_of_unknown_sizes_are_padded_only_with_nothing() -> None:
         window = {"strideW": 2, "strideH": 2, "filterWidth": 2, "filterHeight": 2, "padding": padding}
         return single("MAX_POOL_2D", [x], y, ("Pool2DOptions", window))
 
-    with pytest.raises(ModelImportError, match="an image of x_1 by 6 is not supported with padding SAME"):
+    with pytest.raises(ModelImportError, match="padding SAME requires static image sizes, got x_1 by 6: set them"):
         load(model(0), {"x_1": (2, 16)})
     x = np.arange(96, dtype=np.float32).reshape(1, 8, 6, 2)
     for dims in ({"x_1": 8}, {"x_1": (2, 16)}):

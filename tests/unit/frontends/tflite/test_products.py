@@ -227,7 +227,7 @@ def test_what_is_not_supported_is_named() -> None:
     x, w = Tensor((2, 4), "int8", scale=1.0), Tensor((3, 4), "int8", np.ones((3, 4), np.int8), (1.0, 2.0), (0, 0))
     out = Tensor((2, 3), "int8", scale=1.0)
     refused(
-        "one scale in all or one for each output, not 2",
+        "weights must have one scale or one per output, 3, got 2",
         single("FULLY_CONNECTED", [x, w, None], out, ("FullyConnectedOptions", {})),
     )
     shuffled = ("FullyConnectedOptions", {"weightsFormat": 1})
@@ -235,11 +235,11 @@ def test_what_is_not_supported_is_named() -> None:
     image, taps = Tensor((1, 4, 4, 2)), Tensor((2, 1, 1, 3), "float32", np.ones((2, 1, 1, 3), np.float32))
     fields = {"strideH": 1, "strideW": 1, "padding": 0}
     refused(
-        "weights of 3 channels do not fit data of 2",
+        "the channels of the data must be a multiple of those of the weights,",
         single("CONV_2D", [image, taps], Tensor((1, 4, 4, 2)), ("Conv2DOptions", fields)),
     )
     refused(
-        "strides are",
+        "strides must be >= 1, got",
         single(
             "MAX_POOL_2D", [image], Tensor((1, 4, 4, 2)), ("Pool2DOptions", {"padding": 0, "filterHeight": 1, "filterWidth": 1})
         ),

@@ -207,5 +207,5 @@ def test_tables_of_tanh(bits: int) -> None:
 def test_layers_of_other_types_are_refused() -> None:
     rest = [*layer(False, False, 0), memory(1, UNITS), memory(1, UNITS)]
     data = single("UNIDIRECTIONAL_SEQUENCE_LSTM", [Tensor((1, 4, INPUTS), "uint8", scale=1.0), *rest], Tensor((1, 4, UNITS)))
-    with pytest.raises(ModelImportError, match="input 0 of uint8 is not supported"):
+    with pytest.raises(ModelImportError, match="input 0 must be float32 or int8, got uint8: convert the model"):
         load(data)

@@ -119,10 +119,20 @@ def test_what_is_not_supported_is_named() -> None:
     a, b = (Tensor((4,), "int8", scale=scale) for scale in (1.0, 0.5))
     refused("requantise the result with QUANTIZE", "REDUCE_MAX", [a, axes], Tensor((), "int8", scale=0.5), options)
     long = Tensor((300,), "int8", scale=1.0)
-    refused("a product of 300 stored integers", "REDUCE_PROD", [long, axes], Tensor((), "int8", scale=1.0), options)
     refused(
-        "there is no axis 3", "SUM", [b, Tensor((1,), "int32", np.array([3], np.int32))], Tensor((), "int8", scale=1.0), options
+        "a product of stored integers must have at most 256 factors, got 300:",
+        "REDUCE_PROD",
+        [long, axes],
+        Tensor((), "int8", scale=1.0),
+        options,
+    )
+    refused(
+        "axis must be >= -1 and < 1, got 3",
+        "SUM",
+        [b, Tensor((1,), "int32", np.array([3], np.int32))],
+        Tensor((), "int8", scale=1.0),
+        options,
     )
     narrow = ("FakeQuantOptions", {"min": -1.0, "max": 1.0, "numBits": 8, "narrowRange": True})
-    refused("a narrow range is one of weights", "FAKE_QUANT", [Tensor((4,))], Tensor((4,)), narrow)
-    refused("a result of float16 is not supported", "DEQUANTIZE", [a], Tensor((4,), "float16"))
+    refused("narrow_range must be False: LiteRT does not support it", "FAKE_QUANT", [Tensor((4,))], Tensor((4,)), narrow)
+    refused("the dtype of the result must be one of float32, got float16", "DEQUANTIZE", [a], Tensor((4,), "float16"))

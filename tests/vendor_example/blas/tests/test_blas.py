@@ -65,9 +65,9 @@ def test_products(vendors, name):
 
 REFUSED = {
     "doubles": (ops.matmul(var(3, 4, dtype="float64"), var(4, 2, name="y", dtype="float64")), "element type float64 is not"),
-    "vectors": (ops.matmul(var(4), weights(4, 2)), "vectors are no matrices"),
-    "repeated": (ops.matmul(var(1, 3, 4), weights(2, 4, 3)), "is repeated"),
-    "empty": (ops.matmul(var(3, 0), weights(0, 2)), "a matrix is empty"),
+    "vectors": (ops.matmul(var(4), weights(4, 2)), "expected matrices, found a vector"),
+    "repeated": (ops.matmul(var(1, 3, 4), weights(2, 4, 3)), "expected operands without broadcasting"),
+    "empty": (ops.matmul(var(3, 0), weights(0, 2)), "expected matrix sizes from 1"),
     "sizes known later": (ops.matmul(var(SizeVar("n", 1), 4), weights(4, 2)), "are not static"),
 }
 

@@ -11,8 +11,8 @@ from inlaid import ops
 from inlaid.conformance.case import Outcome
 from inlaid.conformance.levels import chains, composites
 from inlaid.conformance.patterned import facts
-from inlaid.conformance.subject import Subject
 from inlaid.conformance.suite import cases, run
+from inlaid.conformance.target_under_test import TargetUnderTest
 from inlaid.driver import build_package, compile_module, cut
 from inlaid.driver.build import at_borders
 from inlaid.driver.context import DriverContext
@@ -117,11 +117,11 @@ def two_regions():
 def test_regions_exchange_what_they_store(vendors):
     """The first region's result enters the second as it is stored. What the host reads and writes between is converted."""
     whole = two_regions()
-    partitioned, takers = cut(whole, ["lanes"], vendors)
-    assert [taker.target.kind for taker in takers] == ["lanes", "reference"]
+    partitioned, candidates = cut(whole, ["lanes"], vendors)
+    assert [candidate.target.kind for candidate in candidates] == ["lanes", "reference"]
     regions = [name for name, number in partitioned.regions.items() if number == 0]
     assert len(regions) == 2
-    main = at_borders(partitioned, takers, vendors).partitioned.module.main
+    main = at_borders(partitioned, candidates, vendors).partitioned.module.main
     calls = {
         expr.callee.name: expr
         for expr in ir.post_order(main)
@@ -137,7 +137,7 @@ def test_regions_exchange_what_they_store(vendors):
 def test_neighbours_that_agree_convert_nothing(vendors):
     """Two regions in a row, with nothing of the host's between them, convert at the ends of the model alone."""
     whole = module(residual(image(1, 21, 9, 8), 21))
-    partitioned, takers = cut(whole, ["lanes", "reference"], vendors)
+    partitioned, candidates = cut(whole, ["lanes", "reference"], vendors)
     (name,) = partitioned.regions
     region = partitioned.module[name]
     x = whole.main.params[0]
@@ -145,7 +145,7 @@ def test_neighbours_that_agree_convert_nothing(vendors):
     second = ir.Call(region.type.result, None, ir.global_var(name, region.type), (ir.tuple_item(first, 0),), first.attrs)
     main = ir.function([x], ir.tuple_item(second, 0))
     twice = type(partitioned)(ir.Module({"main": main, name: region}), (), {name: 0})
-    assert sum(other.startswith("border") for other in at_borders(twice, takers, vendors).partitioned.regions) == 2
+    assert sum(other.startswith("border") for other in at_borders(twice, candidates, vendors).partitioned.regions) == 2
 
 
 def test_arenas_hold_what_is_stored(vendors):
@@ -171,9 +171,9 @@ def test_arenas_hold_what_is_stored(vendors):
 
 
 REFUSED = {
-    "more than fits as it is stored": (conv(image(1, 17, 64, 64), 17), "exceed 262144 on the chip"),
-    "groups": (conv(image(1, 8, 6, 6), 8, groups=2), "2 groups are neither one nor one for each channel"),
-    "rows": (added(image(1, 3, 4, 4), image(3, 1, 4, name="z")), "operands of different shapes"),
+    "more than fits as it is stored": (conv(image(1, 17, 64, 64), 17), "expected stored operands of at most 262144 bytes"),
+    "groups": (conv(image(1, 8, 6, 6), 8, groups=2), "expected 1 group or one per channel, found 2 groups"),
+    "rows": (added(image(1, 3, 4, 4), image(3, 1, 4, name="z")), "expected operands of equal shape"),
 }
 
 
@@ -205,10 +205,10 @@ def test_shadow_mode_names_the_layer_that_is_wrong(vendors, monkeypatch):
 def test_measured_placement_leaves_conversions_out(vendors, monkeypatch):
     """What is measured of a layer is its own region: neighbours may need no conversion."""
     monkeypatch.setattr("inlaid.driver.measure.region_seconds", lambda executable, inputs: {"region0": 7.0})
-    partitioned, takers = cut(module(layers(16)["matmul"]), ["lanes"], vendors)
+    partitioned, candidates = cut(module(layers(16)["matmul"]), ["lanes"], vendors)
     (claim,) = [claim for placement in partitioned.placements for claim in placement.claims if claim.target == 0]
-    able = tuple(vendors.capabilities(taker.target) for taker in takers)
-    assert MeasuredCosts(able, takers=takers, registry=vendors).seconds(claim) == 7.0
+    able = tuple(vendors.capabilities(candidate.target) for candidate in candidates)
+    assert MeasuredCosts(able, candidates=candidates, registry=vendors).seconds(claim) == 7.0
 
 
 def test_code_generators_in_processes_of_their_own_have_borders(vendors):
@@ -221,10 +221,10 @@ def test_code_generators_in_processes_of_their_own_have_borders(vendors):
 def examples(vendors, monkeypatch, level, name):
     """What the suite holds to the reference, without being run, of a case."""
     held = []
-    monkeypatch.setattr(level, "hold", lambda subject, what, *rest: held.append(what))
-    subject = Subject("lanes", vendors)
-    (case,) = (case for case in cases(subject) if case.id == name)
-    case.check(subject)
+    monkeypatch.setattr(level, "hold", lambda under_test, what, *rest: held.append(what))
+    under_test = TargetUnderTest("lanes", vendors)
+    (case,) = (case for case in cases(under_test) if case.id == name)
+    case.check(under_test)
     return held
 
 
@@ -251,8 +251,8 @@ def test_composites_are_chained(vendors, monkeypatch):
 
 @pytest.mark.slow
 def test_it_conforms(vendors):
-    subject = Subject("lanes", vendors)
-    results = run(subject, cases(subject))
+    under_test = TargetUnderTest("lanes", vendors)
+    results = run(under_test, cases(under_test))
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
     composites = {f"operators/composite[{name}]" for name in ("conv", "matmul", "add", "max_pool")}

@@ -1,4 +1,4 @@
-"""The converters of ONNX operators, one module per family. Keys of `CONVERTERS` are "OpType" or "domain:OpType"."""
+"""Converters of ONNX operators, one module per family. The keys of `CONVERTERS` are "OpType" or "domain:OpType"."""
 
 from __future__ import annotations
 

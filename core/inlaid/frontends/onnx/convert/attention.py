@@ -1,4 +1,4 @@
-"""Attention and what models put around it."""
+"""Attention, and related operators: rotary embedding, linear attention, causal convolution."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 
 
 def _split_heads(node: Node, x: Expr, heads: int) -> Expr:
-    """(B, L, H size) to (B, H, L, size)."""
+    """Reshape (B, L, H * size) to (B, H, L, size)."""
     batch, length, width = tensor_of(x).shape
     if heads < 1 or (isinstance(width, int) and width % heads):
-        raise node.error(f"{width} elements do not divide into {heads} heads")
+        raise node.error(f"the hidden size must be a multiple of the {heads} heads, got {width}")
     return transpose(reshape(x, shape=(batch, length, heads, width // heads)), perm=(0, 2, 1, 3))
 
 
 def _join_heads(x: Expr) -> Expr:
-    """(B, H, L, size) to (B, L, H size)."""
+    """Reshape (B, H, L, size) to (B, L, H * size)."""
     batch, heads, length, size = tensor_of(x).shape
     return reshape(transpose(x, perm=(0, 2, 1, 3)), shape=(batch, length, heads * size))
 
@@ -44,23 +44,24 @@ def _scale(node: Node, size: Dim) -> float:
     if scale is not None:
         return float(scale)
     if not isinstance(size, int):
-        raise node.error("the size of heads must be known, or the attribute scale given")
+        raise node.error("expected a static head size or the attribute scale, got a symbolic size")
     return 1 / math.sqrt(size)
 
 
 def _attention(node: Node) -> tuple[Expr | None, ...]:
-    """Softmax is done in float32 or wider, whatever `softmax_precision`: that is at least as precise."""
+    """Convert Attention. The softmax is computed in float32 or wider, whatever `softmax_precision` is: that is at least as
+    precise."""
     attrs = node.attrs
     q, k, v = node.input(0), node.input(1), node.input(2)
     packed = node.rank(0) == 3
     if packed:
         if "q_num_heads" not in attrs or "kv_num_heads" not in attrs:
-            raise node.error("inputs of rank 3 need the attributes q_num_heads and kv_num_heads")
+            raise node.error("inputs of rank 3 require the attributes q_num_heads and kv_num_heads")
         q = _split_heads(node, q, attrs["q_num_heads"])
         k, v = (_split_heads(node, x, attrs["kv_num_heads"]) for x in (k, v))
     past_key, past_value = node.optional(4), node.optional(5)
     if (past_key is None) != (past_value is None):
-        raise node.error("past_key and past_value go together")
+        raise node.error("expected both past_key and past_value or neither, got one")
     offset: Dim = 0
     if past_key is not None and past_value is not None:
         offset = tensor_of(past_key).shape[2]
@@ -86,7 +87,7 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
         parts = attend(options, q, k, v, *rest)
         mode = attrs.get("qk_matmul_output_mode", 0)
         if mode not in (0, 1, 2, 3):
-            raise node.error(f"qk_matmul_output_mode {mode} is unknown")
+            raise node.error(f"qk_matmul_output_mode must be 0 to 3, got {mode}")
         scores = cast_to((parts.scores, parts.capped, parts.biased, parts.probabilities)[mode], node.dtype(0))
         result = parts.result
     else:
@@ -95,7 +96,7 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
 
 
 def _padded_mask(node: Node, keys: Dim) -> Expr | None:
-    """The mask; keys behind its end are not seen."""
+    """Return the mask, extended so that keys after its end are masked."""
     mask = node.optional(3)
     if mask is None:
         return None
@@ -113,13 +114,13 @@ def _padded_mask(node: Node, keys: Dim) -> Expr | None:
 
 
 def _flex_attention(node: Node) -> Expr:
-    """Attention whose scores and probabilities go through subgraphs, in the precision of softmax."""
+    """Convert FlexAttention: subgraphs modify the scores and the probabilities, in the precision of the softmax."""
     q, k, v = node.input(0), node.input(1), node.input(2)
     if not node.rank(0) == node.rank(1) == node.rank(2) == 4:
-        raise node.error("queries, keys and values have rank 4")
+        raise node.error(f"queries, keys and values must have rank 4, got {node.rank(0)}, {node.rank(1)} and {node.rank(2)}")
     given = node.attrs.get("softmax_precision")
     if given is not None and given not in _FLOATS:
-        raise node.error(f"softmax_precision {given} is no element type of floats")
+        raise node.error(f"softmax_precision must be a float element type, got {given}")
     of = tensor_of(widened(q)).dtype if given is None else dtype(_FLOATS[given])
     scale = scalar(_scale(node, tensor_of(q).shape[3]), tensor_of(widened(q)).dtype)
     scores = cast_to(products(mul(widened(q), scale), widened(k)), of)
@@ -128,7 +129,7 @@ def _flex_attention(node: Node) -> Expr:
 
 
 def _modified(node: Node, name: str, value: Expr) -> Expr:
-    """A value after the subgraph of that name, where the node has it."""
+    """Apply the subgraph in an attribute to a value, if the node has it."""
     graph = node.attrs.get(name)
     if graph is None:
         return value
@@ -138,24 +139,24 @@ def _modified(node: Node, name: str, value: Expr) -> Expr:
     assert isinstance(body, Tuple)
     result = body.fields[0]
     if result.type != value.type:
-        raise node.error(f"{name} turns {value.type!r} into {result.type!r}")
+        raise node.error(f"{name} must keep the type {value.type!r}, got {result.type!r}")
     return result
 
 
 def _linear_attention(node: Node) -> tuple[Expr, ...]:
-    """A state (B, K, key size, value size) that each step decays, writes and reads; see the ONNX operator for the rules."""
+    """Convert LinearAttention. Each step decays, updates and reads a state (B, K, key size, value size); see the ONNX operator."""
     rule = node.attrs.get("update_rule", "gated_delta")
     heads, groups = node.attrs.get("q_num_heads", 0), node.attrs.get("kv_num_heads", 0)
     if rule not in ("linear", "gated", "delta", "gated_delta") or heads < 1 or groups < 1 or heads % groups:
-        raise node.error(f"update_rule {rule!r}, q_num_heads {heads} or kv_num_heads {groups} is wrong")
+        raise node.error(f"invalid update_rule {rule!r}, q_num_heads {heads} or kv_num_heads {groups}")
     decay, beta = node.optional(4), node.optional(5)
     if (decay is not None) != ("gated" in rule) or (beta is not None) != ("delta" in rule):
-        raise node.error(f"update_rule {rule!r} does not go with the inputs given")
+        raise node.error(f"expected decay for gated rules and beta for delta rules, got other inputs for update_rule {rule!r}")
     of = tensor_of(widened(node.input(0))).dtype
     batch, steps, _ = node.tensor(0).shape
 
     def by_step(index: int, parts: int) -> Expr:
-        """An input (B, T, parts size) as (T, B, parts, size)."""
+        """Reshape an input (B, T, parts * size) to (T, B, parts, size)."""
         x = cast_to(node.input(index), of)
         width = tensor_of(x).shape[2]
         return transpose(reshape(x, shape=(batch, steps, parts, width // parts)), perm=(1, 0, 2, 3))
@@ -165,7 +166,7 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
     scale = node.attrs.get("scale", 0.0)
     if not scale:
         if not isinstance(key_size, int):
-            raise node.error("the size of keys must be known, or the attribute scale given")
+            raise node.error("expected a static key size or the attribute scale, got a symbolic size")
         scale = 1 / math.sqrt(key_size)
     scanned = [mul(q, scalar(scale, of)), k, v]
     if decay is not None:
@@ -198,12 +199,12 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
 
 
 def _causal_conv(node: Node) -> tuple[Expr, ...]:
-    """A depthwise convolution of the past and the input; the last positions become the next past."""
+    """Convert CausalConvWithState: a depthwise convolution of past and input. The last positions are the next past."""
     x, w = node.input(0), node.input(1)
     batch, channels, _ = node.tensor(0).shape
     of, taps = node.dtype(0), node.tensor(1).shape[2]
     if not isinstance(channels, int):
-        raise node.error("the number of channels must be known")
+        raise node.error("the number of channels must be static")
     past = node.optional(3)
     if past is None:
         past = full(scalar(0, of), shape=(batch, channels, taps - 1))
@@ -213,7 +214,7 @@ def _causal_conv(node: Node) -> tuple[Expr, ...]:
         result = add(result, reshape(node.input(2), shape=(channels, 1)))
     activation = node.attrs.get("activation", "none")
     if activation not in ("none", "silu", "swish"):
-        raise node.error(f"activation {activation!r} is unknown")
+        raise node.error(f"activation must be none, silu or swish, got {activation!r}")
     if activation != "none":
         wide = widened(result)
         result = cast_to(mul(wide, sigmoid(wide)), of)
@@ -222,45 +223,45 @@ def _causal_conv(node: Node) -> tuple[Expr, ...]:
 
 
 def _rotary_embedding(node: Node) -> Expr:
-    """Pairs of elements turned by angles whose cosines and sines are given for each position."""
+    """Convert RotaryEmbedding: rotate pairs of elements by angles whose cosines and sines are given per position."""
     x, cosines, sines = node.input(0), node.input(1), node.input(2)
     packed = node.rank(0) == 3
     heads = node.attrs.get("num_heads", 0)
     if packed:
         batch, length, width = node.tensor(0).shape
         if heads < 1 or (isinstance(width, int) and width % heads):
-            raise node.error(f"{width} elements do not divide into {heads} heads (attribute num_heads)")
+            raise node.error(f"the hidden size must be a multiple of num_heads={heads}, got {width}")
         x = reshape(x, shape=(batch, length, heads, width // heads))
     else:
         x = transpose(x, perm=(0, 2, 1, 3))
     size = tensor_of(x).shape[3]
-    turned_size: Dim = node.attrs.get("rotary_embedding_dim", 0) or size
-    if not isinstance(turned_size, int) or turned_size % 2:
-        raise node.error(f"an even number of elements is turned, not {turned_size}")
+    rotated_size: Dim = node.attrs.get("rotary_embedding_dim", 0) or size
+    if not isinstance(rotated_size, int) or rotated_size % 2:
+        raise node.error(f"the number of rotated elements must be even, got {rotated_size}")
     positions = node.optional(3)
     if positions is not None:
         cosines, sines = (take(table, positions, axis=0) for table in (cosines, sines))
-    half = turned_size // 2
+    half = rotated_size // 2
     if tensor_of(cosines).shape[-1] != half or tensor_of(sines).shape[-1] != half:
         raise node.error(f"the caches must have {half} columns")
     of = node.dtype(0)
     cosines, sines = (expand_dims(widened(table), 2) for table in (cosines, sines))
     wide = widened(x)
-    turned = slice_axis(wide, 3, 0, turned_size)
+    rotated = slice_axis(wide, 3, 0, rotated_size)
     if node.attrs.get("interleaved", 0):
-        pairs = reshape(turned, shape=(*tensor_of(turned).shape[:3], half, 2))
+        pairs = reshape(rotated, shape=(*tensor_of(rotated).shape[:3], half, 2))
         first, second = (squeeze(slice_axis(pairs, 4, part, part + 1), 4) for part in range(2))
     else:
-        first, second = slice_axis(turned, 3, 0, half), slice_axis(turned, 3, half, turned_size)
+        first, second = slice_axis(rotated, 3, 0, half), slice_axis(rotated, 3, half, rotated_size)
     real: Expr = sub(mul(cosines, first), mul(sines, second))
     imaginary: Expr = add(mul(sines, first), mul(cosines, second))
     if node.attrs.get("interleaved", 0):
         both = join([expand_dims(real, 4), expand_dims(imaginary, 4)], 4)
-        parts: list[Expr] = [reshape(both, shape=tensor_of(turned).shape)]
+        parts: list[Expr] = [reshape(both, shape=tensor_of(rotated).shape)]
     else:
         parts = [real, imaginary]
-    if turned_size != size:
-        parts.append(slice_axis(wide, 3, turned_size, size))
+    if rotated_size != size:
+        parts.append(slice_axis(wide, 3, rotated_size, size))
     result = cast_to(join(parts, 3), of)
     return reshape(result, shape=node.tensor(0).shape) if packed else transpose(result, perm=(0, 2, 1, 3))
 

@@ -1,4 +1,4 @@
-"""Conversions between element types."""
+"""Casts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.ops.container import string_cast
 from inlaid.ops.conversion import bitcast, cast
 from inlaid.types import DType, dtype
 
-# How opsets before 6 name the types that they cast to.
+# Names of dtypes in opsets before 6.
 _NAMES = {
     "FLOAT": "float32",
     "DOUBLE": "float64",
@@ -27,7 +27,7 @@ def _target(node: Node) -> DType:
         raise node.error("the attribute `to` is missing")
     if isinstance(to, str):
         if to.upper() not in _NAMES:
-            raise node.error(f"there is no element type {to!r}")
+            raise node.error(f"unknown element type {to!r}")
         return dtype(_NAMES[to.upper()])
     return dtype_of(to)
 

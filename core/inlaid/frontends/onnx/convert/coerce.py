@@ -1,4 +1,4 @@
-"""Values made to fit a type: what branches, loops and sequences need where their types differ in more than dimensions."""
+"""Conversion of values to a common type, for branches, loops and sequences whose types differ in more than dimensions."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from inlaid.types import OptionalType, SequenceType, TensorType, Type
 
 
 def scalar(expr: Expr) -> Expr:
-    """A tensor of one element as a 0-d tensor. ONNX lets conditions and counts have shape (1,)."""
+    """Reshape a tensor of one element to 0-d. ONNX allows conditions and counts of shape (1,)."""
     if isinstance(expr.type, TensorType) and expr.type.rank:
         return ops.reshape(expr, shape=(), span=expr.span)
     return expr
 
 
 def common_type(a: Type, b: Type) -> Type:
-    """The type that values of both types can be made to have. Raises `TypeInferenceError` where there is none.
+    """Return the type that values of both types can be converted to. Raises `TypeInferenceError` if there is none.
 
-    A sequence known to be empty fits any sequence, and a value fits where an optional one is asked for.
+    An empty sequence fits any sequence type, and a value fits an optional of its type.
     """
     match a, b:
         case SequenceType(element=x), SequenceType(element=y):
@@ -37,11 +37,11 @@ def common_type(a: Type, b: Type) -> Type:
 
 
 def coerce(expr: Expr, wanted: Type, span: Span) -> Expr:
-    """The value, of a type that `common_type` made wider; `span` is of the node that needs it so."""
+    """Convert a value to a type from `common_type`. `span` is the span of the node that requires it."""
     if expr.type == wanted or isinstance(wanted, TensorType):
         return expr
     if isinstance(wanted, OptionalType) and not isinstance(expr.type, OptionalType):
         return coerce(ops.optional_some(expr, span=span), wanted, span)
     if isinstance(wanted, (OptionalType, SequenceType)):
         return call(ops.host_widen, (expr,), host_attrs(wanted), span)
-    raise TypeInferenceError(f"a value of type {expr.type!r} does not fit {wanted!r}")
+    raise TypeInferenceError(f"expected a value of type {wanted!r}, got {expr.type!r}")

@@ -16,7 +16,7 @@ from inlaid.types import OptionalType, SequenceType, TensorType, Type
 
 
 def _plain(name: str) -> Converter:
-    """The operator of that name on the inputs that are there."""
+    """Make a converter that applies an operator to the inputs that are present."""
 
     def convert(node: Node) -> Expr:
         operator: Operator = getattr(ops, name)
@@ -31,7 +31,7 @@ def _join(node: Node) -> Expr:
     if "axis" not in node.attrs:
         raise node.error("attribute 'axis' is missing")
     if not isinstance(sequence.type, SequenceType) or not isinstance(sequence.type.element, TensorType):
-        raise node.error(f"a value of type {sequence.type!r} cannot be joined into a tensor")
+        raise node.error(f"expected a sequence of tensors, got {sequence.type!r}")
     axis = node.axis(node.attrs["axis"], sequence.type.element.rank + new_axis)
     return ops.sequence_join(sequence, axis=axis, new_axis=new_axis, span=node.span)
 
@@ -42,7 +42,7 @@ def _split(node: Node) -> Expr:
     sizes = node.optional(1)
     if sizes is None:
         return ops.sequence_split(node.input(0), axis=axis, keepdims=keepdims, span=node.span)
-    return ops.sequence_split(node.input(0), sizes, axis=axis, span=node.span)  # with sizes, the axis stays
+    return ops.sequence_split(node.input(0), sizes, axis=axis, span=node.span)  # with sizes, the axis is kept
 
 
 # --- optionals --------------------------------------------------------------------------------------------------------
@@ -54,12 +54,12 @@ def _optional(node: Node) -> Expr:
         return ops.optional_some(value, span=node.span)
     declared = node.attrs.get("type")
     if declared is None:
-        raise node.error("an empty optional needs attribute 'type'")
+        raise node.error("an empty optional requires the attribute 'type'")
     return call(ops.optional_none, (), host_attrs(OptionalType(_declared(node, declared))), node.span)
 
 
 def _declared(node: Node, declared: object) -> Type:
-    """The type that an attribute names; of a tensor whose rank it leaves open, nothing is known."""
+    """Decode the type in an attribute. For a tensor without a rank, nothing is known."""
     try:
         return proto.type_of(declared, lambda dim, axis: int(dim.dim_value))  # type: ignore[arg-type]
     except ValueError:

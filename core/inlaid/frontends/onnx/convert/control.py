@@ -1,4 +1,4 @@
-"""Constants, identity and branches. Loops are in `convert.loop`."""
+"""Constants, identity and conditionals. Loops are in `convert.loop`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inlaid.graph.ir import Expr, Tuple, call, constant, if_, tuple_, tuple_item
 from inlaid.ops.plan import fail, fail_attrs
 from inlaid.types import TensorType
 
-# The attributes that can hold the value of a Constant, with the dtype of the plain ones.
+# The attributes that can have the value of a Constant, with the dtypes of those that are not tensors.
 _VALUE_DTYPES: Mapping[str, type] = {
     "value_float": np.float32,
     "value_floats": np.float32,
@@ -31,7 +31,7 @@ _VALUE_DTYPES: Mapping[str, type] = {
 def _constant(node: Node) -> Expr:
     given = [name for name in ("value", "sparse_value", *_VALUE_DTYPES) if name in node.attrs]
     if len(given) != 1:
-        raise node.error(f"it needs one of the attributes that hold a value, not {given or 'none'}")
+        raise node.error(f"expected exactly one attribute with a value, got {given or 'none'}")
     value: Any = node.attrs[given[0]]
     if given[0] in _VALUE_DTYPES:
         value = np.array(value, _VALUE_DTYPES[given[0]])
@@ -46,7 +46,7 @@ def _if(node: Node) -> tuple[Expr | None, ...]:
     known = node.static(0)
     if known is not None:
         if known.size != 1:
-            raise node.error(f"the condition has {known.size} elements instead of one")
+            raise node.error(f"the condition must have one element, got {known.size}")
         return _branch(node, "then_branch" if known.reshape(()) else "else_branch")
     sides = _sides(node)
     try:
@@ -62,7 +62,7 @@ def _if(node: Node) -> tuple[Expr | None, ...]:
 
 
 def _sides(node: Node) -> list[tuple[Expr, ...]]:
-    """The outputs of both branches. One that is impossible at the sizes there are fails when it is taken."""
+    """Convert both branches. A branch that is invalid for the present sizes becomes one that fails when it is taken."""
     sides: list[tuple[Expr, ...] | None] = [None, None]
     problems: list[ModelImportError] = []
     for number, name in enumerate(("then_branch", "else_branch")):
@@ -75,20 +75,20 @@ def _sides(node: Node) -> list[tuple[Expr, ...]]:
     if len(problems) == 2:
         raise problems[0]
     then, otherwise = sides
-    message = f"the branch is impossible here: {problems[0]}" if problems else ""
+    message = f"the branch is invalid for these sizes: {problems[0]}" if problems else ""
     if otherwise is None:
         assert then is not None
         return [then, _failing(node, message, then)]
     if then is None:
         return [_failing(node, message, otherwise), otherwise]
     if len(then) != len(otherwise):
-        raise node.error(f"the branches have {len(then)} and {len(otherwise)} outputs")
+        raise node.error(f"the branches must have the same number of outputs, got {len(then)} and {len(otherwise)}")
     return [then, otherwise]
 
 
 def _expected_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferenceError) -> list[tuple[Expr, ...]]:
-    """The branches of a choice that have no common type: the one that the rest of the model expects, and a failure in place of the
-    other. Raises where nothing tells which that is: the ranks that the model declares, or a condition on sizes."""
+    """Resolve branches without a common type: keep the one that the rest of the model expects and replace the other by a failure.
+    The expected one has the ranks that the model declares, or is taken for usual sizes. Raises `error` if neither decides."""
     condition, *_ = node.dims(0) or (None,)
     likely = _of_declared_rank(node, sides)
     if likely is None and condition is not None:
@@ -108,7 +108,8 @@ def _expected_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferen
 
 
 def _of_declared_rank(node: Node, sides: list[tuple[Expr, ...]]) -> bool | None:
-    """Whether the first of two branches, or else the second, alone has the ranks that the model declares for the outputs."""
+    """Test whether the first of two branches has the ranks that the model declares for the outputs. None if both or neither
+    have."""
     fits = [
         all(
             node.scope.rank(name) in (None, item.type.rank if isinstance(item.type, TensorType) else None)
@@ -120,7 +121,7 @@ def _of_declared_rank(node: Node, sides: list[tuple[Expr, ...]]) -> bool | None:
 
 
 def _at_usual_sizes(condition: Dim) -> bool | None:
-    """What a condition on dimensions is where they are neither 0 nor 1, nor equal to one another; None where that is not all."""
+    """Evaluate a condition on dimensions for distinct sizes that are not 0 or 1. Returns None if the result depends on them."""
     results = set()
     for start in (61, 1009):
         sizes: dict[arith.Expr, int] = {}
@@ -134,7 +135,7 @@ def _at_usual_sizes(condition: Dim) -> bool | None:
 
 
 def _failing(node: Node, message: str, instead_of: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Values that are never there: whoever asks for one gets an error."""
+    """Build expressions that fail when they are evaluated."""
     return tuple(call(fail, (), fail_attrs(f"{node.name}: {message}", item.type), node.span) for item in instead_of)
 
 

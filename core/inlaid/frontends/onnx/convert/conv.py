@@ -17,7 +17,7 @@ from inlaid.ops.transposed import conv_transpose
 
 
 def with_bias(node: Node, result: Expr, index: int) -> Expr:
-    """The result of a convolution plus the bias per channel, where the node has one at `index`."""
+    """Add the bias per channel at input `index`, if the node has one, to the result of a convolution."""
     bias = node.optional(index)
     if bias is None:
         return result
@@ -26,12 +26,12 @@ def with_bias(node: Node, result: Expr, index: int) -> Expr:
 
 
 def convolution(node: Node) -> Expr:
-    """A convolution of inputs 0 and 1, plus the bias at 2, by the attributes of the node."""
+    """Convert a convolution of inputs 0 and 1, plus the bias at 2."""
     spatial = spatial_shape(node)
     rank = len(spatial)
     kernel = node.tensor(1).shape[2:]
     if len(kernel) != rank or ints(node, "kernel_shape", rank, 0) not in ((0,) * rank, kernel):
-        raise node.error(f"kernel_shape {node.attrs.get('kernel_shape')} does not fit weights of type {node.tensor(1)!r}")
+        raise node.error(f"kernel_shape must match the weights {node.tensor(1)!r}, got {node.attrs.get('kernel_shape')}")
     strides, dilations = ints(node, "strides", rank, 1), ints(node, "dilations", rank, 1)
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
     pads = window_pads(node, spatial, spans, strides)
@@ -67,9 +67,9 @@ def _transposed_pads(
     dilations: tuple[int, ...],
     extra: tuple[int, ...],
 ) -> tuple[Dim, ...]:
-    """What is cropped from the full output, so that it has the shape that `output_shape` or `auto_pad` ask for.
+    """Return the number of elements to crop from the full output, for `output_shape`, `auto_pad` or `pads`.
 
-    SAME_UPPER crops the odd element after, all else before, as the specification has it.
+    SAME_UPPER crops the odd element after, all other modes before, as the specification defines.
     """
     rank = len(spatial)
     auto_pad = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
@@ -85,7 +85,7 @@ def _transposed_pads(
         half = arith.maximum(total, 0) // 2
         first = arith.unwrap(half if auto_pad == "SAME_UPPER" else arith.maximum(total, 0) - half)
         before.append(first)
-        # Negative where the output is longer than all that the input reaches: it is 0 there.
+        # Negative if the output is longer than what the input reaches; the rest is 0.
         after.append(arith.unwrap(total - first))
     return (*before, *after)
 

@@ -1,4 +1,4 @@
-"""Einsum, by matrix products, broadcast products and sums."""
+"""Einsum, decomposed into matrix products, broadcast products and sums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TERM = re.compile(r"([A-Za-z]*)(?:(\.\.\.)([A-Za-z]*))?")
 
 @dataclass(frozen=True)
 class _Operand:
-    """A tensor with one label per axis: a letter, or "...n" for the n-th axis from the right that an ellipsis stands for."""
+    """A tensor with one label per axis: a letter, or "...n" for the n-th axis from the right of an ellipsis."""
 
     value: Expr
     labels: tuple[str, ...]
@@ -35,10 +35,10 @@ def _ellipsis(rank: int) -> tuple[str, ...]:
 
 
 def _split(node: Node, term: str) -> tuple[str, bool, str]:
-    """The letters before and after the ellipsis of a term, and whether it has one."""
+    """Split a term: (letters before the ellipsis, whether it has an ellipsis, letters after it)."""
     found = _TERM.fullmatch(term)
     if found is None:
-        raise node.error(f"{term!r} is no term of an equation")
+        raise node.error(f"expected a term of letters and an ellipsis, got {term!r}")
     return found[1], found[2] is not None, found[3] or ""
 
 
@@ -46,12 +46,12 @@ def _operand(node: Node, index: int, term: str) -> _Operand:
     before, dots, after = _split(node, term)
     rest = node.rank(index) - len(before) - len(after)
     if rest < 0 or (rest > 0 and not dots):
-        raise node.error(f"the term {term!r} does not fit input {index} of rank {node.rank(index)}")
+        raise node.error(f"the term for input {index} must label {node.rank(index)} axes, got {term!r}")
     return _diagonal(_Operand(node.input(index), (*before, *_ellipsis(rest), *after)))
 
 
 def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tuple[str, ...]:
-    """The labels of the result; without an output term, those of ellipses, then the letters that occur once, in order."""
+    """Return the labels of the result. Without an output term: those of ellipses, then the letters that occur once, sorted."""
     letters = [label for operand in operands for label in operand.labels]
     dots = _ellipsis(max((sum(label.startswith(".") for label in operand.labels) for operand in operands), default=0))
     if output is None:
@@ -60,12 +60,12 @@ def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tup
     before, has_dots, after = _split(node, output)
     wanted = (*before, *(dots if has_dots else ()), *after)
     if len(set(wanted)) != len(wanted) or not set(wanted) <= set(letters):
-        raise node.error(f"the output term {output!r} names an axis twice, or one that no input has")
+        raise node.error(f"the output term must have unique labels of inputs, got {output!r}")
     return wanted
 
 
 def _diagonal(operand: _Operand) -> _Operand:
-    """The operand with axes of one label made one: what lies off the diagonal is nulled and summed away."""
+    """Merge axes with the same label: zero the elements off the diagonal, then sum."""
     value, labels = operand.value, list(operand.labels)
     for second in range(len(labels) - 1, 0, -1):
         first = labels.index(labels[second])
@@ -82,7 +82,7 @@ def _diagonal(operand: _Operand) -> _Operand:
 
 
 def _summed(operand: _Operand, keep: Iterable[str]) -> _Operand:
-    """The operand summed over the axes that nobody else needs."""
+    """Sum the operand over the axes that are not in `keep`."""
     kept = set(keep)
     axes = tuple(axis for axis, label in enumerate(operand.labels) if label not in kept)
     labels = tuple(label for label in operand.labels if label in kept)
@@ -90,7 +90,7 @@ def _summed(operand: _Operand, keep: Iterable[str]) -> _Operand:
 
 
 def _arranged(operand: _Operand, labels: Sequence[str]) -> Expr:
-    """The tensor with its axes in the order of `labels`, of which it may lack some: those have extent 1."""
+    """Transpose the tensor to the order of `labels`. A label that it lacks becomes an axis of extent 1."""
     own = [label for label in labels if label in operand.labels]
     perm = tuple(operand.labels.index(label) for label in own)
     value = operand.value if perm == tuple(range(len(perm))) else transpose(operand.value, perm=perm)
@@ -99,7 +99,7 @@ def _arranged(operand: _Operand, labels: Sequence[str]) -> Expr:
 
 
 def _product(a: _Operand, b: _Operand, keep: Iterable[str]) -> _Operand:
-    """The product of two operands, summed over the axes that are not kept."""
+    """Multiply two operands and sum over the axes that are not in `keep`."""
     kept = set(keep)
     a, b = _summed(a, kept | set(b.labels)), _summed(b, kept | set(a.labels))
     shared = [label for label in a.labels if label in b.labels]
@@ -109,7 +109,7 @@ def _product(a: _Operand, b: _Operand, keep: Iterable[str]) -> _Operand:
     right = [label for label in b.labels if label not in shared]
     if not contracted or any(a.dim(label) != b.dim(label) for label in contracted):
         labels = (*batch, *left, *right, *contracted)
-        # In the working type: narrow products would overflow before they are summed.
+        # In the working dtype: products of narrow dtypes could overflow before the sum.
         product = _Operand(mul(*(widened(_arranged(item, labels)) for item in (a, b))), labels)
         total = _summed(product, kept)
         return _Operand(cast_to(total.value, tensor_of(a.value).dtype), total.labels)
@@ -120,7 +120,7 @@ def _product(a: _Operand, b: _Operand, keep: Iterable[str]) -> _Operand:
 
 
 def _matrix(operand: _Operand, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> Expr:
-    """The operand as matrices: axes of the batch, then all rows as one axis, then all columns as one."""
+    """Reshape the operand to matrices: batch axes, then all rows as one axis, then all columns as one axis."""
     value = _arranged(operand, (*batch, *rows, *columns))
     extents = (arith.product(tuple(operand.dim(label) for label in group)) for group in (rows, columns))
     return reshape(value, shape=(*tensor_of(value).shape[: len(batch)], *extents))
@@ -133,7 +133,7 @@ def _einsum(node: Node) -> Expr:
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = inputs.split(",")
     if len(terms) != len(node.inputs):
-        raise node.error(f"the equation {equation!r} has {len(terms)} terms for {len(node.inputs)} inputs")
+        raise node.error(f"the equation must have {len(node.inputs)} input terms, got {equation!r}")
     operands = [_operand(node, index, term) for index, term in enumerate(terms)]
     wanted = _result(node, output if arrow else None, operands)
     total = operands[0]

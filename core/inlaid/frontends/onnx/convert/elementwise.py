@@ -42,7 +42,7 @@ from inlaid.ops.elementwise import (
 )
 from inlaid.ops.shape import reshape
 
-# --- as the operator has it -------------------------------------------------------------------------------------------
+# --- one operator each -------------------------------------------------------------------------------------------
 
 
 def _unary(operator: Operator) -> Converter:
@@ -50,14 +50,14 @@ def _unary(operator: Operator) -> Converter:
 
 
 def _operands(node: Node) -> tuple[Expr, Expr]:
-    """Two operands that broadcast. Before opset 7 the second was aligned by the attributes `broadcast` and `axis`."""
+    """Return two operands that broadcast. Before opset 7 the attributes `broadcast` and `axis` aligned the second one."""
     a, b = node.input(0), node.input(1)
     if node.opset >= 7 or not node.attrs.get("broadcast", 0) or "axis" not in node.attrs:
         return a, b
     axis, shape = node.axis(node.attrs["axis"], node.rank(0)), node.tensor(1).shape
     after = node.rank(0) - axis - len(shape)
     if after < 0:
-        raise node.error(f"a second operand of rank {len(shape)} does not fit axis {axis} of rank {node.rank(0)}")
+        raise node.error(f"the second operand, of rank {len(shape)}, must fit axis {axis} of rank {node.rank(0)}")
     return a, reshape(b, shape=(*shape, *(1,) * after))
 
 
@@ -74,7 +74,7 @@ def _variadic(operator: Operator) -> Converter:
 
 
 def _total(node: Node) -> Expr:
-    """The sum of the inputs in the working type: a narrow one would round, and overflow, at every step."""
+    """Sum the inputs in the working dtype: a narrow dtype would round, and could overflow, at every step."""
     return functools.reduce(add, [widened(node.input(index)) for index in range(len(node.inputs))])
 
 
@@ -100,7 +100,7 @@ def _mod(node: Node) -> Expr:
 
 
 def _pow(node: Node) -> Expr:
-    """The result has the type of the base; an integer base with a float exponent is raised in float64."""
+    """Convert Pow. The result has the dtype of the base; an integer base with a float exponent is computed in float64."""
     base, exponent = _operands(node)
     of, by = node.dtype(0), node.dtype(1)
     if of.is_int and by.is_float:
@@ -111,7 +111,7 @@ def _pow(node: Node) -> Expr:
 def _bit_shift(node: Node) -> Expr:
     direction = node.attrs.get("direction")
     if direction not in ("LEFT", "RIGHT"):
-        raise node.error(f"direction is LEFT or RIGHT, not {direction!r}")
+        raise node.error(f"direction must be LEFT or RIGHT, got {direction!r}")
     return (shift_left if direction == "LEFT" else shift_right)(node.input(0), node.input(1))
 
 
@@ -121,7 +121,7 @@ def _is_inf(node: Node) -> Expr:
 
 
 def _clip(node: Node) -> Expr:
-    """Bounds known at import become attributes; others are operands. The lower bound applies before the upper one."""
+    """Convert Clip. Static bounds become attributes, others are operands. The lower bound applies before the upper one."""
     x = node.input(0)
     if node.opset < 11:
         return clip(x, minimum=node.attrs.get("min", -math.inf), maximum=node.attrs.get("max", math.inf))
@@ -135,7 +135,7 @@ def _clip(node: Node) -> Expr:
 
 
 def _bound(node: Node, index: int, default: float) -> float | None:
-    """A bound as a number, an int where the data is of integers; `default` where it is left out, None where only a run knows it."""
+    """Return a bound as a number, an int for integer data; `default` if it is omitted, None if it is not static."""
     if node.optional(index) is None:
         return default
     value = node.static(index)
@@ -150,7 +150,7 @@ Formula = Callable[[Expr, Callable[[float], Expr], Mapping[str, float]], Expr]
 
 
 def _formula(build: Formula, **defaults: float) -> Converter:
-    """An activation by a formula in the working type: `build(x, constant, attributes)`."""
+    """Make a converter of an activation from a formula in the working dtype: `build(x, constant, attributes)`."""
 
     def convert(node: Node) -> Expr:
         x = widened(node.input(0))
@@ -214,7 +214,7 @@ def _swiglu(node: Node) -> Expr:
 
 
 def _prelu(node: Node) -> Expr:
-    """The slope broadcasts to the data; before opset 7 a vector of slopes was one a channel."""
+    """Convert PRelu. The slope broadcasts to the data; before opset 7 a vector of slopes was per channel."""
     x, slope = node.input(0), node.input(1)
     if node.opset < 7 and node.rank(1) == 1 and node.rank(0) > 2 and node.tensor(1).shape != (1,):
         slope = reshape(slope, shape=(*node.tensor(1).shape, *(1,) * (node.rank(0) - 2)))
@@ -222,7 +222,7 @@ def _prelu(node: Node) -> Expr:
 
 
 def _shrink(node: Node) -> Expr:
-    """x + bias below -lambd, x - bias above lambd, 0 between; of integers reckoned in float32 and truncated."""
+    """Convert Shrink: x + bias for x < -lambd, x - bias for x > lambd, else 0. Integers are computed in float32 and truncated."""
     of = node.dtype(0)
     x = cast_to(node.input(0), "float32") if of.is_int else widened(node.input(0))
     working = tensor_of(x).dtype

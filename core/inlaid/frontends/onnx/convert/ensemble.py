@@ -1,4 +1,4 @@
-"""TreeEnsembleClassifier and TreeEnsembleRegressor, the tree ensembles before ai.onnx.ml 5, as `tree` runs them."""
+"""TreeEnsembleClassifier and TreeEnsembleRegressor, the tree ensembles before ai.onnx.ml 5, evaluated as in `tree`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _FUNCTIONS = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
 def _attribute(node: Node, name: str) -> Array:
-    """A list of floats, which may be given as a tensor since version 3."""
+    """Return a list of floats, which may be a tensor since version 3."""
     tensor = node.attrs.get(f"{name}_as_tensor")
     return np.asarray(node.attrs.get(name) or [], np.float32) if tensor is None else np.asarray(tensor).reshape(-1)
 
 
 def _trees(node: Node, kind: str, targets: int) -> Trees:
-    """The trees from lists with one entry for each node, named by tree and node, and one for each weight of a leaf.
+    """Decode the trees from attribute lists with one entry per node, keyed by (tree, node), and one per weight of a leaf.
 
-    `kind`: "target" or "class", as the names of the weights' attributes begin."""
+    `kind`: the prefix of the names of the weight attributes, "target" or "class"."""
     attrs = node.attrs
     keys = list(zip(attrs.get("nodes_treeids") or [], attrs.get("nodes_nodeids") or [], strict=False))
     place = {key: index for index, key in enumerate(keys)}
@@ -41,12 +41,12 @@ def _trees(node: Node, kind: str, targets: int) -> Trees:
         if len(found) != count:
             raise node.error(f"expected one entry of {name} for each of {count} nodes, got {len(found)}")
     if not count or len(place) != count:
-        raise node.error("expected nodes that differ in tree and number, got two alike or none")
+        raise node.error("expected at least one node, each with a unique (tree, node) pair")
     unknown = sorted(set(modes) - {*_MODES, "LEAF"})
     if unknown:
         raise node.error(f"nodes_modes must be LEAF or one of {', '.join(_MODES)}, got {unknown[0]!r}")
     is_leaf = np.array([mode == "LEAF" for mode in modes])
-    # A leaf repeats the comparison of some node, so that one comparison is enough where all nodes have the same.
+    # A leaf repeats the comparison of some node, so that one comparison suffices if all nodes have the same mode.
     first = next((_MODES[mode] for mode in modes if mode != "LEAF"), 0)
     children = []
     for side in ("true", "false"):
@@ -55,7 +55,7 @@ def _trees(node: Node, kind: str, targets: int) -> Trees:
             raise node.error(f"expected one entry of nodes_{side}nodeids for each of {count} nodes, got {len(ids)}")
         found = [index if is_leaf[index] else place.get((keys[index][0], child), -1) for index, child in enumerate(ids)]
         if -1 in found:
-            raise node.error(f"nodes_{side}nodeids names a node that tree {keys[found.index(-1)][0]} does not have")
+            raise node.error(f"nodes_{side}nodeids refers to an unknown node of tree {keys[found.index(-1)][0]}")
         children.append(np.array(found, np.int64))
     roots = np.array([index for index, key in enumerate(keys) if index == 0 or key[0] != keys[index - 1][0]], np.int64)
     weight, present = _weights(node, kind, place, targets)
@@ -75,22 +75,22 @@ def _trees(node: Node, kind: str, targets: int) -> Trees:
 
 
 def _weights(node: Node, kind: str, place: Mapping[tuple[int, int], int], targets: int) -> tuple[Array, Array]:
-    """What each node adds to each target, (nodes, targets), and whether it has a weight for it."""
+    """Return the weight of each node for each target, (nodes, targets), and whether it is given."""
     weights = _attribute(node, f"{kind}_weights")
     columns = [node.attrs.get(f"{kind}_{name}") or [] for name in ("treeids", "nodeids", "ids")]
     if any(len(column) != len(weights) for column in columns):
-        raise node.error(f"the attributes {kind}_treeids, {kind}_nodeids, {kind}_ids and {kind}_weights differ in length")
+        raise node.error(f"the attributes {kind}_treeids, {kind}_nodeids, {kind}_ids and {kind}_weights must have one length")
     table, present = np.zeros((len(place), targets), weights.dtype), np.zeros((len(place), targets), bool)
     for tree, number, target, weight in zip(*columns, weights, strict=True):
         if (tree, number) not in place or not 0 <= target < targets:
-            raise node.error(f"a weight is for node {number} of tree {tree} and {kind} {target}, which there are not")
+            raise node.error(f"a weight refers to an unknown node {number} of tree {tree} or {kind} {target}")
         table[place[tree, number], target] += weight
         present[place[tree, number], target] = True
     return table, present
 
 
 def _walked(node: Node, trees: Trees) -> tuple[Expr, str]:
-    """The leaf that each row reaches in each tree, and the element type to add up in."""
+    """Return the leaf that each row reaches in each tree, and the dtype of the sum."""
     x = node.input(0)
     if node.rank(0) == 1:
         x = ops.reshape(x, shape=(1, node.tensor(0).shape[0]))
@@ -116,12 +116,12 @@ def _regressor(node: Node) -> Expr:
 
 
 def _classifier(node: Node) -> tuple[Expr, Expr]:
-    """Labels (rows,) and scores (rows, classes)."""
+    """Convert TreeEnsembleClassifier to labels (rows,) and scores (rows, classes)."""
     labels = node.attrs.get("classlabels_int64s") or node.attrs.get("classlabels_strings") or []
     ids = set(node.attrs.get("class_ids") or [])
     classes = max(len(labels), max(ids, default=0) + 1)
     if classes > len(labels):
-        raise node.error(f"class_ids go up to {classes - 1}, but there are {len(labels)} class labels")
+        raise node.error(f"expected at least {classes} class labels, as class_ids go up to {classes - 1}, got {len(labels)}")
     trees = _trees(node, "class", classes)
     leaf, of = _walked(node, trees)
     base = _attribute(node, "base_values").astype(of)
@@ -139,7 +139,7 @@ def _classifier(node: Node) -> tuple[Expr, Expr]:
 
 
 def _of_reached(trees: Trees, leaf: Expr, scores: Expr, of: str, based: bool) -> Expr:
-    """The scores, with -infinity for classes that no leaf of a row has a weight for: these are never chosen."""
+    """Replace the scores of classes without a weight in a row's leaves by -infinity, so that they are never selected."""
     every_leaf = [trees.present[reached].all(axis=0) for reached in trees.leaves_by_root()]
     if based or np.any(every_leaf, axis=0).all():
         return scores
@@ -148,7 +148,7 @@ def _of_reached(trees: Trees, leaf: Expr, scores: Expr, of: str, based: bool) ->
 
 
 def _one_sided(node: Node, trees: Trees, leaf: Expr, of: str, base: Array) -> tuple[Expr, Expr]:
-    """Two classes with weights for one of them alone: the class chosen, and the scores of both, as ONNX Runtime completes them."""
+    """Handle two classes with weights for only one: return the class, and both scores as ONNX Runtime completes them."""
     if len(base) == 2:
         raise node.error("expected at most one base value where one of two classes has weights, got 2")
     (held,) = set(node.attrs["class_ids"])

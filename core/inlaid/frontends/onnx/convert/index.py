@@ -1,4 +1,4 @@
-"""Operators that read, write and choose at positions found in data."""
+"""Gather, scatter and selection operators."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def _gather_nd(node: Node) -> Expr:
 
 
 def _of_depth(node: Node, depth: int | None) -> Expr:
-    """Input 1, indices whose last extent says along how many axes they select: where that is symbolic, it must be `depth`, what the
-    other ranks leave; None where they leave several."""
+    """Return input 1, index vectors whose last extent is the number of axes that they index. If that is symbolic, it is set to
+    `depth`, which follows from the other ranks; None if it does not."""
     indices, shape = node.input(1), node.tensor(1).shape
     if not shape or isinstance(shape[-1], int):
         return indices
     if depth is None:
         names = [leaf.name for leaf in arith.free_vars(shape[-1]) if isinstance(leaf, arith.SizeVar) and not leaf.existential]
         remedy = Remedy.of("give ", dims_setting(dict.fromkeys(names))) if names else None
-        raise node.error("the last extent of the indices, which decides the rank of the result, must be known", remedy=remedy)
+        raise node.error("the last dimension of the indices determines the rank and must be static", remedy=remedy)
     return reshape(indices, shape=(*shape[:-1], depth))
 
 
@@ -82,10 +82,10 @@ def _tensor_scatter(node: Node) -> Expr:
     cache, update = node.tensor(0), node.tensor(1)
     axis = node.axis(node.attrs.get("axis", -2), cache.rank)
     if axis == 0:
-        raise node.error("axis 0 is the batch's")
+        raise node.error("axis must not be 0, the batch axis")
     mode = node.attrs.get("mode", "linear")
     if mode not in ("linear", "circular"):
-        raise node.error(f"mode {mode!r} is unknown")
+        raise node.error(f"mode must be linear or circular, got {mode!r}")
     first = node.optional(2)
     rows = iota(shape=(update.shape[0], update.shape[axis]), axis=1)
     if first is not None:

@@ -14,9 +14,9 @@ from inlaid.ops.shape import transpose
 
 def _gemm(node: Node) -> Expr:
     if node.rank(0) != 2 or node.rank(1) != 2:
-        raise node.error("the factors must be matrices")
+        raise node.error(f"A and B must be matrices, got {node.tensor(0)!r} and {node.tensor(1)!r}")
     alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
-    # Scaled in the working type: a product of narrow floats could overflow before it is scaled down.
+    # Scale in the working dtype: a product of narrow floats could overflow before it is scaled down.
     wide = node.dtype(0).is_float and (alpha, beta) != (1, 1)
     a, b = (widened(node.input(index)) if wide else node.input(index) for index in range(2))
     a = transpose(a, perm=(1, 0)) if node.attrs.get("transA", 0) else a
@@ -33,7 +33,7 @@ def _scaled(node: Node, value: Expr, factor: float) -> Expr:
     if factor == 1:
         return value
     if of.is_int and factor != int(factor):
-        raise node.error(f"integers of type {of} cannot be scaled by {factor}")
+        raise node.error(f"the factor of {of} must be an integer, got {factor}")
     return mul(value, scalar(factor, of))
 
 

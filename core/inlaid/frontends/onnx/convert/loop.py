@@ -1,4 +1,4 @@
-"""Loop and Scan, all versions, as the graph's `Loop`."""
+"""Loop and Scan, all versions, converted to the graph's `Loop`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from inlaid.types import OptionalType, SequenceType, TensorType, Type
 
 _ITERATION = TensorType((), "int64")
 _MAX_WIDENINGS = 16
-"""How often the types of carried values may widen: each time turns a dimension existential or fills in a sequence's element."""
+"""Maximum number of widenings of the carried types. Each makes a dimension existential or determines a sequence's element type."""
 
 
 def _loop(node: Node) -> tuple[Expr | None, ...]:
@@ -36,7 +36,7 @@ def _loop(node: Node) -> tuple[Expr | None, ...]:
         iteration = var(f"{node.span.node}.iteration", _ITERATION, node.span)
         # The body runs only while the condition holds, so inside it the condition is true.
         made = node.scope.subgraph(graph, (iteration, always, *types))
-        # Without a condition, what the body says of one is ignored.
+        # Without a condition input, the body's condition output is ignored.
         keep = scalar(_fields(made)[0]) if condition is not None else always
         return function((iteration, *made.params), tuple_((keep, *_fields(made)[1:])), span=node.span)
 
@@ -68,23 +68,24 @@ def _fields(body: Function) -> tuple[Expr, ...]:
 
 
 def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tuple[Function, tuple[Expr, ...]]:
-    """The body of a loop for carried values of types that hold in every iteration, and the first values in these types.
+    """Find carried types that are invariant over the iterations. Returns the body for them and the initial values converted to
+    them.
 
-    `body(types)` imports it for the types of the carried values; result number `first` is the first of them. Where a result does
-    not fit its parameter, the parameter's type is widened and the body imported again.
+    `body(types)` imports the body for carried types; the carried results start at result number `first`. If a result does not fit
+    its parameter, the parameter's type is widened and the body is imported again.
     """
     ours: set[str] = set()
     key = (node.span.node, *node.outputs)
     types = [state.type for state in states]
-    settled = node.scope.carried.get(key, ())
-    if len(settled) == len(types):
-        with suppress(TypeInferenceError):  # two branches may have loops of one name
-            types = [_widen(a, b, ours) for a, b in zip(types, settled, strict=True)]
+    found = node.scope.carried.get(key, ())
+    if len(found) == len(types):
+        with suppress(TypeInferenceError):  # loops in two branches may have the same name
+            types = [_widen(a, b, ours) for a, b in zip(types, found, strict=True)]
     for _ in range(_MAX_WIDENINGS):
         made: Function = body(types)
         results = [item.type for item in _fields(made)[first : first + len(states)]]
         if len(results) != len(states):
-            raise node.error(f"the body returns {len(results)} carried values instead of {len(states)}")
+            raise node.error(f"the body must return {len(states)} carried values, got {len(results)}")
         wider = [_widen(a, b, ours) for a, b in zip(types, results, strict=True)]
         if wider == types:
             node.scope.carried[key] = tuple(types)
@@ -94,12 +95,12 @@ def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tup
             started = tuple(coerce(state, wanted, node.span) for state, wanted in zip(states, types, strict=True))
             return function(made.params, tuple_(fields, node.span), span=made.span), started
         types = wider
-    raise node.error("the types of the carried values do not settle")
+    raise node.error(f"the types of the carried values must stop widening after {_MAX_WIDENINGS} imports of the body")
 
 
 def _widen(param: Type, result: Type, ours: set[str]) -> Type:
-    """The type of a carried value that starts as `param` and comes out of the body as `result`. Dimensions that change are
-    existential; `ours` holds those that were made so before, which any dimension fits."""
+    """Widen the type `param` of a carried value to include the type `result` that the body returns. Dimensions that change become
+    existential; `ours` are the names of those made existential before, which any dimension fits."""
     match param, result:
         case TensorType(), TensorType() if param.dtype is result.dtype and param.rank == result.rank:
             return TensorType([_widen_dim(a, b, ours) for a, b in zip(param.shape, result.shape, strict=True)], param.dtype)
@@ -128,7 +129,7 @@ def _scan(node: Node) -> tuple[Expr | None, ...]:
 
 
 def _scan_axes(node: Node) -> tuple[Expr | None, ...]:
-    """Scan since opset 9: no batch axis, and attributes for the axes to scan along."""
+    """Convert Scan since opset 9: no batch axis, and attributes for the scan axes."""
     values = [node.input(index) for index in range(len(node.inputs))]
     count = _scanned_count(node, len(values))
     states, scanned = values[: len(values) - count], values[len(values) - count :]
@@ -138,21 +139,21 @@ def _scan_axes(node: Node) -> tuple[Expr | None, ...]:
     stacked = outputs[len(states) :]
     directions = _per_item(node, "scan_output_directions", len(stacked))
     out_axes = _per_item(node, "scan_output_axes", len(stacked))
-    turned = [_reversed(item) if backwards else item for item, backwards in zip(stacked, directions, strict=True)]
-    return (*outputs[: len(states)], *(_axis_back(node, item, axis) for item, axis in zip(turned, out_axes, strict=True)))
+    restored = [_reversed(item) if backwards else item for item, backwards in zip(stacked, directions, strict=True)]
+    return (*outputs[: len(states)], *(_axis_back(node, item, axis) for item, axis in zip(restored, out_axes, strict=True)))
 
 
 def _scan_batched(node: Node) -> tuple[Expr | None, ...]:
-    """Scan of opset 8: every value has a batch axis in front, and each element of the batch is scanned by itself."""
+    """Convert Scan of opset 8: every value has a leading batch axis, and the batch elements are scanned separately."""
     if node.optional(0) is not None:
-        raise node.error("sequence lengths are not supported")
+        raise node.error("the input sequence_lens is not supported: omit it")
     values = [node.input(index) for index in range(1, len(node.inputs))]
     count = _scanned_count(node, len(values))
     directions = _per_item(node, "directions", count)
     params = []
     for index, item in enumerate(values):
         if not isinstance(item.type, TensorType) or item.type.rank == 0:
-            raise node.error(f"input {index + 1} has no batch axis")
+            raise node.error(f"input {index + 1} must have a batch axis, got a scalar")
         params.append(var(f"{node.span.node}.{index}", TensorType(item.type.shape[1:], item.type.dtype), node.span))
     outputs = _scan_loop(node, params[: len(values) - count], params[len(values) - count :], directions)
     iteration = var(f"{node.span.node}.batch", _ITERATION, node.span)
@@ -164,19 +165,19 @@ def _scan_batched(node: Node) -> tuple[Expr | None, ...]:
 def _scanned_count(node: Node, available: int) -> int:
     count = node.attrs.get("num_scan_inputs", 0)
     if not isinstance(count, int) or not 1 <= count <= available:
-        raise node.error(f"num_scan_inputs is {count}, but {available} inputs are given")
+        raise node.error(f"num_scan_inputs must be at least 1 and at most the {available} inputs, got {count}")
     return count
 
 
 def _per_item(node: Node, name: str, count: int) -> list[int]:
     found = node.attrs.get(name) or [0] * count
     if len(found) != count:
-        raise node.error(f"attribute {name} has {len(found)} entries instead of {count}")
+        raise node.error(f"attribute {name} must have {count} elements, got {len(found)}")
     return list(found)
 
 
 def _scan_loop(node: Node, states: Sequence[Expr], scanned: Sequence[Expr], directions: Sequence[int]) -> tuple[Expr, ...]:
-    """Carried values and stacked outputs of a scan along the first axes; a direction of 1 is from the end."""
+    """Build a scan along the first axes. Returns carried values and stacked outputs; a direction of 1 scans from the end."""
     graph = node.attrs.get("body")
     if graph is None:
         raise node.error("attribute 'body' is missing")
@@ -194,16 +195,16 @@ def _scan_loop(node: Node, states: Sequence[Expr], scanned: Sequence[Expr], dire
 
 
 def _axis_first(node: Node, value: Expr, axis: int) -> Expr:
-    """The tensor with one axis moved to the front."""
+    """Move an axis to the front."""
     if not isinstance(value.type, TensorType):
-        raise node.error(f"a value of type {value.type!r} cannot be scanned")
+        raise node.error(f"expected a tensor of rank >= 1 to scan, got {value.type!r}")
     axis = node.axis(axis, value.type.rank)
     perm = (axis, *(other for other in range(value.type.rank) if other != axis))
     return ops.transpose(value, perm=perm, span=node.span) if axis else value
 
 
 def _axis_back(node: Node, value: Expr, axis: int) -> Expr:
-    """The tensor with its first axis moved to where it is wanted."""
+    """Move the first axis to a position."""
     assert isinstance(value.type, TensorType)
     axis = node.axis(axis, value.type.rank)
     perm = (*range(1, axis + 1), 0, *range(axis + 1, value.type.rank))
@@ -211,7 +212,7 @@ def _axis_back(node: Node, value: Expr, axis: int) -> Expr:
 
 
 def _reversed(value: Expr) -> Expr:
-    """The tensor with its first axis turned round."""
+    """Reverse the first axis."""
     assert isinstance(value.type, TensorType)
     first, *rest = value.type.shape
     begin = (unwrap(first - 1), *(0 for _ in rest)) if not isinstance(first, int) else (first - 1, *(0 for _ in rest))

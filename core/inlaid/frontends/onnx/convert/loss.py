@@ -1,4 +1,4 @@
-"""Losses over class scores: scores N C d1 ... dk, targets N d1 ... dk."""
+"""Losses over class scores (N, C, d1, ..., dk) and targets (N, d1, ..., dk)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from inlaid.ops.shape import full
 
 
 def _negative_log_likelihood(node: Node, log_probabilities: Expr) -> Expr:
-    """-log probability of each target class times its weight, reduced; targets equal to `ignore_index` count as nothing."""
+    """Reduce the weighted negative log probabilities of the target classes. Targets equal to `ignore_index` are ignored."""
     target, weight, ignored = node.input(1), node.optional(2), None
     of = tensor_of(log_probabilities).dtype
     zero = scalar(0, of)
     if "ignore_index" in node.attrs:
-        # An ignored target need not be a class: it is made one before anything is read.
+        # An ignored target may be an invalid class: replace it before the gather.
         ignored = equal(target, scalar(node.attrs["ignore_index"], node.dtype(1)))
         target = where(ignored, scalar(0, node.dtype(1)), target)
     losses = neg(squeeze(take_along_axis(log_probabilities, expand_dims(target, 1), axis=1), 1))
@@ -40,7 +40,7 @@ def _reduced(node: Node, losses: Expr, weights: Expr | None) -> Expr:
     if reduction == "none":
         return losses
     if reduction not in ("sum", "mean"):
-        raise node.error(f"reduction is none, sum or mean, not {reduction!r}")
+        raise node.error(f"reduction must be none, sum or mean, got {reduction!r}")
     if reduction == "mean" and weights is None:
         return mean(losses, axes)
     total = reduce_sum(losses, axes=axes)

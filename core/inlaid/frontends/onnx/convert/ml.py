@@ -1,4 +1,4 @@
-"""Feature extraction: the operators of ai.onnx.ml that are not trees, and TfIdfVectorizer."""
+"""Feature extraction and linear models: the operators of ai.onnx.ml that are not trees, and TfIdfVectorizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inlaid.ops.shape import simple
 from inlaid.types import from_numpy
 
 _MOST_KEYS = 1024
-"""Above this number of keys, comparing each element with all of them costs more than looking it up on the host."""
+"""Maximum number of keys for which comparing each element with all keys is cheaper than a lookup on the host."""
 
 
 def _array_feature_extractor(node: Node) -> Expr:
@@ -43,19 +43,19 @@ def _imputer(node: Node) -> Expr:
     floats = of.is_float
     values = np.array(node.attrs.get("imputed_value_floats" if floats else "imputed_value_int64s") or [], of.numpy)
     if not len(values):
-        raise node.error(f"it has no values to put into a tensor of {of.name}")
+        raise node.error(f"expected imputed values for a tensor of {of.name}, got none")
     replaced = node.attrs.get("replaced_value_float" if floats else "replaced_value_int64", 0)
     missing = ops.isnan(x) if floats and np.isnan(replaced) else ops.equal(x, scalar(replaced, of))
     return ops.where(missing, constant(values), x)
 
 
 def _one_hot_encoder(node: Node) -> Expr:
-    """The columns of an identity matrix by category; an unknown one reads a row of zeros, or, where it must not occur, one past the
-    end, which ends the run."""
+    """Convert OneHotEncoder: gather rows of an identity matrix by category. An unknown category gathers a row of zeros, or, with
+    zeros=0, a row out of range, which fails the run."""
     text = node.dtype(0).kind == "string"
     categories = tuple(node.attrs.get("cats_strings" if text else "cats_int64s") or ())
     if not categories:
-        raise node.error(f"it has no categories for a tensor of {node.dtype(0).name}")
+        raise node.error(f"expected categories for a tensor of {node.dtype(0).name}, got none")
     x = node.input(0) if text else cast_to(node.input(0), "int64")
     number = ops.lookup(x, keys=categories, values=tuple(range(len(categories))), default=len(categories), dtype="int64")
     rows = np.eye(len(categories) + (1 if node.attrs.get("zeros", 1) else 0), len(categories), dtype=np.float32)
@@ -79,11 +79,11 @@ def _normalizer(node: Node) -> Expr:
 
 
 def _linear(node: Node, rows: int) -> Expr:
-    """x · coefficientsᵀ + intercepts, for `rows` rows of coefficients."""
+    """Build x @ coefficients^T + intercepts, for `rows` rows of coefficients."""
     x = cast_to(node.input(0), "float32")
     weights = np.array(node.attrs.get("coefficients") or [], np.float32)
     if len(weights) % rows:
-        raise node.error(f"{len(weights)} coefficients are not {rows} rows of them")
+        raise node.error(f"the number of coefficients must be a multiple of {rows}, got {len(weights)}")
     product = ops.matmul(x, constant(np.ascontiguousarray(weights.reshape(rows, -1).T)))
     intercepts = np.array(node.attrs.get("intercepts") or np.zeros(rows), np.float32)
     return ops.add(product, constant(intercepts))
@@ -103,13 +103,13 @@ def _linear_classifier(node: Node) -> tuple[Expr, Expr]:
 
 
 def _svm_regressor(node: Node) -> Expr:
-    """The kernel of each row with each support vector, weighted, plus rho."""
+    """Convert SVMRegressor: the weighted sum of the kernels of each row and the support vectors, plus rho."""
     x = cast_to(node.input(0), "float32")
     coefficients = np.array(node.attrs.get("coefficients") or [], np.float32)
     vectors = np.array(node.attrs.get("support_vectors") or [], np.float32)
     rho = np.array(node.attrs.get("rho") or [0.0], np.float32)
     count = node.attrs.get("n_supports", 0)
-    if not count:  # a linear model, which needs no vectors
+    if not count:  # a linear model without support vectors
         return ops.add(ops.matmul(x, constant(coefficients[:, None])), constant(rho))
     if len(coefficients) != count or len(vectors) % count:
         raise node.error(
@@ -148,7 +148,7 @@ def _kernel(node: Node, x: Expr, vectors: np.ndarray[Any, Any], parameters: tupl
 def _label_encoder(node: Node) -> Expr:
     keys, values, default = _classes(node) if node.opset < 2 else _mapping(node)
     if len(keys) != len(values):
-        raise node.error(f"there are {len(keys)} keys and {len(values)} values")
+        raise node.error(f"expected as many keys as values, got {len(keys)} and {len(values)}")
     text = keys.dtype == object or values.dtype == object
     if text or len(keys) > _MOST_KEYS or not len(keys):
         return ops.lookup(
@@ -163,14 +163,14 @@ def _label_encoder(node: Node) -> Expr:
     if node.dtype(0).is_float and np.isnan(keys).any():
         matches = ops.logical_or(matches, ops.logical_and(ops.isnan(x), constant(np.isnan(keys))))
     hits = cast_to(matches, "int32")
-    # Of a key that occurs twice, the last counts.
+    # The last of duplicate keys wins.
     chosen = ops.take(constant(values), ops.argmax(hits, axis=node.rank(0), keepdims=False, last=True), axis=0)
     found = ops.less(scalar(0, "int32"), ops.reduce_max(hits, axes=(node.rank(0),), keepdims=False))
     return ops.where(found, chosen, constant(default))
 
 
 def _classes(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The mapping of version 1: between strings and their positions, in the direction that the input asks for."""
+    """Return the mapping of version 1, between strings and their positions, in the direction given by the input's dtype."""
     strings = np.array(node.attrs.get("classes_strings", []), object)
     numbers = np.arange(len(strings), dtype=np.int64)
     if node.dtype(0).kind == "string":
@@ -179,7 +179,7 @@ def _classes(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np
 
 
 def _mapping(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Keys, values and default since version 2, each in the attribute of its type."""
+    """Return keys, values and default since version 2, each from the attribute for its dtype."""
     keys, values = _attribute(node, "keys"), _attribute(node, "values")
     plain: dict[str, Any] = {"int64": -1, "float32": -0.0, "string": "_Unused"}
     of = from_numpy(values.dtype).name
@@ -196,7 +196,7 @@ def _attribute(node: Node, what: str) -> np.ndarray[Any, Any]:
         if f"{what}_{suffix}" in node.attrs:
             return np.array(node.attrs[f"{what}_{suffix}"], of)
     if f"{what}_tensor" not in node.attrs:
-        raise node.error(f"it has no {what}")
+        raise node.error(f"expected an attribute with {what}, found none")
     return np.asarray(node.attrs[f"{what}_tensor"]).reshape(-1)
 
 
@@ -206,17 +206,17 @@ def _attribute(node: Node, what: str) -> np.ndarray[Any, Any]:
 def _tf_idf(node: Node) -> Expr:
     columns = np.array(node.attrs.get("ngram_indexes", []), np.int64)
     if node.rank(0) not in (1, 2):
-        raise node.error(f"the input must be a vector or a matrix, not {node.tensor(0)!r}")
+        raise node.error(f"the input must be a vector or a matrix, got {node.tensor(0)!r}")
     tokens, pool = _tokens(node)
     rows = tokens if node.rank(0) == 2 else expand_dims(tokens, 0)
     grams = _grams(node, pool)
     counts = [_count_grams(rows, gram, steps) for gram, steps in grams]
     size = sum(len(gram) for gram, _ in grams)
     if size != len(columns) or len(np.unique(columns)) != size or (columns < 0).any():
-        raise node.error(f"ngram_indexes must be one different column for each of the {size} n-grams of the pool")
+        raise node.error(f"ngram_indexes must have a unique column for each of the {size} n-grams of the pool")
     weights = np.array(node.attrs.get("weights") or np.ones(size), np.float32)
     if len(weights) != size:
-        raise node.error(f"there are {len(weights)} weights for {size} n-grams")
+        raise node.error(f"expected {size} weights, one per n-gram, got {len(weights)}")
     total = join(counts, 1)
     mode = node.attrs.get("mode")
     if mode == "IDF":
@@ -225,7 +225,7 @@ def _tf_idf(node: Node) -> Expr:
         total = ops.mul(total, constant(weights))
     elif mode != "TF":
         raise node.error(f"mode must be TF, IDF or TFIDF, got {mode!r}")
-    # Each n-gram's count to its column; a column without an n-gram reads the column of zeros put behind the counts.
+    # Gather each n-gram's count into its column; a column without an n-gram gathers the zeros appended to the counts.
     source = np.full(int(columns.max(initial=-1)) + 1, size, np.int64)
     source[columns] = np.arange(size)
     zeros = ops.mul(ops.reduce_sum(total, axes=(1,), keepdims=True), scalar(0, "float32"))
@@ -234,7 +234,7 @@ def _tf_idf(node: Node) -> Expr:
 
 
 def _tokens(node: Node) -> tuple[Expr, np.ndarray[Any, Any]]:
-    """The input and the pool as integers: strings are numbered by the pool."""
+    """Return the input and the pool as integers; strings are replaced by their index in the pool."""
     strings = node.attrs.get("pool_strings")
     if not strings:
         return cast_to(node.input(0), "int64"), np.array(node.attrs.get("pool_int64s", []), np.int64)
@@ -244,14 +244,14 @@ def _tokens(node: Node) -> tuple[Expr, np.ndarray[Any, Any]]:
 
 
 def _grams(node: Node, pool: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], Sequence[int]]]:
-    """Per length of n-grams in the pool the n-grams, one a row, and the distances between the positions in the input that make a
-    candidate: none for lengths that are not asked for."""
+    """Return, per n-gram length in the pool, the n-grams, one per row, and the distances between the input positions of a
+    candidate, which are empty for lengths that are not requested."""
     bounds = [*node.attrs.get("ngram_counts", []), len(pool)]
     least, greatest = node.attrs.get("min_gram_length", 1), node.attrs.get("max_gram_length", 1)
     found: list[tuple[np.ndarray[Any, Any], Sequence[int]]] = []
     for length, (start, end) in enumerate(itertools.pairwise(bounds), 1):
         if not 0 <= start <= end <= len(pool) or (end - start) % length:
-            raise node.error(f"ngram_counts {bounds[:-1]} do not cut a pool of {len(pool)} into n-grams")
+            raise node.error(f"ngram_counts must divide a pool of {len(pool)} into n-grams, got {bounds[:-1]}")
         steps = range(1, 2 + node.attrs.get("max_skip_count", 0)) if length > 1 else (1,)
         if end > start:
             found.append((pool[start:end].reshape(-1, length), steps if least <= length <= greatest else ()))
@@ -259,7 +259,7 @@ def _grams(node: Node, pool: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any,
 
 
 def _count_grams(rows: Expr, grams: np.ndarray[Any, Any], steps: Sequence[int]) -> Expr:
-    """How often each n-gram occurs in each row, as float32 of shape (rows, n-grams)."""
+    """Count the occurrences of each n-gram in each row: float32 (rows, n-grams)."""
     height, width = tensor_of(rows).shape
     size, length = grams.shape
     total = ops.full(scalar(0, "int32"), shape=(height, size))

@@ -16,7 +16,7 @@ from inlaid.ops.shape import reshape
 
 
 def _along_axis(operator: Operator) -> Converter:
-    """Softmax and its like. Before opset 13 all axes from `axis` on were taken as one."""
+    """Make a converter of softmax or log-softmax. Before opset 13 all axes from `axis` on were flattened to one."""
 
     def convert(node: Node) -> Expr:
         x, shape = node.input(0), node.tensor(0).shape
@@ -44,9 +44,9 @@ def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
 
 
 def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
-    """Normalised by the statistics of the batch; the running statistics move towards them.
+    """Normalise by the statistics of the batch, and update the running statistics.
 
-    From opset 14 on the further outputs are running mean and variance, before that also the statistics of the batch.
+    The further outputs are running mean and variance; before opset 14, also the statistics of the batch.
     """
     rank = node.rank(0)
     x, scale, bias = (node.input(index) for index in range(3))
@@ -71,7 +71,7 @@ def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
 
 
 def _per_channel(x: Expr, value: Expr) -> Expr:
-    """A vector of one element a channel, so shaped that it broadcasts over the data."""
+    """Reshape a per-channel vector so that it broadcasts over the data."""
     return reshape(value, shape=(*tensor_of(value).shape, *(1,) * (tensor_of(x).rank - 2)))
 
 
@@ -99,7 +99,7 @@ def _group_norm(node: Node) -> Expr:
 
 
 _STASH = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
-"""The element types of floats by their number in ONNX."""
+"""Float dtypes by their number in ONNX."""
 
 
 def _layer_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
@@ -112,7 +112,7 @@ def _layer_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
         return y
     stash = _STASH.get(node.attrs.get("stash_type", 1))
     if stash is None:
-        raise node.error(f"stash_type {node.attrs['stash_type']} is no element type of floats")
+        raise node.error(f"stash_type must be a float element type, got {node.attrs['stash_type']}")
     _, mean_, inverse = moments(widened(x), tuple(range(axis, node.rank(0))), epsilon)
     return y, cast_to(mean_, stash), cast_to(inverse, stash)
 
@@ -136,12 +136,13 @@ def _lrn(node: Node) -> Expr:
 
 
 def _lp_norm(node: Node) -> Expr:
-    """x over its norm along an axis; 0 where the norm is 0. In the working type: narrow squares would overflow."""
+    """Convert LpNormalization: x / norm along an axis, 0 if the norm is 0, in the working dtype, as narrow squares could
+    overflow."""
     x = widened(node.input(0))
     of = tensor_of(x).dtype
     axis, p = node.axis(node.attrs.get("axis", -1), node.rank(0)), node.attrs.get("p", 2)
     if p not in (1, 2):
-        raise node.error(f"p is 1 or 2, not {p}")
+        raise node.error(f"p must be 1 or 2, got {p}")
     total = reduce_sum(abs(x) if p == 1 else mul(x, x), axes=(axis,), keepdims=True)
     norm = total if p == 1 else sqrt(total)
     zero = scalar(0, of)
@@ -149,7 +150,7 @@ def _lp_norm(node: Node) -> Expr:
 
 
 def _mean_variance_norm(node: Node) -> Expr:
-    """(x - mean) / (standard deviation + 1e-9) over the axes, in the working type."""
+    """Convert MeanVarianceNormalization: (x - mean) / (standard deviation + 1e-9) over the axes, in the working dtype."""
     x = widened(node.input(0))
     axes = tuple(node.axis(axis, node.rank(0)) for axis in node.attrs.get("axes", (0, 2, 3)))
     centred = sub(x, mean(x, axes, keepdims=True))

@@ -25,7 +25,7 @@ def _kernel(node: Node, rank: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Window:
-    """The attributes of pooling: `pads` as asked for, `more` for the further windows of ceil_mode."""
+    """The attributes of pooling: `pads` as given, `more` padding for the extra windows of ceil_mode."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -50,7 +50,7 @@ def _window(node: Node) -> _Window:
     more: list[Dim] = []
     for extent, span, stride, before, after in zip(spatial, spans, strides, pads[:rank], pads[rank:], strict=True):
         outputs = arith.ceildiv(extent + before + after - span, stride) + 1
-        # A window that would start in the padding behind the data is left out.
+        # A window that would start in the padding after the data is dropped.
         starts = arith.compare("<", (outputs - 1) * stride, extent + before)
         outputs = outputs - arith.select(starts, 0, 1)
         reach = (outputs - 1) * stride + span
@@ -74,7 +74,7 @@ def _avg_pool(node: Node) -> Expr:
     x, pads = node.input(0), window.all_pads
     include = bool(node.attrs.get("count_include_pad", 0))
     if include and any(dim != 0 for dim in window.more):
-        # Of the padding, only what `pads` asks for counts: make it data.
+        # Only the padding in `pads` is counted, not that of ceil_mode: pad the data with it.
         rank = len(window.kernel)
         before, after = window.pads[:rank], window.pads[rank:]
         x = pad(x, scalar(0, node.dtype(0)), pads=(0, 0, *before, 0, 0, *after), mode="constant")
@@ -100,7 +100,7 @@ def _global_lp_pool(node: Node) -> Expr:
 
 
 def _lp(node: Node, attrs: AvgPoolAttrs) -> Expr:
-    """(sum of |x| ** p) ** (1 / p) over windows, in the working type: narrow powers would overflow."""
+    """Build (sum of |x| ** p) ** (1 / p) over windows, in the working dtype, as narrow powers could overflow."""
     x, p = widened(node.input(0)), float(node.attrs.get("p", 2))
     of = tensor_of(x).dtype
     mean = call(avg_pool, (pow(abs(x), scalar(p, of)),), attrs)
@@ -108,9 +108,9 @@ def _lp(node: Node, attrs: AvgPoolAttrs) -> Expr:
 
 
 def _max_unpool(node: Node) -> Expr:
-    """Each element goes to the place that its index names in the vector of the unpooled tensor, 0 to all others.
+    """Convert MaxUnpool: scatter each element to its index in the flattened unpooled tensor, which is 0 elsewhere.
 
-    An `output_shape` beyond that adds zeros behind.
+    A larger `output_shape` appends zeros.
     """
     x, indices, shape = node.input(0), node.input(1), node.tensor(0).shape
     rank = len(spatial_shape(node))
@@ -127,7 +127,7 @@ def _max_unpool(node: Node) -> Expr:
         return result
     wanted = node.sizes(2, "output_shape")
     if len(wanted) != len(unpooled):
-        raise node.error(f"output_shape has {len(wanted)} dimensions, not {len(unpooled)}")
+        raise node.error(f"output_shape must have {len(unpooled)} elements, got {len(wanted)}")
     more = tuple(arith.unwrap(arith.wrap(new - old)) for new, old in zip(wanted, unpooled, strict=True))
     return pad(result, scalar(0, of), pads=(0,) * len(more) + more)
 

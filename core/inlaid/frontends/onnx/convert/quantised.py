@@ -1,4 +1,4 @@
-"""Quantised operators, in the canonical form: integer operators that give int32, then `requantize`."""
+"""Quantised operators, converted to the canonical form: integer operators with int32 results, then `requantize`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from inlaid.types import DType, dtype
 
 
 def _is_per_tensor(node: Node, index: int) -> bool:
-    """Whether the scale or zero point at `index` is one for the whole tensor; a vector of one stands for a scalar."""
+    """Test whether the scale or zero point at `index` is per tensor: a scalar, or a vector of one element."""
     shape = node.tensor(index).shape
     if shape != (1,) or node.attrs.get("block_size", 0):
         return shape == ()
@@ -31,13 +31,13 @@ def _is_per_tensor(node: Node, index: int) -> bool:
 
 
 def _parameters(node: Node, scale: Expr) -> tuple[Expr, ...]:
-    """The scale, and the zero point at input 2 where there is one: 0-d where they are for the whole tensor."""
+    """Return the scale, and the zero point at input 2 if present; 0-d if they are per tensor."""
     given = (scale,) if node.optional(2) is None else (scale, node.input(2))
     return tuple(reshape(item, shape=()) if _is_per_tensor(node, index) else item for index, item in enumerate(given, 1))
 
 
 def _granularity(node: Node) -> tuple[int, int]:
-    """(axis, block size) of the scales; axis 0 where it does not matter."""
+    """Return (axis, block size) of the scales; axis 0 if they are per tensor."""
     if _is_per_tensor(node, 1):
         return 0, 0
     rank = node.rank(0)
@@ -46,7 +46,7 @@ def _granularity(node: Node) -> tuple[int, int]:
 
 
 def _precision(node: Node) -> DType:
-    """The type in which x / scale is taken: `precision`, else that of the scale where that is a type to reckon in."""
+    """Return the dtype of x / scale: `precision`, else the dtype of the scale if arithmetic is supported in it."""
     code = node.attrs.get("precision", 0)
     return dtype_of(code) if code else node.dtype(1) if node.dtype(1).bits >= 16 else dtype("float32")
 
@@ -68,12 +68,12 @@ def _dequantize(node: Node) -> Expr:
 
 
 def _dynamic_quantize(node: Node) -> tuple[Expr, ...]:
-    """(quantised to uint8, scale, zero point), over the range of the data widened to hold 0."""
+    """Convert DynamicQuantizeLinear to (uint8 data, scale, zero point), for the range of the data extended to include 0."""
     x, of = node.input(0), node.dtype(0)
     axes, zero, top = tuple(range(node.rank(0))), scalar(0, of), scalar(255, of)
     greatest = maximum(reduce_max(x, axes=axes), zero)
     least = minimum(reduce_min(x, axes=axes), zero)
-    # Data that is all 0 has no range; any scale serves it.
+    # All-zero data has an empty range; any scale is valid.
     span = div(sub(greatest, least), top)
     scale = where(equal(span, zero), scalar(1, of), span)
     zero_point = cast(round(clip(neg(div(least, scale)), minimum=0.0, maximum=255.0)), dtype="uint8")
@@ -84,7 +84,7 @@ def _dynamic_quantize(node: Node) -> tuple[Expr, ...]:
 
 
 def _followed(value: Expr, trailing: int) -> Expr:
-    """A vector followed by dimensions of extent 1, so that it broadcasts along an axis; a vector of one becomes 0-d."""
+    """Append dimensions of extent 1 to a vector, so that it broadcasts along an axis. A vector of one element becomes 0-d."""
     type_ = tensor_of(value)
     if type_.rank != 1:
         return value
@@ -92,18 +92,18 @@ def _followed(value: Expr, trailing: int) -> Expr:
 
 
 def _parameter(node: Node, index: int, trailing: int = 0) -> Expr | None:
-    """An optional scale or zero point; a vector applies to the axis that `trailing` others follow."""
+    """Return an optional scale or zero point. A vector applies to the axis that `trailing` axes follow."""
     value = node.optional(index)
     return None if value is None else _followed(value, trailing)
 
 
 def _scale(node: Node, index: int, trailing: int = 0) -> Expr:
-    """A required scale in float32."""
+    """Return a required scale in float32."""
     return cast_to(_followed(node.input(index), trailing), "float32")
 
 
 def _integers(node: Node, index: int, zero_point: Expr | None) -> Expr:
-    """An operand in int32 with its zero point taken off."""
+    """Cast an operand to int32 and subtract its zero point."""
     x = cast_to(node.input(index), "int32")
     return x if zero_point is None else sub(x, cast_to(zero_point, "int32"))
 
@@ -113,23 +113,23 @@ def _convolution(node: Node, x: Expr, w: Expr, bias: Expr | None = None) -> Expr
 
 
 def _conv_integer(node: Node) -> Expr:
-    """Inputs: data, weights, their zero points; that of the weights may be one an output channel."""
+    """Convert ConvInteger. Inputs: data, weights, their zero points; that of the weights may be per output channel."""
     x, w = _integers(node, 0, _parameter(node, 2)), _integers(node, 1, _parameter(node, 3, node.rank(1) - 1))
     return _convolution(node, x, w)
 
 
 def _rows(node: Node) -> int:
-    """How many axes follow that of the rows of the left factor."""
+    """Return the number of axes after the row axis of the left operand."""
     return 1 if node.rank(0) > 1 else 0
 
 
 def _matmul_integer(node: Node) -> Expr:
-    """Inputs: factors, their zero points, which may be one a row of the left and one a column of the right."""
+    """Convert MatMulInteger. Inputs: a, b, their zero points, which may be per row of a and per column of b."""
     return matmul(_integers(node, 0, _parameter(node, 2, _rows(node))), _integers(node, 1, _parameter(node, 3)))
 
 
 def _qlinear_conv(node: Node) -> Expr:
-    """Inputs: x, its scale and zero point, w, its scale and zero point, scale and zero point of the result, bias in int32."""
+    """Convert QLinearConv. Inputs: x, scale, zero point; w, scale, zero point; scale, zero point of the result; int32 bias."""
     x, w = _integers(node, 0, _parameter(node, 2)), _integers(node, 3, _parameter(node, 5, node.rank(3) - 1))
     total = _convolution(node, x, w, node.optional(8))
     factor = div(mul(_scale(node, 1), _scale(node, 4)), _scale(node, 6))
@@ -137,9 +137,9 @@ def _qlinear_conv(node: Node) -> Expr:
 
 
 def _qlinear_matmul(node: Node) -> Expr:
-    """Inputs: a, its scale and zero point, b, its scale and zero point, scale and zero point of the result.
+    """Convert QLinearMatMul. Inputs: a, scale, zero point; b, scale, zero point; scale, zero point of the result.
 
-    Those of a may be one a row, those of b one a column.
+    Those of a may be per row, those of b per column.
     """
     to, zero_point = node.dtype(7), _followed(node.input(7), 0)
     rows = _rows(node)
@@ -151,7 +151,7 @@ def _qlinear_matmul(node: Node) -> Expr:
     if tensor_of(scales).rank < 2:
         last = max(tensor_of(total).rank - 1, 0)
         return requantize(total, div(scales, _scale(node, 6)), zero_point, dtype=to.name, axis=last)
-    # A scale for each row and column is no requantisation by one axis: the product goes through float32.
+    # Scales per row and per column are not a requantisation along one axis, so the product is scaled in float32.
     return quantize(mul(cast_to(total, "float32"), scales), _scale(node, 6), zero_point, dtype=to.name)
 
 

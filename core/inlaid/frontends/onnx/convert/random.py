@@ -1,7 +1,7 @@
 """Random values.
 
-Operators are pure, so a node's generator starts from its `seed`, or, without one, from a number made of the node's name: a model
-gives the same values at each run.
+Operators are pure, so a node's generator is seeded by its `seed`, or by a hash of the node's name: each run of a model returns the
+same values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from inlaid.types import DType
 
 
 def _drawn(node: Node, operator: Operator, shape: tuple[Dim, ...], of: DType) -> Expr:
-    """Random values of a float type."""
+    """Draw random values of a float dtype."""
     seed = node.attrs.get("seed")
     source = str(node.span).encode() if seed is None else struct.pack("<d", seed)
     state = constant(np.asarray(int.from_bytes(hashlib.sha256(source).digest()[:8], "little"), np.uint64))
@@ -50,7 +50,7 @@ def _dtype(node: Node, default: DType) -> DType:
 def _float_dtype(node: Node) -> DType:
     of = _dtype(node, node.dtype(0) if node.op_type.endswith("Like") else dtype_of(1))
     if not of.is_float:
-        raise node.error(f"random values are floats, not {of}; the attribute dtype says which")
+        raise node.error(f"the dtype of random values must be a float, got {of}: set the attribute dtype")
     return of
 
 
@@ -67,15 +67,15 @@ def _normal(node: Node) -> Expr:
 
 
 def _bernoulli(node: Node) -> Expr:
-    """1 with the probability that the input has, else 0."""
+    """Convert Bernoulli: 1 with the probability given by the input, else 0."""
     of = node.dtype(0)
     hit = less(_drawn(node, random_uniform, node.tensor(0).shape, of), node.input(0))
     return cast_to(hit, _dtype(node, of))
 
 
 def _multinomial(node: Node) -> Expr:
-    """Classes drawn by their unnormalised log probabilities, N C -> N samples: the class whose log probability plus Gumbel noise
-    is greatest (Gumbel, 1954)."""
+    """Convert Multinomial: draw classes from unnormalised log probabilities, (N, C) -> (N, samples), as the argmax of log
+    probability plus Gumbel noise (Gumbel, 1954)."""
     logits = widened(node.input(0))
     of, (batch, classes) = tensor_of(logits).dtype, tensor_of(logits).shape
     uniform = _drawn(node, random_uniform, (batch, node.attrs.get("sample_size", 1), classes), of)
@@ -84,7 +84,7 @@ def _multinomial(node: Node) -> Expr:
 
 
 def _dropout(node: Node) -> tuple[Expr, ...]:
-    """(data, mask). Unless training, all of the data is kept; `is_test` says so before opset 7, an input says so since 12."""
+    """Convert Dropout to (data, mask). Data is dropped only in training: attribute `is_test` before opset 7, an input since 12."""
     x, of, shape = node.input(0), node.dtype(0), node.tensor(0).shape
     if node.opset < 12:
         training = node.opset < 7 and not node.attrs.get("is_test", 0)

@@ -31,12 +31,12 @@ _Common = tuple[str, tuple[str, ...], tuple[float, ...], tuple[float, ...], floa
 
 
 def _common(node: Node, defaults: tuple[str, ...]) -> _Common:
-    """The attributes that the layers share. Alphas and betas are given only for the activations that have them, in order."""
+    """Return the attributes that the layers share. The node lists alphas and betas only for the activations that have them."""
     direction = node.attrs.get("direction", "forward")
     given = node.attrs.get("activations") or defaults * (2 if direction == "bidirectional" else 1)
     names = [_NAMES.get(str(name).lower(), "") for name in given]
     if "" in names:
-        raise node.error(f"activation {given[names.index('')]!r} is unknown; known are {', '.join(ACTIVATIONS)}")
+        raise node.error(f"activation must be one of {', '.join(ACTIVATIONS)}, got {given[names.index('')]!r}")
     alphas = iter(node.attrs.get("activation_alpha") or ())
     betas = iter(node.attrs.get("activation_beta") or ())
     parameters = []
@@ -57,16 +57,16 @@ def _common(node: Node, defaults: tuple[str, ...]) -> _Common:
 
 
 def _swapped(x: Expr) -> Expr:
-    """(B, D, H) as (D, B, H) and the other way."""
+    """Transpose (B, D, H) to (D, B, H) or back."""
     return transpose(x, perm=(1, 0, 2))
 
 
 def _layer(
     node: Node, operator: Operator, attrs: RecurrentAttrs, gates: int, states: int, peephole: Expr | None
 ) -> tuple[Expr, ...]:
-    """X, W, R, B, sequence_lens and initial states. With layout 1 the batch comes first."""
+    """Build a layer from X, W, R, B, sequence_lens and initial states. With layout 1 the batch axis is first."""
     if node.rank(0) != 3 or node.rank(1) != 3 or node.rank(2) != 3:
-        raise node.error("X, W and R have three dimensions")
+        raise node.error("X, W and R must have rank 3")
     batch_first = bool(node.attrs.get("layout", 0))
     directions = len(attrs.reverses)
     batch, hidden = node.tensor(0).shape[0 if batch_first else 1], node.tensor(2).shape[2]

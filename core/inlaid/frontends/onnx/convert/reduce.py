@@ -1,4 +1,4 @@
-"""Reductions along axes, positions of extremes, running sums and products."""
+"""Reductions along axes, argmax and argmin, cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Reduction = Callable[[Expr, tuple[int, ...], bool], Expr]
 """(tensor, axes, keepdims) -> its reduction."""
 
 _AXES_ARE_INPUT = {"ReduceSum": 13}
-"""Since which opset `axes` is an input; 18 for the others."""
+"""First opset in which `axes` is an input; 18 for the other operators."""
 
 
 def _axes(node: Node) -> tuple[int, ...] | None:
-    """The axes in rising order; None where the node is to do nothing."""
+    """Return the axes in ascending order; None if the node is a no-op."""
     rank = node.rank(0)
     if node.opset < _AXES_ARE_INPUT.get(node.op_type, 18):
         given = node.attrs.get("axes")
@@ -49,21 +49,21 @@ def _axes(node: Node) -> tuple[int, ...] | None:
             return None
     axes = tuple(sorted(node.axis(axis, rank) for axis in given or range(-rank, 0)))
     if len(set(axes)) != len(axes):
-        raise node.error(f"an axis occurs twice in {given}")
+        raise node.error(f"axes must be unique, got {given}")
     return axes
 
 
 def _reducer(reduction: Reduction) -> Converter:
     def convert(node: Node) -> Expr:
         axes = _axes(node)
-        # With no axes each element is the reduction of itself alone.
+        # Without axes, each element is reduced by itself.
         return reduction(node.input(0), axes or (), axes is not None and bool(node.attrs.get("keepdims", 1)))
 
     return convert
 
 
 def _plain(operator: Operator) -> Converter:
-    """A reduction of nothing but the operator: by the specification, one without axes gives the input itself."""
+    """Make a converter of a single reduction operator. Without axes, it returns the input, as the specification defines."""
 
     def convert(node: Node) -> Expr:
         axes = _axes(node)
@@ -75,7 +75,7 @@ def _plain(operator: Operator) -> Converter:
 
 
 def _wide(reduction: Reduction) -> Reduction:
-    """A reduction of several operators: in float32 for narrower floats, rounded once."""
+    """Wrap a reduction of several operators: narrow floats are computed in float32 and rounded once."""
 
     def run(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
         return cast_to(reduction(widened(x), axes, keepdims), tensor_of(x).dtype)
@@ -84,7 +84,7 @@ def _wide(reduction: Reduction) -> Reduction:
 
 
 def _real(reduction: Reduction) -> Reduction:
-    """A reduction whose result is no integer even of integers: done in floats and truncated."""
+    """Wrap a reduction with non-integer results: integers are computed in floats and truncated."""
 
     def run(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
         of = tensor_of(x).dtype
@@ -115,7 +115,7 @@ def _log_sum(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
 
 
 def _log_sum_exp(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
-    """log(sum(exp(x - m))) + m, so that nothing overflows; m is the greatest element where it is finite, else 0."""
+    """Build log(sum(exp(x - m))) + m without overflow; m is the maximum if it is finite, else 0."""
     greatest = reduce_max(x, axes=axes, keepdims=True)
     shift = where(isinf(greatest), scalar(0, tensor_of(x).dtype), greatest)
     total = log(_sum(exp(sub(x, shift)), axes, True))
@@ -136,7 +136,7 @@ def _arg(operator: Operator) -> Converter:
 
 
 def _hardmax(node: Node) -> Expr:
-    """1 at the first greatest element along an axis, else 0. Before opset 13 all axes from `axis` on were taken as one."""
+    """Convert Hardmax: 1 at the first maximum along an axis, else 0. Before opset 13 all axes from `axis` on were flattened."""
     x, shape = node.input(0), node.tensor(0).shape
     if node.opset < 13:
         axis = node.axis(node.attrs.get("axis", 1), len(shape))
@@ -151,7 +151,7 @@ def _one_hot_max(x: Expr, axis: int) -> Expr:
         return x
     extents = tuple(dim if index == axis else 1 for index, dim in enumerate(type_.shape))
     if not arith.prove(arith.compare("<", 0, type_.shape[axis])):
-        # An axis that may be empty has no greatest element. A last one that is never greater changes nothing else.
+        # An axis that may be empty has no maximum: append the least element, which is selected only then.
         pads = (0,) * (type_.rank + axis) + (1,) + (0,) * (type_.rank - axis - 1)
         x = pad(x, scalar(-math.inf, type_.dtype), pads=pads, mode="constant")
     found = equal(iota(shape=extents, axis=axis, dtype="int64"), argmax(x, axis=axis, keepdims=True))
@@ -173,7 +173,7 @@ def _cumulative(operator: Operator) -> Converter:
             return along(node.axis(int(given.item()), rank))
         axis = element_of(node.input(1), 0)
         inside = logical_and(less_equal(int64(-rank), axis), less(axis, int64(rank)))
-        axis = node.asserted(inside, f"the axis is out of range for rank {rank}", axis)
+        axis = node.asserted(inside, f"the axis must be >= -{rank} and < {rank}", axis)
         result = along(0)
         for number in range(1, rank):
             chosen = logical_or(equal(axis, int64(number)), equal(axis, int64(number - rank)))

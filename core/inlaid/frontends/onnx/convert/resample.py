@@ -21,12 +21,12 @@ from inlaid.ops.shape import sizes as sizes_of
 
 
 def _floats(node: Node, index: int) -> tuple[float, ...]:
-    """The elements of an input that must be known, nothing where it is left out."""
+    """Return the elements of a static input; empty if it is omitted."""
     return () if node.optional(index) is None else tuple(map(float, node.require_static(index).reshape(-1)))
 
 
 def _scaled(extent: Dim, scale: float) -> Dim:
-    """floor(extent * scale)."""
+    """Compute floor(extent * scale)."""
     if isinstance(extent, int):
         return int(extent * scale)
     exact = Fraction(scale)
@@ -34,10 +34,10 @@ def _scaled(extent: Dim, scale: float) -> Dim:
 
 
 def _resize_10(node: Node) -> Expr:
-    """The first Resize, of x by scales: coordinates are asymmetric, and rounded down where the axis grows, up where it shrinks."""
+    """Convert Resize of opset 10, by scales: asymmetric coordinates, rounded down for a scale above 1 and up for one below."""
     shape, scales = node.tensor(0).shape, _floats(node, 1)
     if len(scales) != len(shape) or any(scale <= 0 for scale in scales):
-        raise node.error(f"it needs one positive scale for each of {len(shape)} axes, not {scales}")
+        raise node.error(f"expected one positive scale for each of {len(shape)} axes, got {scales}")
     result = node.input(0)
     for rounding, chosen in (("ceil", [scale < 1 for scale in scales]), ("floor", [scale > 1 for scale in scales])):
         if any(chosen):
@@ -54,10 +54,10 @@ def _resize_10(node: Node) -> Expr:
 
 
 def _resize(node: Node) -> Expr:
-    """(x, roi, scales, sizes).
+    """Convert Resize of (x, roi, scales, sizes).
 
-    Where a scale gives no whole size, "align_corners" goes by the fractional one, x's size times the scale, as ONNX's reference
-    does. ONNX's text says only "the length of the resized tensor", and ONNX Runtime takes the whole one: results differ there.
+    If size * scale is fractional, "align_corners" uses the fractional size, as ONNX's reference does. ONNX's text says only "the
+    length of the resized tensor", and ONNX Runtime uses the integer size, so results differ.
     """
     if node.opset < 11:
         return _resize_10(node)
@@ -66,15 +66,15 @@ def _resize(node: Node) -> Expr:
     attrs = node.attrs
     axes = tuple(node.axis(axis, rank) for axis in attrs.get("axes") or range(rank))
     if node.optional(2) is not None and node.static(2) is None and not isinstance(node.input(2), Var):
-        return _resize_computed(node, axes)  # scales that are inputs themselves may be any: they must be known at import
+        return _resize_computed(node, axes)  # scales that are graph inputs are unrestricted, so they must be static
     scales, sizes = _floats(node, 2), node.sizes(3, "sizes") if node.optional(3) is not None else ()
     if bool(scales) == bool(sizes) or len(scales or sizes) != len(axes):
-        raise node.error(f"it needs either scales or sizes, one for each of {len(axes)} axes")
+        raise node.error(f"expected either scales or sizes, one for each of {len(axes)} axes")
     if any(scale <= 0 for scale in scales):
-        raise node.error(f"scales are positive, not {scales}")
+        raise node.error(f"scales must be positive, got {scales}")
     coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
     if coordinates == "tf_half_pixel_for_nn":
-        raise node.error("coordinate_transformation_mode tf_half_pixel_for_nn was withdrawn in opset 13")
+        raise node.error("coordinate_transformation_mode tf_half_pixel_for_nn was removed in opset 13")
     new_shape, factors = list(shape), [1.0] * rank
     policy = attrs.get("keep_aspect_ratio_policy", "stretch")
     if sizes and policy != "stretch":
@@ -91,7 +91,7 @@ def _resize(node: Node) -> Expr:
     if coordinates == "tf_crop_and_resize":
         roi = _floats(node, 1)
         if len(roi) != 2 * len(axes):
-            raise node.error(f"roi must give a start and an end for each of {len(axes)} axes")
+            raise node.error(f"roi must have a start and an end for each of {len(axes)} axes")
         crop = [0.0] * rank + [1.0] * rank
         for number, axis in enumerate(axes):
             crop[axis], crop[rank + axis] = roi[number], roi[len(axes) + number]
@@ -111,11 +111,11 @@ def _resize(node: Node) -> Expr:
 
 
 def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
-    """A Resize by scales that a run computes. They must give whole sizes, whose quotients are then the scales: where a product is
-    just below one in float32, ONNX's size is one less, and the scale is not the quotient."""
+    """Convert a Resize by data-dependent scales. They must give integer sizes, so that the scale is the quotient of the sizes. If a
+    float32 product is just below an integer, ONNX's size is one less and the scale is not the quotient."""
     shape, attrs = list(node.tensor(0).shape), node.attrs
     if node.tensor(2).shape != (len(axes),) or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise node.error(f"computed scales must be {len(axes)} in number, and crop nothing")
+        raise node.error(f"computed scales must have {len(axes)} elements, and cropping is not supported")
     x = node.input(0)
     for number, axis in enumerate(axes):
         scale = _part(node.input(2), number)
@@ -126,7 +126,7 @@ def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
         exact = mul(cast_to(reshape(sizes_of(dims=(shape[axis],)), shape=()), "float32"), reshape(scale, shape=()))
         whole = floor(exact)
         fits = less(sub(exact, whole), scalar(1e-3, "float32"))
-        x = node.asserted(fits, f"the computed scale of axis {axis} gives no whole size in float32; give sizes in its place", x)
+        x = node.asserted(fits, f"the computed scale of axis {axis} must give an integer size in float32; use sizes instead", x)
         shape[axis] = node.size(cast_to(whole, "int64"), f"the size of axis {axis}")
     return resize(
         x,
@@ -144,7 +144,7 @@ def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
 
 
 def _part(vector: Expr, index: int) -> Expr:
-    """An element of a vector, of the part that has it where the vector is joined of several."""
+    """Return an element of a vector; for a concatenation, take it from its part."""
     while isinstance(vector, Call) and vector.callee is concat:
         for part in vector.args:
             extent = tensor_of(part).shape[0]
@@ -158,19 +158,19 @@ def _part(vector: Expr, index: int) -> Expr:
 
 
 def _kept_ratio(node: Node, extents: list[Dim], sizes: tuple[Dim, ...], policy: str) -> tuple[float, ...]:
-    """The scale, the same for all axes, with which no axis is larger, or none smaller, than asked for."""
+    """Return the common scale of all axes with which no axis is larger, or none is smaller, than its requested size."""
     quotients = []
     for extent, size in zip(extents, sizes, strict=True):
         if not isinstance(extent, int) or not isinstance(size, int) or extent == 0:
-            raise node.error(f"keep_aspect_ratio_policy {policy!r} needs extents that are known and not 0")
+            raise node.error(f"keep_aspect_ratio_policy {policy!r} requires static extents >= 1")
         quotients.append(size / extent)
     if policy not in ("not_larger", "not_smaller"):
-        raise node.error(f"keep_aspect_ratio_policy {policy!r} is unknown")
+        raise node.error(f"keep_aspect_ratio_policy must be stretch, not_larger or not_smaller, got {policy!r}")
     return (min(quotients) if policy == "not_larger" else max(quotients),) * len(quotients)
 
 
 def _upsample(node: Node) -> Expr:
-    """The scales are an input from opset 9 on, an attribute before."""
+    """Convert Upsample. The scales are an input since opset 9, an attribute before."""
     shape = node.tensor(0).shape
     if node.opset >= 9:
         scales = _floats(node, 1)
@@ -179,7 +179,7 @@ def _upsample(node: Node) -> Expr:
     else:
         scales = (1.0, 1.0, node.attrs["height_scale"], node.attrs["width_scale"])
     if len(scales) != len(shape) or any(scale < 1 for scale in scales):
-        raise node.error(f"it needs one scale of 1 or more for each of {len(shape)} axes, not {scales}")
+        raise node.error(f"expected one scale >= 1 for each of {len(shape)} axes, got {scales}")
     return resize(
         node.input(0),
         shape=tuple(map(_scaled, shape, scales)),
@@ -205,7 +205,7 @@ def _grid_sample(node: Node) -> Expr:
 
 
 def _roi_align(node: Node) -> Expr:
-    """Coordinates are shifted by half an element from opset 16 on, unless asked otherwise."""
+    """Convert RoiAlign. Coordinates are shifted by half an element by default since opset 16."""
     attrs = node.attrs
     transformation = attrs.get("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
     return roi_align(
@@ -223,19 +223,19 @@ def _roi_align(node: Node) -> Expr:
 def _max_roi_pool(node: Node) -> Expr:
     shape = tuple(node.attrs.get("pooled_shape") or ())
     if len(shape) != 2:
-        raise node.error("the attribute pooled_shape must give a height and a width")
+        raise node.error("the attribute pooled_shape must have a height and a width")
     return roi_max_pool(node.input(0), node.input(1), shape=shape, scale=node.attrs.get("spatial_scale", 1.0))
 
 
 def _affine_grid(node: Node) -> Expr:
-    """theta (N, k, k + 1) applied to the coordinates, in [-1, 1], of the elements of an image of k dimensions."""
+    """Convert AffineGrid: apply theta (N, k, k + 1) to the coordinates, in [-1, 1], of a k-dimensional image."""
     size = node.sizes(1, "size")
     theta = widened(node.input(0))
     batch, spatial = size[0], size[2:]
     rank = len(spatial)
     of = tensor_of(theta).dtype
     if node.rank(0) != 3 or rank not in (2, 3) or node.tensor(0).shape[1:] != (rank, rank + 1):
-        raise node.error(f"theta of type {node.tensor(0)!r} does not fit an image of {rank} dimensions")
+        raise node.error(f"theta must be (N, {rank}, {rank + 1}) for {rank} spatial dimensions, got {node.tensor(0)!r}")
     align = bool(node.attrs.get("align_corners", 0))
 
     def term(column: int) -> Expr:
@@ -251,7 +251,7 @@ def _affine_grid(node: Node) -> Expr:
         else:
             at = sub(div(add(mul(position, two), one), length), one)
         placed = reshape(at, shape=tuple(extent if k == axis + 1 else 1 for k in range(rank + 2)))
-        # The last spatial dimension comes first in theta.
+        # The last spatial dimension is first in theta.
         total = add(total, mul(placed, term(rank - 1 - axis)))
     return cast_to(broadcast_to(total, shape=(batch, *spatial, rank)), node.dtype(0))
 

@@ -1,4 +1,4 @@
-"""What classifiers and regressors of ai.onnx.ml make of their scores: post_transform, and labels of classes."""
+"""Post-processing of scores in ai.onnx.ml classifiers and regressors: post_transform and class labels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import scalar, tensor_of
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
-"""By name; TreeEnsemble numbers them."""
+"""Values of post_transform by name; TreeEnsemble uses their indices."""
 
 
 def transformed(node: Node, scores: Expr) -> Expr:
-    """Scores (rows, classes) after the node's post_transform."""
+    """Apply the node's post_transform to scores (rows, classes)."""
     given = node.attrs.get("post_transform", "NONE")
     name = TRANSFORMS[given] if isinstance(given, int) and given < len(TRANSFORMS) else str(given)
     if name == "NONE":
@@ -31,7 +31,7 @@ def transformed(node: Node, scores: Expr) -> Expr:
 
 
 def _softmax_zero(scores: Expr) -> Expr:
-    """The softmax of the scores that are not zero; zeros stay zero."""
+    """Apply softmax to the non-zero scores; zeros stay zero."""
     of = tensor_of(scores).dtype
     zero = ops.less_equal(ops.abs(scores), scalar(1e-7, of))
     centred = ops.sub(scores, ops.reduce_max(scores, axes=(1,), keepdims=True))
@@ -41,7 +41,7 @@ def _softmax_zero(scores: Expr) -> Expr:
 
 
 def class_labels(chosen: Expr, labels: Sequence[int] | Sequence[str]) -> Expr:
-    """The labels of classes that are given by number."""
+    """Map class indices to labels."""
     if isinstance(labels[0], str):
         return ops.lookup(chosen, keys=tuple(range(len(labels))), values=tuple(labels), default="", dtype="string")
     return ops.take(constant(np.array(labels, np.int64)), chosen, axis=0)

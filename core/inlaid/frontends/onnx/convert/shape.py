@@ -1,4 +1,4 @@
-"""Operators that move, repeat, cut and make elements."""
+"""Operators that move, repeat, slice and generate elements."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from inlaid.types import TensorType
 
 
 def zero(type_: TensorType) -> Expr:
-    """The 0-d zero of a tensor's element type; of strings the empty one."""
+    """Return the 0-d zero of a tensor's dtype; for strings, the empty string."""
     of = type_.dtype
     return constant(np.asarray("", object) if of.kind == "string" else np.zeros((), of.numpy))
 
 
 def integers(node: Node, attribute: str, index: int) -> tuple[int, ...] | None:
-    """Integers that old opsets give as an attribute and new ones as an input, which must be known; None when left out."""
+    """Return integers that are an attribute in old opsets and a static input in new ones; None if omitted."""
     if node.optional(index) is not None:
         return tuple(int(value) for value in node.require_static(index).reshape(-1))
     found = node.attrs.get(attribute)
@@ -54,10 +54,10 @@ def integers(node: Node, attribute: str, index: int) -> tuple[int, ...] | None:
 
 
 def known_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes made positive. Raises `ModelImportError` for one out of range or given twice."""
+    """Resolve axes that may be negative. Raises `ModelImportError` for one out of range or duplicate."""
     found = tuple(node.axis(axis, rank) for axis in axes)
     if len(set(found)) != len(found):
-        raise node.error(f"an axis occurs twice in {tuple(axes)}")
+        raise node.error(f"axes must be unique, got {tuple(axes)}")
     return found
 
 
@@ -76,11 +76,11 @@ def _reshape(node: Node) -> Expr:
             return _reshape_computed(node, known)
         if dim == 0 and not node.attrs.get("allowzero", 0):
             if axis >= old.rank:
-                raise node.error(f"dimension {axis} of the new shape is copied, but the input has rank {old.rank}")
+                raise node.error(f"a 0 in the new shape copies a dimension, so its axis must be < {old.rank}, got {axis}")
             dim = old.shape[axis]
         elif isinstance(dim, int) and dim < 0:
             if dim != -1 or free is not None:
-                raise node.error(f"the new shape {tuple(known)} has more than one unknown dimension, or a negative one")
+                raise node.error(f"the new shape must have at most one -1 and no other negative dimension, got {tuple(known)}")
             free = axis
         shape.append(dim)
     if free is not None:
@@ -88,11 +88,11 @@ def _reshape(node: Node) -> Expr:
     return reshape(node.checked(_REFILL, arith.compare("==", arith.product(tuple(shape)), old.size), x), shape=tuple(shape))
 
 
-_REFILL = "the new shape does not hold as many elements as there are"
+_REFILL = "the new shape must have as many elements as the input"
 
 
 def _reshape_computed(node: Node, known: Sequence[Dim | None]) -> Expr:
-    """A new shape of which data decides some entries: 0 copies and -1 is solved when it runs, and the sizes are compared."""
+    """Convert a Reshape with data-dependent dimensions: 0 and -1 are resolved, and the sizes compared, at run time."""
     x = node.tensor(0)
     shape = integer(node.input(1))
     copies = not node.attrs.get("allowzero", 0)
@@ -117,7 +117,7 @@ def _reshape_computed(node: Node, known: Sequence[Dim | None]) -> Expr:
 
 
 def show_shape(shape: Sequence[Dim]) -> str:
-    """A shape as messages show it."""
+    """Format a shape for messages."""
     return f"({', '.join(map(str, shape))})"
 
 
@@ -125,7 +125,7 @@ def _flatten(node: Node) -> Expr:
     shape = node.tensor(0).shape
     axis = node.attrs.get("axis", 1)
     if not -len(shape) <= axis <= len(shape):
-        raise node.error(f"axis {axis} is out of range for rank {len(shape)}")
+        raise node.error(f"axis must be >= -{len(shape)} and <= {len(shape)}, got {axis}")
     axis = axis if axis >= 0 else axis + len(shape)
     return reshape(node.input(0), shape=(arith.product(shape[:axis]), arith.product(shape[axis:])))
 
@@ -137,12 +137,12 @@ def _squeeze(node: Node) -> Expr:
     dropped = known_axes(node, axes, len(shape)) if axes is not None else tuple(k for k, dim in enumerate(shape) if dim == 1)
     for axis in dropped:
         if isinstance(shape[axis], int) and shape[axis] != 1:
-            raise node.error(f"axis {axis} has {shape[axis]} elements and cannot be dropped")
+            raise node.error(f"a squeezed axis must have extent 1, got {shape[axis]} for axis {axis}")
     kept = tuple(dim for axis, dim in enumerate(shape) if axis not in dropped)
     if axes is None:
-        # One that is 1 at run time would be dropped too: the rank of the result would depend on it.
+        # A symbolic dimension that is 1 at run time would be squeezed too, which would change the rank of the result.
         for dim in kept:
-            message = f"dimension {dim} of {show_shape(shape)} is 1, and would be dropped; {_UNSQUEEZED}"
+            message = f"dimension {dim} of {show_shape(shape)} is 1 and would be squeezed; {_UNSQUEEZED}"
             x = node.checked(message, arith.compare("!=", dim, 1), x, always=True)
     return reshape(x, shape=kept)
 
@@ -153,7 +153,7 @@ _UNSQUEEZED = "give the model's Squeeze its axes, or compile the model with this
 def _unsqueeze(node: Node) -> Expr:
     axes = integers(node, "axes", 1)
     if axes is None:
-        raise node.error("the axes are missing")
+        raise node.error("expected axes, got none")
     rank = node.rank(0) + len(axes)
     added = known_axes(node, axes, rank)
     rest = iter(node.tensor(0).shape)
@@ -203,18 +203,18 @@ def _split(node: Node) -> tuple[Expr, ...]:
         total: Dim = 0
         for size in parts:
             total = arith.add(total, size)
-        x = node.checked(f"the parts do not add up to the {extent} elements along the axis", arith.compare("==", total, extent), x)
+        x = node.checked(f"the parts must add up to the {extent} elements along the axis", arith.compare("==", total, extent), x)
     ends: list[Dim]
     if parts is None:
         if node.opset < 18 and isinstance(extent, int) and extent % count:
-            raise node.error(f"{extent} elements cannot be split into {count} equal parts")
-        if node.opset < 18:  # equal parts; a symbolic extent is taken to be divisible
+            raise node.error(f"the extent must be a multiple of {count} to split into equal parts, got {extent}")
+        if node.opset < 18:  # equal parts; a symbolic extent is assumed to be divisible
             ends = [simple(arith.floordiv(extent, count) * (part + 1)) for part in range(count)]
         else:
             ends = [simple(arith.minimum(arith.ceildiv(extent, count) * (part + 1), extent)) for part in range(count)]
     else:
         if len(parts) != count or (all(isinstance(dim, int) for dim in (*parts, extent)) and sum(parts) != extent):
-            raise node.error(f"the split {tuple(parts)} does not divide {extent} elements into {count} parts")
+            raise node.error(f"split must have {count} parts that add up to {extent}, got {tuple(parts)}")
         ends = [0]
         for size in parts:
             ends.append(simple(arith.add(ends[-1], size)))
@@ -238,11 +238,11 @@ def _slice(node: Node) -> Expr:
     axes = known_axes(node, range(count) if given is None else given, len(shape))
     steps = (1,) * len(axes) if steps is None else steps
     if not count == len(axes) == len(steps) or 0 in steps:
-        raise node.error(f"{count} starts, axes {axes} and steps {steps} do not go together")
+        raise node.error(f"expected an axis and a step != 0 per start, got {count} starts, axes {axes}, steps {steps}")
     if starts is None or ends is None:
         return dynamic_slice(*(node.input(index) for index in range(3)), axes=axes, strides=steps)
     if len(ends) != count:
-        raise node.error(f"{count} starts and {len(ends)} ends")
+        raise node.error(f"expected {count} ends, as many as starts, got {len(ends)}")
     return cut(
         node.input(0),
         {
@@ -253,25 +253,25 @@ def _slice(node: Node) -> Expr:
 
 
 def _slice_computed(node: Node, count: int) -> Expr:
-    """A slice whose axes or steps data decides: all axes are cut, those that none of the axes names from end to end."""
+    """Convert a Slice with data-dependent axes or steps: all axes are sliced, those that are not in `axes` completely."""
     result, rank = node.input(0), node.rank(0)
     if any(node.optional(index) is not None and _length(node, index) != count for index in range(2, 5)):
-        raise node.error(f"{count} starts, and other numbers of ends, axes or steps")
+        raise node.error(f"expected {count} ends, axes and steps, as many as starts")
     starts, ends, axes, steps = (None if node.optional(index) is None else integer(node.input(index)) for index in range(1, 5))
     assert starts is not None and ends is not None
     rows = constant(np.arange(count)) if axes is None else axes
     if axes is not None:
         inside = logical_and(less_equal(int64(-rank), axes), less(axes, int64(rank)))
-        result = node.asserted(_all(inside), f"an axis is out of range for rank {rank}", result)
+        result = node.asserted(_all(inside), f"axes must be >= -{rank} and < {rank}", result)
         rows = where(less(axes, int64(0)), add(axes, int64(rank)), axes)
     if steps is not None:
-        result = node.asserted(_all(logical_not(equal(steps, int64(0)))), "a step is 0", result)
+        result = node.asserted(_all(logical_not(equal(steps, int64(0)))), "steps must not be 0", result)
     for axis in range(rank):
         named = equal(rows, int64(axis))
         extent = reshape(sizes(dims=(tensor_of(result).shape[axis],)), shape=())
 
         def of_axis(values: Expr | None, default: Expr, named: Expr = named) -> Expr:
-            """The entry of the axis, the default where it has none."""
+            """Return the element for the axis, or the default."""
             if values is None:
                 return default
             found = reduce_sum(where(named, values, int64(0)), axes=(0,))
@@ -297,18 +297,17 @@ def _all(conditions: Expr) -> Expr:
 
 
 def _steps(node: Node, distance: Expr, step: Expr, name: str, check: Expr | None = None) -> Dim:
-    """How often a step, which is 0 only where `check` fails, fits into a distance, rounded up; 0 where it leads away. Both are 0-d
-    integers."""
+    """Compute max(ceil(distance / step), 0) for 0-d integers. The step is 0 only if `check` fails."""
     sign = where(less(step, int64(0)), int64(-1), int64(1))
     rounded = div(add(distance, sub(step, sign)), where(equal(step, int64(0)), int64(1), step))
     return node.size(maximum(rounded, int64(0)), name, check)
 
 
 def _length(node: Node, index: int) -> int:
-    """The number of elements of an input that must be a vector of known length."""
+    """Return the number of elements of an input that must be a vector of static length."""
     shape = node.tensor(index).shape
     if len(shape) != 1 or not isinstance(shape[0], int):
-        raise node.error(f"input {index} must be a vector of known length, not {node.tensor(index)!r}")
+        raise node.error(f"input {index} must be a vector of static length, got {node.tensor(index)!r}")
     return shape[0]
 
 
@@ -329,7 +328,7 @@ def _pad(node: Node) -> Expr:
         if axes is not None:
             pads = _pads_of_all(node, pads, known_axes(node, axes, x.rank), x.rank)
     if len(pads) != 2 * x.rank:
-        raise node.error(f"{len(pads)} pads for {x.rank} axes")
+        raise node.error(f"pads must have {2 * x.rank} elements for rank {x.rank}, got {len(pads)}")
     if mode != "constant":
         return pad(node.input(0), pads=pads, mode=mode)
     value = zero(x) if value is None else scalar(node, value)
@@ -338,7 +337,7 @@ def _pad(node: Node) -> Expr:
 
 def _pads_of_all(node: Node, pads: tuple[Dim, ...], axes: tuple[int, ...], rank: int) -> tuple[Dim, ...]:
     if len(pads) != 2 * len(axes):
-        raise node.error(f"{len(pads)} pads for {len(axes)} axes")
+        raise node.error(f"pads must have {2 * len(axes)} elements for {len(axes)} axes, got {len(pads)}")
     every: list[Dim] = [0] * (2 * rank)
     for position, axis in enumerate(axes):
         every[axis] = pads[position]
@@ -347,14 +346,14 @@ def _pads_of_all(node: Node, pads: tuple[Dim, ...], axes: tuple[int, ...], rank:
 
 
 def int64(value: int) -> Expr:
-    """A 0-d int64."""
+    """Make a 0-d int64."""
     return constant(np.int64(value))
 
 
 def scalar(node: Node, value: Expr) -> Expr:
-    """An input that holds one value, 0-d or of shape (1,), as 0-d."""
+    """Reshape an input with one value, 0-d or of shape (1,), to 0-d."""
     if not isinstance(value.type, TensorType) or value.type.rank > 1:
-        raise node.error(f"{value.type!r} is not a single value")
+        raise node.error(f"expected a tensor of one element, got {value.type!r}")
     return reshape(value, shape=()) if value.type.rank else value
 
 
@@ -363,11 +362,11 @@ def _center_crop_pad(node: Node) -> Expr:
     axes = known_axes(node, node.attrs.get("axes", range(x.rank)), x.rank)
     wanted = node.sizes(1, "shape")
     if len(wanted) != len(axes):
-        raise node.error(f"{len(wanted)} sizes for {len(axes)} axes")
+        raise node.error(f"expected {len(axes)} sizes, one per axis, got {len(wanted)}")
     pads: list[Dim] = [0] * (2 * x.rank)
     for axis, size in zip(axes, wanted, strict=True):
         more = arith.add(size, arith.mul(x.shape[axis], -1))
-        # Both halves round towards zero: what is added before, or taken away before.
+        # The number of elements added or cropped before rounds towards zero.
         before = arith.select(arith.compare("<", more, 0), -(-more // 2), more // 2)
         pads[axis] = simple(before)
         pads[x.rank + axis] = simple(more - before)
@@ -383,7 +382,7 @@ def _tile(node: Node) -> Expr:
     return tile(node.input(0), repeats=repeats)
 
 
-# --- blocks of space and depth ----------------------------------------------------------------------------------------
+# --- space and depth blocks ------------------------------------------------------------------------------------------
 
 
 def _depth_to_space(node: Node) -> Expr:
@@ -412,11 +411,11 @@ def _space_to_depth(node: Node) -> Expr:
 def _image(node: Node) -> tuple[Dim, ...]:
     shape = node.tensor(0).shape
     if len(shape) != 4:
-        raise node.error(f"the input has rank {len(shape)}, but must be N C H W")
+        raise node.error(f"the input must be (N, C, H, W), got rank {len(shape)}")
     return shape
 
 
-# --- tensors from nothing ---------------------------------------------------------------------------------------------
+# --- generated tensors ------------------------------------------------------------------------------------------------
 
 
 def _constant_of_shape(node: Node) -> Expr:
@@ -430,7 +429,7 @@ def _range(node: Node) -> Expr:
     start, limit, delta = (scalar(node, node.input(index)) for index in range(3))
     known = [node.static(index) for index in range(3)]
     if known[2] is not None and known[2].item() == 0:
-        raise node.error("a delta of 0")
+        raise node.error("delta must not be 0")
     if of.is_float and all(value is not None for value in known):
         first, last, step = (float(value.item()) for value in known if value is not None)
         return constant(np.arange(first, last, step).astype(of.numpy))
@@ -439,13 +438,13 @@ def _range(node: Node) -> Expr:
 
 
 def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
-    """How many elements a range has."""
+    """Return the number of elements of a range."""
     name, step, check = "the number of elements", node.static(2), None
     if step is None:
-        check = node.assertion(logical_not(equal(delta, zero(tensor_of(delta)))), "a delta of 0")
+        check = node.assertion(logical_not(equal(delta, zero(tensor_of(delta)))), "delta must not be 0")
     if tensor_of(delta).dtype.is_float:
         first, last, by = (cast(value, dtype="float64") for value in (start, limit, delta))
-        by = where(equal(by, zero(tensor_of(by))), constant(np.float64(1)), by)  # what is checked may be computed first
+        by = where(equal(by, zero(tensor_of(by))), constant(np.float64(1)), by)  # the division may be evaluated before the check
         return node.size(maximum(cast(ceil(div(sub(last, first), by)), dtype="int64"), int64(0)), name, check)
     begin, end = node.dims(0), node.dims(1)
     if step is not None and begin is not None and end is not None:
@@ -457,7 +456,7 @@ def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
 
 
 def _diagonal(shape: tuple[Dim, ...], offset: Expr) -> tuple[Expr, Expr]:
-    """The row index plus `offset`, and the column index, of every element of a matrix; int64."""
+    """Return the row index plus `offset`, and the column index, of every element of a matrix; int64."""
     rows = add(iota(shape=shape, axis=0), offset)
     return rows, iota(shape=shape, axis=1)
 
@@ -465,7 +464,7 @@ def _diagonal(shape: tuple[Dim, ...], offset: Expr) -> tuple[Expr, Expr]:
 def _trilu(node: Node) -> Expr:
     x = node.tensor(0)
     if x.rank < 2:
-        raise node.error(f"the input has rank {x.rank}, but must hold matrices")
+        raise node.error(f"the input must have rank >= 2, got {x.rank}")
     offset = zero(TensorType((), "int64")) if node.optional(1) is None else scalar(node, node.input(1))
     rows, columns = _diagonal(x.shape[-2:], offset)
     ends = (rows, columns) if node.attrs.get("upper", 1) else (columns, rows)
@@ -475,7 +474,7 @@ def _trilu(node: Node) -> Expr:
 def _eye_like(node: Node) -> Expr:
     shape = node.tensor(0).shape
     if len(shape) != 2:
-        raise node.error(f"the input has rank {len(shape)}, but must be a matrix")
+        raise node.error(f"the input must be a matrix, got rank {len(shape)}")
     of = dtype_of(node.attrs["dtype"]) if "dtype" in node.attrs else node.dtype(0)
     offset = constant(np.asarray(node.attrs.get("k", 0), np.int64))
     return cast(equal(*_diagonal(shape, offset)), dtype=of.name)

@@ -1,4 +1,4 @@
-"""Signal processing: windows, discrete Fourier transforms, mel weights."""
+"""Signal processing: window functions, discrete Fourier transforms, mel weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from inlaid.types import DType, dtype
 
 
 def _window(*coefficients: float) -> Converter:
-    """The sum of coefficients[j] * cos(2 pi j k / N) over j, for k = 0, 1, ...; N is the size, or size - 1 if not periodic."""
+    """Make a converter of a cosine window: sum_j coefficients[j] * cos(2 pi j k / N); N is size, or size - 1 if not periodic."""
 
     def convert(node: Node) -> Expr:
         of = dtype_of(node.attrs.get("output_datatype", 1))
@@ -44,18 +44,18 @@ def _window(*coefficients: float) -> Converter:
 
 
 def _waves(rows: Dim, columns: Dim, length: Dim, of: DType) -> tuple[Expr, Expr]:
-    """cos and sin of 2 pi t k / length for t in [0, rows), k in [0, columns): two matrices.
+    """Build the matrices cos and sin of 2 pi t k / length for t in [0, rows), k in [0, columns).
 
-    t k is reduced modulo the length in integers, so that the angles are exact to a rounding.
+    t * k is reduced modulo the length in integers, so that the angles are rounded only once.
     """
     t, k = (iota(shape=(rows, columns), axis=axis, dtype="int64") for axis in (0, 1))
-    turns = div(cast_to(mod(mul(t, k), count((length,), "int64")), "float64"), count((length,), "float64"))
-    angle = mul(turns, scalar(2 * math.pi, "float64"))
+    cycles = div(cast_to(mod(mul(t, k), count((length,), "int64")), "float64"), count((length,), "float64"))
+    angle = mul(cycles, scalar(2 * math.pi, "float64"))
     return cast_to(cos(angle), of), cast_to(sin(angle), of)
 
 
 def _resized(x: Expr, axis: int, length: Dim) -> Expr:
-    """The tensor cut, or padded with zeros at the end, to a length along an axis."""
+    """Crop or zero-pad the tensor at the end to a length along an axis."""
     type_ = tensor_of(x)
     extent = type_.shape[axis]
     if extent == length:
@@ -69,7 +69,7 @@ def _resized(x: Expr, axis: int, length: Dim) -> Expr:
 
 
 def _transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, bins: Dim) -> tuple[Expr, Expr]:
-    """The first `bins` values of the transform along the last axis, which has `length` elements: real and imaginary part."""
+    """Build the real and imaginary parts of the first `bins` values of the transform along the last axis, of `length` elements."""
     of = tensor_of(real).dtype
     cosine, sine = _waves(length, bins, length, of)
     sine = sine if inverse else neg(sine)
@@ -84,9 +84,9 @@ def _transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, b
 
 
 def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
-    """The real signal of `length` elements whose transform has these first `bins` values along the last axis.
+    """Build the real signal of `length` elements from the first `bins` values of its transform along the last axis.
 
-    The values left out are the conjugates of those given, so each counts twice, but for the first and, of an even length, the
+    The omitted values are the conjugates of the given ones, so each counts twice, except the first and, for an even length, the
     last.
     """
     of = tensor_of(real).dtype
@@ -95,7 +95,7 @@ def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
     once = slice_axis(real, tensor_of(real).rank - 1, 0, 1)
     doubled = sub(add(total, total), once)
     if not isinstance(length, int):
-        raise ValueError("the length of a real inverse transform must be known")
+        raise ValueError("the length of a real inverse transform must be static")
     if length % 2 == 0 and length > 0:
         last = slice_axis(real, tensor_of(real).rank - 1, arith.unwrap(arith.wrap(bins) - 1), bins)
         sign = sub(scalar(1, of), mul(scalar(2, of), cast_to(mod(iota(shape=(length,), dtype="int64"), scalar(2, "int64")), of)))
@@ -104,23 +104,23 @@ def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
 
 
 def _parts(node: Node, x: Expr) -> tuple[Expr, Expr | None]:
-    """The real and the imaginary part (None: there is none) of a tensor whose last axis holds them."""
+    """Split the last axis into the real and the imaginary part (None for a real tensor)."""
     last = tensor_of(x).rank - 1
     parts = tensor_of(x).shape[last] if last >= 0 else 0
     if parts not in (1, 2):
-        raise node.error(f"the last dimension must be 1, real, or 2, real and imaginary, not {parts}")
+        raise node.error(f"the last dimension must be 1 (real) or 2 (real, imaginary), got {parts}")
     real = squeeze(slice_axis(x, last, 0, 1), last)
     return real, squeeze(slice_axis(x, last, 1, 2), last) if parts == 2 else None
 
 
 def _joined(*parts: Expr) -> Expr:
-    """Parts side by side along a new last axis."""
+    """Stack parts along a new last axis."""
     rank = tensor_of(parts[0]).rank
     return join([expand_dims(part, rank) for part in parts], rank)
 
 
 def _swapped(x: Expr, axis: int) -> Expr:
-    """The tensor with an axis and its last one exchanged."""
+    """Swap an axis with the last one."""
     last = tensor_of(x).rank - 1
     perm = list(range(last + 1))
     perm[axis], perm[last] = last, axis
@@ -136,7 +136,7 @@ def _dft(node: Node) -> Expr:
     axis = node.axis(given, rank)
     inverse, onesided = bool(node.attrs.get("inverse", 0)), bool(node.attrs.get("onesided", 0))
     if axis == rank - 1:
-        raise node.error("the last axis holds real and imaginary parts")
+        raise node.error("axis must not be the last one, which has the real and imaginary parts")
     extent = node.tensor(0).shape[axis]
     default = arith.unwrap(2 * (arith.wrap(extent) - 1)) if inverse and onesided else extent
     length = default
@@ -147,16 +147,16 @@ def _dft(node: Node) -> Expr:
     real, imaginary = _swapped(real, axis), None if imaginary is None else _swapped(imaginary, axis)
     if inverse and onesided:
         if imaginary is None:
-            raise node.error("the inverse of a one-sided transform takes complex values")
+            raise node.error("the inverse of a one-sided transform requires complex values, got real ones")
         return cast_to(_joined(_swapped(_real_inverse(real, imaginary, length, half), axis)), node.dtype(0))
     parts = _transform(real, imaginary, length, inverse, half if onesided else length)
     return cast_to(_joined(*(_swapped(part, axis) for part in parts)), node.dtype(0))
 
 
 def _stft(node: Node) -> Expr:
-    """Inputs: signal (batch, length, 1 or 2), step, window, frame length; result (batch, frames, bins, 2).
+    """Convert STFT. Inputs: signal (batch, length, 1 or 2), step, window, frame length; result (batch, frames, bins, 2).
 
-    PyTorch's exporter leaves the last axis of a real signal out, and ONNX Runtime takes that.
+    PyTorch's exporter omits the last axis of a real signal, which ONNX Runtime accepts.
     """
     signal = widened(node.input(0))
     if node.rank(0) == 2:
@@ -164,7 +164,7 @@ def _stft(node: Node) -> Expr:
     of, extent = tensor_of(signal).dtype, node.tensor(0).shape[1]
     step = int(node.require_static(1).item())
     if step < 1:
-        raise node.error(f"the step must be positive, not {step}")
+        raise node.error(f"the step must be >= 1, got {step}")
     window = node.optional(2)
     if node.optional(3) is not None:
         (length,) = node.sizes(3, "frame_length")
@@ -189,11 +189,11 @@ def _stft(node: Node) -> Expr:
 
 
 def _mel_weights(node: Node) -> Expr:
-    """Triangles, equally wide on the mel scale (2595 log10(1 + f / 700)), over the bins of a one-sided transform."""
+    """Convert MelWeightMatrix: triangles, equidistant on the mel scale (2595 log10(1 + f / 700)), over one-sided DFT bins."""
     bands, length, rate = (int(node.require_static(index).reshape(())) for index in range(3))
     low, high = (float(node.require_static(index).reshape(())) for index in (3, 4))
     if bands < 0 or length < 0 or rate <= 0:
-        raise node.error(f"{bands} bands, a transform of {length} and {rate} samples a second make no sense")
+        raise node.error(f"invalid num_mel_bins {bands}, dft_length {length} or sample_rate {rate}")
     mels = [2595 * math.log10(1 + edge / 700) for edge in (low, high)]
     edges = mels[0] + np.arange(bands + 2) * (mels[1] - mels[0]) / (bands + 2)
     bins = np.floor((length + 1) * 700 * (10 ** (edges / 2595) - 1) / rate)

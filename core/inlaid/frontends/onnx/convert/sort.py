@@ -1,4 +1,4 @@
-"""Operators that sort, and those that choose by order."""
+"""Sorting, and selection by order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _topk(node: Node) -> tuple[Expr, ...]:
     axis = node.axis(node.attrs.get("axis", -1), node.rank(0))
     x, extent = node.input(0), node.tensor(0).shape[axis]
     (k,) = (node.attrs["k"],) if node.opset < 10 else node.sizes(1, "k")
-    x = node.checked(f"k is more than the {extent} elements along axis {axis}", arith.compare("<=", k, extent), x)
+    x = node.checked(f"k must be <= {extent}, the extent of axis {axis}", arith.compare("<=", k, extent), x)
     found = topk(x, k=k, axis=axis, largest=bool(node.attrs.get("largest", 1)))
     return tuple_item(found, 0), tuple_item(found, 1)
 

@@ -1,4 +1,4 @@
-"""One step of an optimiser. Inputs: learning rate R, step T, then groups of n tensors: X, their gradients G, the state."""
+"""Optimiser steps. Inputs: learning rate R, step T, then groups of n tensors: X, their gradients G, the state."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from inlaid.ops.elementwise import add, div, less, mul, pow, sqrt, sub, where
 
 
 def _groups(node: Node, count: int) -> list[tuple[Expr, ...]]:
-    """The tensors that belong together: (X, G, state...) for each X."""
+    """Regroup the tensors to (X, G, state...) for each X."""
     tensors = [node.input(index) for index in range(2, len(node.inputs))]
     if not tensors or len(tensors) % count:
-        raise node.error(f"{len(tensors)} tensors do not divide into {count} groups")
+        raise node.error(f"the number of tensors must be a multiple of {count}, got {len(tensors)}")
     size = len(tensors) // count
     return [tuple(tensors[start::size]) for start in range(size)]
 
 
 def _flat(steps: list[tuple[Expr, ...]]) -> tuple[Expr, ...]:
-    """Outputs by group, from outputs by tensor."""
+    """Regroup outputs by tensor to outputs by group."""
     return tuple(item for group in zip(*steps, strict=True) for item in group)
 
 
@@ -29,7 +29,7 @@ def _scaled(x: Expr, factor: float) -> Expr:
 
 
 def _gradient(node: Node, x: Expr, gradient: Expr) -> Expr:
-    """The gradient with that of the regularisation norm."""
+    """Add the gradient of the regularisation norm."""
     norm = node.attrs.get("norm_coefficient", 0.0)
     return gradient if norm == 0 else add(_scaled(x, norm), gradient)
 
@@ -43,7 +43,7 @@ def _step(node: Node, of: Expr) -> Expr:
 
 
 def _adagrad(node: Node) -> tuple[Expr, ...]:
-    """Duchi, Hazan and Singer, "Adaptive subgradient methods", 2011. State: the sum of squared gradients."""
+    """Convert Adagrad (Duchi, Hazan and Singer, "Adaptive subgradient methods", 2011). State: the sum of squared gradients."""
     decay, epsilon = node.attrs.get("decay_factor", 0.0), node.attrs.get("epsilon", 1e-6)
 
     def step(x: Expr, gradient: Expr, squares: Expr) -> tuple[Expr, ...]:
@@ -57,15 +57,15 @@ def _adagrad(node: Node) -> tuple[Expr, ...]:
 
 
 def _momentum(node: Node) -> tuple[Expr, ...]:
-    """Gradient descent with momentum, plain or Nesterov's. State: the momentum."""
+    """Convert Momentum: gradient descent with standard or Nesterov momentum. State: the momentum."""
     alpha, beta, mode = (node.attrs.get(name) for name in ("alpha", "beta", "mode"))
     if alpha is None or beta is None or mode not in ("standard", "nesterov"):
-        raise node.error("it needs the attributes alpha, beta and mode (standard or nesterov)")
+        raise node.error("expected the attributes alpha, beta and mode (standard or nesterov)")
 
     def step(x: Expr, gradient: Expr, momentum: Expr) -> tuple[Expr, ...]:
         of = tensor_of(x).dtype
         gradient = _gradient(node, x, gradient)
-        # The first step takes the whole gradient.
+        # The first step uses the whole gradient.
         weight = where(less(scalar(0, of), _step(node, x)), scalar(beta, of), scalar(1, of))
         new = add(_scaled(momentum, alpha), mul(weight, gradient))
         direction = new if mode == "standard" else add(gradient, _scaled(new, alpha))
@@ -75,7 +75,7 @@ def _momentum(node: Node) -> tuple[Expr, ...]:
 
 
 def _adam(node: Node) -> tuple[Expr, ...]:
-    """Kingma and Ba, "Adam", ICLR 2015. State: running averages of the gradient and of its square."""
+    """Convert Adam (Kingma and Ba, ICLR 2015). State: running averages of the gradient and of its square."""
     attrs = node.attrs
     alpha, beta, epsilon = attrs.get("alpha", 0.9), attrs.get("beta", 0.999), attrs.get("epsilon", 1e-6)
     shrink = 1 - attrs.get("norm_coefficient_post", 0.0)

@@ -1,4 +1,4 @@
-"""TreeEnsemble as tensor operations: all trees of all rows go down one level at a time."""
+"""TreeEnsemble as tensor operations: all rows descend all trees one level at a time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of
 
 COMPARISONS = ("<=", "<", ">=", ">", "==", "!=", "in")
-"""By the number in `nodes_modes`."""
+"""Comparison operators, by their number in `nodes_modes`."""
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Trees:
-    """The trees as tables by node: interior nodes first, then leaves, which are their own children.
+    """The trees as tables indexed by node: interior nodes first, then leaves, which are their own children.
 
-    feature, split, mode, when_true, when_false, missing_is_true: (nodes,); members: (nodes, greatest set), filled up with NaN;
-    weight, present: (nodes, targets), what a leaf adds to each target, and whether it has a weight for it;
-    roots: (trees,); depth: the greatest number of steps from a root to a leaf.
+    feature, split, mode, when_true, when_false, missing_is_true: (nodes,). members: (nodes, size of the largest set), padded with
+    NaN. weight, present: (nodes, targets), the weight of a leaf for each target, and whether it has one. roots: (trees,). depth:
+    the maximum number of steps from a root to a leaf.
     """
 
     feature: Array
@@ -42,7 +42,7 @@ class Trees:
     depth: int
 
     def leaves_by_root(self) -> list[Array]:
-        """The leaves of each tree."""
+        """Return the leaves of each tree."""
         found = []
         for root in self.roots:
             level = np.array([root])
@@ -63,24 +63,24 @@ def _trees(node: Node) -> Trees:
         ids = np.array(attrs.get(f"nodes_{side}nodeids", []), np.int64)
         is_leaf = np.array(attrs.get(f"nodes_{side}leafs", []), np.int64)
         if len(ids) != interior or len(is_leaf) != interior:
-            raise node.error("the attributes nodes_* differ in length")
+            raise node.error("the attributes nodes_* must have one length")
         limits = np.where(is_leaf != 0, leaves, interior)
         if (ids < 0).any() or (ids >= limits).any():
-            raise node.error(f"nodes_{side}nodeids has an entry out of range")
+            raise node.error(f"nodes_{side}nodeids has an index out of range")
         children.append(np.concatenate([np.where(is_leaf != 0, ids + interior, ids), interior + np.arange(leaves)]))
     roots = np.array(attrs.get("tree_roots", []), np.int64)
     if len(modes) != interior or len(splits) != interior or len(weights) != leaves:
-        raise node.error("the attributes nodes_* or leaf_* differ in length")
+        raise node.error("the attributes nodes_* and leaf_* must each have one length")
     if not len(roots) or (roots < 0).any() or (roots >= interior).any():
-        raise node.error("tree_roots is empty or has an entry out of range")
+        raise node.error("tree_roots must not be empty or have an index out of range")
     if (modes < 0).any() or (modes >= len(COMPARISONS)).any():
-        raise node.error("nodes_modes has an unknown entry")
+        raise node.error(f"nodes_modes must be 0 to {len(COMPARISONS) - 1}")
     missing = np.array(attrs.get("nodes_missing_value_tracks_true") or np.zeros(interior), np.int64)
 
     targets = attrs.get("n_targets", 1)
     ids = np.array(attrs.get("leaf_targetids", []), np.int64)
     if len(ids) != leaves or (ids < 0).any() or (ids >= targets).any():
-        raise node.error(f"leaf_targetids must be below n_targets, {targets}")
+        raise node.error(f"leaf_targetids must be one per leaf, >= 0 and < n_targets={targets}")
     present = ids[:, None] == np.arange(targets)
 
     def for_all(values: Any, of: Any) -> Array:
@@ -102,35 +102,35 @@ def _trees(node: Node) -> Trees:
 
 
 def _members(node: Node, modes: Array, leaves: int) -> Array:
-    """The sets of nodes that test membership: lists in the order of these nodes, each ended by NaN."""
+    """Decode the sets of the nodes that test membership: lists in the order of these nodes, each terminated by NaN."""
     values = np.asarray(node.attrs.get("membership_values", np.zeros(0, np.float32)))
     testing = np.flatnonzero(modes == COMPARISONS.index("in"))
     ends = np.flatnonzero(np.isnan(values))
     if len(ends) < len(testing):
-        raise node.error("membership_values has fewer sets than there are nodes that test membership")
+        raise node.error("membership_values must have a set for each node that tests membership")
     sets = np.split(values, ends[: len(testing)]) if len(testing) else []
     table = np.full((len(modes) + leaves, max(map(len, sets), default=1)), np.nan, values.dtype)
     for place, item in zip(testing, sets, strict=False):
-        table[place, : len(item)] = item  # starts with the NaN that ends the one before, which equals nothing
+        table[place, : len(item)] = item  # starts with the NaN that terminates the previous one and never compares equal
     return table
 
 
 def depth(node: Node, children: list[Array], roots: Array, is_leaf: Array) -> int:
-    """The number of steps that takes every root to a leaf. Raises `ModelImportError` where there is none."""
+    """Return the number of steps after which every root has reached a leaf. Raises `ModelImportError` for a cycle."""
     level = roots
     for steps in range(len(is_leaf) + 1):
         level = np.unique(level[~is_leaf[level]])
         if not len(level):
             return steps
         level = np.concatenate([side[level] for side in children])
-    raise node.error("the nodes form a cycle instead of trees")
+    raise node.error("the nodes must form trees, but have a cycle")
 
 
 def leaves(node: Node, trees: Trees, x: Expr) -> Expr:
-    """The leaf of each tree that each row of `x` (rows, features) reaches: (rows, trees)."""
+    """Compute the leaf of each tree that each row of `x` (rows, features) reaches: (rows, trees)."""
     rows, features = tensor_of(x).shape
     if isinstance(features, int) and (trees.feature >= features).any():
-        raise node.error(f"a node tests a feature that an input of {features} features does not have")
+        raise node.error(f"nodes_featureids must be < {features}, the number of features of the input")
     place: Expr = ops.broadcast_to(constant(trees.roots), shape=(rows, len(trees.roots)))
     for _ in range(trees.depth):
         place = _one_level_down(trees, x, place)
@@ -139,16 +139,16 @@ def leaves(node: Node, trees: Trees, x: Expr) -> Expr:
 
 def _tree_ensemble(node: Node) -> Expr:
     if node.rank(0) != 2:
-        raise node.error("the input must be a matrix of rows and features")
+        raise node.error("the input must be a matrix (rows, features)")
     trees = _trees(node)
     function = node.attrs.get("aggregate_function", 1)
     if function not in range(4):
-        raise node.error(f"aggregate_function {function} is unknown")
+        raise node.error(f"aggregate_function must be 0 to 3, got {function}")
     return transformed(node, leaf_sums(trees, leaves(node, trees, node.input(0)), node.dtype(0).name, function))
 
 
 def _one_level_down(trees: Trees, rows: Expr, place: Expr) -> Expr:
-    """The child of each node in `place` (rows, trees) to which its test leads."""
+    """Return the child of each node in `place` (rows, trees) that its test selects."""
 
     def of_place(table: Array) -> Expr:
         return ops.take(constant(table), place, axis=0)
@@ -185,7 +185,7 @@ def _is_member(trees: Trees, x: Expr, place: Expr) -> Expr:
 
 
 def leaf_sums(trees: Trees, leaf: Expr, of: str, function: int) -> Expr:
-    """The weights of the leaves (rows, trees) brought together: (rows, targets). `function`: average, sum, minimum or maximum."""
+    """Aggregate the weights of the leaves (rows, trees): (rows, targets). `function`: 0 average, 1 sum, 2 minimum, 3 maximum."""
     weight = cast_to(ops.take(constant(trees.weight), leaf, axis=0), of)  # (rows, trees, targets)
     if function in (0, 1):
         total = ops.reduce_sum(weight, axes=(1,), keepdims=False)

@@ -1,4 +1,4 @@
-"""Padding rules that the ONNX operators over sliding windows share."""
+"""Padding rules shared by ONNX operators over sliding windows."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from inlaid.types import TensorType
 
 
 def spatial_shape(node: Node) -> tuple[Dim, ...]:
-    """The spatial dimensions of the data, which is N C spatial. Raises `ModelImportError` where there are none."""
+    """Return the spatial dimensions of data (N, C, spatial...). Raises `ModelImportError` if there are none."""
     data: TensorType = node.tensor(0)
     if data.rank < 3:
-        raise node.error(f"the data has rank {data.rank}, but needs a batch, a channel and a spatial dimension")
+        raise node.error(f"the data must be (N, C, spatial...), of rank >= 3, got rank {data.rank}")
     return data.shape[2:]
 
 
 def ints(node: Node, name: str, rank: int, default: int) -> tuple[int, ...]:
-    """An attribute with one integer per spatial dimension. Raises `ModelImportError` where it has another number of them."""
+    """Return an attribute with one integer per spatial dimension. Raises `ModelImportError` for another length."""
     values = tuple(node.attrs.get(name) or (default,) * rank)
     if len(values) != rank:
-        raise node.error(f"{name} has {len(values)} values, but the data has {rank} spatial dimensions")
+        raise node.error(f"{name} must have {rank} elements, one per spatial dimension, got {len(values)}")
     return values
 
 
 def explicit_pads(node: Node, rank: int) -> tuple[int, ...]:
-    """The attribute `pads`: all before, then all after."""
+    """Return the attribute `pads`: all before, then all after."""
     pads = tuple(node.attrs.get("pads") or (0,) * (2 * rank))
     if len(pads) != 2 * rank:
-        raise node.error(f"pads has {len(pads)} values, but the data has {rank} spatial dimensions")
+        raise node.error(f"pads must have {2 * rank} elements for {rank} spatial dimensions, got {len(pads)}")
     return pads
 
 
 def window_pads(node: Node, spatial: Sequence[Dim], spans: Sequence[Dim], strides: Sequence[int]) -> tuple[Dim, ...]:
-    """The padding that `auto_pad` and `pads` ask for; a window reaches over `spans` elements.
+    """Return the padding by `auto_pad` and `pads`. `spans` are the extents of the dilated window.
 
-    SAME_UPPER and SAME_LOWER make ceil(extent / stride) outputs; the odd element of padding goes after or before.
+    SAME_UPPER and SAME_LOWER give ceil(extent / stride) outputs, with the odd element of padding after or before.
     """
     auto_pad = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
     rank = len(spatial)
@@ -46,7 +46,7 @@ def window_pads(node: Node, spatial: Sequence[Dim], spans: Sequence[Dim], stride
     if auto_pad == "VALID":
         return (0,) * (2 * rank)
     if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-        raise node.error(f"auto_pad {auto_pad!r} is unknown")
+        raise node.error(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {auto_pad!r}")
     before: list[Dim] = []
     after: list[Dim] = []
     for extent, span, stride in zip(spatial, spans, strides, strict=True):

@@ -1,4 +1,4 @@
-"""Converters of TensorFlow Lite's operators, by family."""
+"""Converters of TensorFlow Lite operators, one module per family."""
 
 from __future__ import annotations
 

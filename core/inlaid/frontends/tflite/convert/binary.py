@@ -1,4 +1,4 @@
-"""Functions of two elements: arithmetic, comparison, logic, bits."""
+"""Element-wise operators of two operands: arithmetic, comparison, logic, bits."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from inlaid import arith, ops
 from inlaid.arith import Dim
 from inlaid.frontends.tflite.fixed import half_up, number, reciprocal, whole_vectors
 from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
-from inlaid.frontends.tflite.table import every, looked_up
+from inlaid.frontends.tflite.table import all_values, look_up
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.fixed_point import scaled
 
 SUM_BITS = {8: 20, 16: 15}
-"""Bits behind the point of sums of stored integers, by their width."""
+"""Fraction bits of sums of stored integers, by their width."""
 DIFFERENCE_BITS = 7
-"""Bits behind the point of a difference that is squared."""
+"""Fraction bits of a difference before it is squared."""
 COMPARED_BITS = 8
-"""Bits by which stored integers are raised before they are compared."""
+"""Fraction bits of stored integers in comparisons."""
 VECTOR = 8
-"""Elements that LiteRT's vector code adds at once."""
+"""Elements per iteration of LiteRT's vector code for additions."""
 Binary = Callable[..., Expr]
 Scaling = Callable[[Expr, list[float]], Expr]
 
@@ -35,7 +35,7 @@ def _plain(operator: Binary) -> Converter:
 
 
 def _common(node: Node, bits: int, scale: Scaling = scaled) -> tuple[list[Expr], float]:
-    """Both inputs on one scale, twice the greater of theirs, with bits behind the point; and that scale."""
+    """Rescale both inputs to a common scale, twice the larger of theirs, with `bits` fraction bits. Returns them and the scale."""
     scales = [float(node.pair(node.tensor(index))[0]) for index in range(2)]
     twice = 2.0 * max(scales)
     raised = [ops.shift_left(node.wide(index), number(bits)) for index in range(2)]
@@ -43,15 +43,15 @@ def _common(node: Node, bits: int, scale: Scaling = scaled) -> tuple[list[Expr],
 
 
 def _floored(wide: Expr, factors: list[float]) -> Expr:
-    """int32 times a factor below 1: the upper half of the product is rounded, its shift to the right is not."""
+    """Multiply int32 by a factor below 1: the upper half of the product is rounded, the right shift truncates."""
     (multiplier,), (shift,) = ops.fixed_point.fixed_points(factors)
     high = ops.multiply_fixed(wide, number(int(multiplier)), number(0))
     return ops.shift_right(high, number(-int(shift))) if shift else high
 
 
 def _in_one_go(node: Node) -> tuple[Dim, bool]:
-    """How many elements LiteRT's code adds in one go, and whether one of the sides is a single number there: what the last axes of
-    equal sizes have, or, where there are none, the last axes in which one side has size 1."""
+    """Return the number of elements in LiteRT's inner loop, and whether one side is a scalar in it. The loop runs over the last
+    axes of equal sizes or, if there are none, over the last axes in which one side has size 1."""
     shapes = [node.shape(index) for index in range(2)]
     rank = max(map(len, shapes))
     first, second = ((1,) * (rank - len(shape)) + shape for shape in shapes)
@@ -71,13 +71,13 @@ def _in_one_go(node: Node) -> tuple[Dim, bool]:
     beside_one = taken(lambda a, b: a == 1)
     for fits in (lambda a, b: a == b, lambda a, b: b == 1, lambda a, b: a == b):
         taken(fits)
-    if pairs:  # one by one
+    if pairs:  # element by element
         return 1, False
     return (alike, False) if alike != 1 else (beside_one, True)
 
 
 def _added_in_vectors(node: Node, total: Expr) -> Expr:
-    """A sum of 8 bits, where LiteRT takes blocks of elements at once: there it rounds the parts of a sum down."""
+    """Compute an 8-bit sum as LiteRT's vector code does, which rounds the terms of a sum down in whole vectors."""
     run, single = _in_one_go(node)
     whole = whole_vectors(run, VECTOR) if single or node.result.dtype.name == "uint8" else 0
     if whole == 0:
@@ -112,7 +112,8 @@ def _sum(operator: Binary) -> Converter:
 
 
 def _powers_of_two(node: Node) -> list[int] | None:
-    """Where all three scales are powers of two, how many times either input is halved to have the scale of the result."""
+    """Return by how many bits each input is shifted right to the scale of the result, if all scales are powers of two; else
+    None."""
     exponents = []
     for tensor in (node.tensor(0), node.tensor(1), node.result):
         fraction, exponent = math.frexp(float(node.pair(tensor)[0]))
@@ -123,15 +124,15 @@ def _powers_of_two(node: Node) -> list[int] | None:
 
 
 def _shifted_sum(node: Node, operator: Binary, shifts: list[int]) -> Expr:
-    """Of int16 whose scales are powers of two."""
+    """Compute an int16 sum whose scales are powers of two."""
     if min(shifts) < 0 or 0 not in shifts:
-        raise node.error("scales that are powers of two have to be that of the result, or one of them less")
+        raise node.error("power-of-two scales must both be that of the result, or one of them smaller")
     sides = [_halved(node.wide(index), places) if places else node.wide(index) for index, places in enumerate(shifts)]
     return node.placed(operator(*sides))
 
 
 def _halved(value: Expr, places: int) -> Expr:
-    """int32 divided by a power of two, halves away from 0."""
+    """Divide int32 by a power of two, rounding half away from 0."""
     negative = ops.cast(ops.less(value, number(0)), dtype="int32")
     return ops.shift_right(ops.sub(ops.add(value, number(1 << (places - 1))), negative), number(places))
 
@@ -178,31 +179,31 @@ def _div(node: Node) -> Expr:
         return node.bounded(ops.div(node.input(0), node.input(1)))
     (a, zero_a), (b, zero_b), (result, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
     (multiplier,), (shift,) = ops.fixed_point.fixed_points([float(a / (b * result))])
-    # What depends on one side alone is a table. A negative divisor turns both signs.
-    dividends = every(node.tensor(0).dtype.name).astype(np.int64) - zero_a
-    divisors = every(node.tensor(1).dtype.name).astype(np.int64) - zero_b
+    # Functions of one operand are tables. A negative divisor negates both operands.
+    dividends = all_values(node.tensor(0).dtype.name).astype(np.int64) - zero_a
+    divisors = all_values(node.tensor(1).dtype.name).astype(np.int64) - zero_b
     inverses, places = zip(*(reciprocal(max(abs(int(each)), 1)) for each in divisors), strict=True)
-    turned = looked_up(divisors < 0, node.input(1))
+    negated = look_up(divisors < 0, node.input(1))
 
     def of_dividend(values: list[int]) -> Expr:
-        return looked_up(np.array(values, np.int32), node.input(0))
+        return look_up(np.array(values, np.int32), node.input(0))
 
     rooms = [[_headroom(int(each) * sign) for each in dividends] for sign in (1, -1)]
     raised = [[int(each) * sign << room for each, room in zip(dividends, rooms[sign < 0], strict=True)] for sign in (1, -1)]
-    numerator = ops.where(turned, of_dividend(raised[1]), of_dividend(raised[0]))
-    room = ops.where(turned, of_dividend(rooms[1]), of_dividend(rooms[0]))
-    quotient = half_up(numerator, looked_up(np.array(inverses, np.int32), node.input(1)))
-    fall = ops.add(room, looked_up(np.array(places, np.int32) - shift, node.input(1)))
+    numerator = ops.where(negated, of_dividend(raised[1]), of_dividend(raised[0]))
+    room = ops.where(negated, of_dividend(rooms[1]), of_dividend(rooms[0]))
+    quotient = half_up(numerator, look_up(np.array(inverses, np.int32), node.input(1)))
+    fall = ops.add(room, look_up(np.array(places, np.int32) - shift, node.input(1)))
     return node.placed(_fallen(half_up(quotient, number(int(multiplier))), fall))
 
 
 def _headroom(value: int) -> int:
-    """By how many places an int32 can be shifted to the left without loss."""
+    """Return by how many bits an int32 can be shifted left without overflow."""
     return 31 - (value if value >= 0 else ~value).bit_length()
 
 
 def _fallen(value: Expr, places: Expr) -> Expr:
-    """int32 divided by powers of two, halves away from 0. LiteRT divides by more than 2^31 as the processor happens to."""
+    """Divide int32 by powers of two, rounding half away from 0. Above 2^31, LiteRT's result is processor-dependent."""
     wide, places = ops.cast(value, dtype="int64"), ops.cast(places, dtype="int64")
     one = constant(np.int64(1))
     half = ops.shift_right(ops.shift_left(one, places), one)
@@ -226,7 +227,7 @@ def _floor_div(node: Node) -> Expr:
 
 
 def _atan2(node: Node) -> Expr:
-    """The angle of a point, from the lesser of its coordinates over the greater; the signs of zeros count."""
+    """Convert ATAN2, by the quotient of the smaller and the larger coordinate. Distinguishes signed zeros."""
     y, x = node.input(0), node.input(1)
     of = node.result.dtype
 
@@ -250,7 +251,7 @@ def _atan2(node: Node) -> Expr:
 
 
 def _comparison(operator: Binary, scaled_16: bool = False) -> Converter:
-    """A comparison. Integers of 8 bits are scaled first, those of 16 bits where `scaled_16`."""
+    """Make a converter of a comparison. 8-bit integers are rescaled first, 16-bit ones if `scaled_16`."""
 
     def convert(node: Node) -> Expr:
         bits = node.tensor(0).dtype.bits
@@ -260,7 +261,7 @@ def _comparison(operator: Binary, scaled_16: bool = False) -> Converter:
         for index in range(2):
             scale, _ = node.pair(node.tensor(index))
             if scale >= 1:
-                raise node.error(f"input {index} has a scale of {scale}: LiteRT compares scales below 1 alone")
+                raise node.error(f"the scale of input {index} must be < 1 for a comparison in LiteRT, got {scale}")
             sides.append(scaled(ops.shift_left(node.wide(index), number(COMPARED_BITS)), [scale]))
         return operator(*sides)
 

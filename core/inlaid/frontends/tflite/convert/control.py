@@ -1,4 +1,4 @@
-"""Other graphs of the model: branches, loops and calls; and variables."""
+"""Control flow (branches, loops, calls of other graphs) and variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid.types import TensorType
 
 
 def _flag(value: Expr) -> Expr:
-    """A condition, which may have shape (1,), as 0-d."""
+    """Reshape a condition, which may have shape (1,), to 0-d."""
     return ops.reshape(value, shape=())
 
 
@@ -27,7 +27,7 @@ def _if(node: Node) -> tuple[Expr, ...]:
 
 
 def _while(node: Node) -> tuple[Expr, ...]:
-    """A loop whose condition is asked before every turn."""
+    """Convert WHILE. The condition is evaluated before each iteration."""
     states = [node.input(index) for index in range(len(node.values))]
     condition, body = node.option("CondSubgraphIndex"), node.option("BodySubgraphIndex")
 
@@ -39,9 +39,9 @@ def _while(node: Node) -> tuple[Expr, ...]:
     news = list(node.scope.call(body, olds, guarded=True))
     for index, (old, new) in enumerate(zip(olds, news, strict=True)):
         if old.type != new.type:
-            raise node.error(f"value {index} changes from {old.type!r} to {new.type!r} in a turn: shapes have to stay")
-    turn = var(f"{node.span.node}.turn", TensorType((), "int64"))
-    made = function((turn, *olds), tuple_((goes_on(news), *news)))
+            raise node.error(f"value {index} must keep the type {old.type!r} in each iteration, got {new.type!r}")
+    iteration = var(f"{node.span.node}.iteration", TensorType((), "int64"))
+    made = function((iteration, *olds), tuple_((goes_on(news), *news)))
     result = loop(made, state=states, condition=goes_on(states))
     return tuple(tuple_item(result, index) for index in range(len(states)))
 

@@ -1,4 +1,4 @@
-"""Between real numbers, stored integers and other element types."""
+"""Quantisation, dequantisation and casts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import join, slice_axis
 
 FLOATS = 8
-"""Floats that LiteRT's vector code quantises at once."""
+"""Floats per iteration of LiteRT's vector code for quantisation."""
 VECTOR = 16
-"""Elements that LiteRT's vector code converts at once."""
+"""Elements per iteration of LiteRT's vector code for requantisation."""
 
 
 def _quantize(node: Node) -> Expr:
-    """LiteRT's vector code multiplies by the reciprocal of the scale in float32 and rounds halves to even; what is left it divides
-    in float64 and rounds away from 0."""
+    """Convert QUANTIZE of floats. LiteRT's vector code multiplies by the reciprocal of the scale in float32 and rounds half to
+    even; its remainder loop divides in float64 and rounds half away from 0."""
     if not node.tensor(0).dtype.is_float:
         return _requantize(node)
     result, _ = node.pair(node.result)
@@ -35,7 +35,7 @@ def _quantize(node: Node) -> Expr:
 
 
 def _placed(node: Node, real: Expr) -> Expr:
-    """Whole real numbers as values of the result."""
+    """Add the zero point to rounded real numbers and cast them to the result's dtype."""
     _, zero_point = node.pair(node.result)
     moved = ops.add(real, constant(np.array(zero_point, tensor_type(real).dtype.numpy)))
     least, greatest = map(float, node.result.dtype.limits)
@@ -43,7 +43,7 @@ def _placed(node: Node, real: Expr) -> Expr:
 
 
 def _requantize(node: Node) -> Expr:
-    """From one scale to another. Between 8 bits LiteRT's vector code rounds halves up, and the rest of the elements away from 0."""
+    """Convert QUANTIZE of integers. For 8 bits, LiteRT's vector code rounds half up, its remainder loop half away from 0."""
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
     factor, shape = [float(scale) / float(result)], node.shape(0)
     if node.tensor(0).dtype.bits != 8 or node.result.dtype.bits != 8:
@@ -72,12 +72,12 @@ def _cast(node: Node) -> Expr:
 
 
 def _fake_quant(node: Node) -> Expr:
-    """Real numbers moved to the steps between two bounds, of which 0 is one."""
+    """Convert FAKE_QUANT: round real numbers to the quantisation steps between two bounds; 0 is a step."""
     low, high, bits = np.float32(node.options.Min()), np.float32(node.options.Max()), node.options.NumBits()
     if node.options.NarrowRange():
-        raise node.error("a narrow range is one of weights: LiteRT does not run it")
+        raise node.error("narrow_range must be False: LiteRT does not support it")
     if not (low <= 0 <= high and low < high and 2 <= bits <= 16):
-        raise node.error(f"{bits} bits from {low} to {high}: 0 has to lie between the bounds, and bits are 2 to 16")
+        raise node.error(f"num_bits must be 2 to 16 and min <= 0 <= max, got {bits} bits from {low} to {high}")
     greatest = np.float32((1 << bits) - 1)
     scale = (high - low) / greatest
     nudged = np.clip(np.floor(np.float32(0.5) - low / scale), np.float32(0), greatest)

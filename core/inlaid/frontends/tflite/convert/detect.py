@@ -1,4 +1,4 @@
-"""Boxes chosen by their scores."""
+"""Non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from inlaid.ops.shape import simple
 
 
 def _non_max_suppression(node: Node) -> tuple[Expr, Expr, Expr]:
-    """Boxes, scores, the greatest number, the thresholds of overlap and score: chosen boxes, their scores, how many.
+    """Convert (boxes, scores, maximum number, IoU threshold, score threshold) to (selected indices, their scores, their number).
 
-    What is not used of the results is 0.
+    Unused elements of the results are 0.
     """
     (most,) = node.dims(2)
-    # LiteRT drops a box from the threshold on, the canonical operator above it.
+    # LiteRT drops a box at the threshold, the canonical operator only above it.
     overlap = np.nextafter(node.array(3).astype(np.float32).reshape(()), np.float32(-np.inf))
     found = ops.non_max_suppression(
         expand_dims(node.input(0), 0),
@@ -43,7 +43,7 @@ def _v4(node: Node) -> tuple[Expr, Expr]:
 
 def _v5(node: Node) -> tuple[Expr, Expr, Expr]:
     if node.array(5).any():
-        raise node.error("scores that fall with overlaps are not supported: set soft_nms_sigma to 0")
+        raise node.error("soft non-maximum suppression is not supported: set soft_nms_sigma to 0")
     return _non_max_suppression(node)
 
 

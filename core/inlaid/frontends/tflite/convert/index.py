@@ -1,4 +1,4 @@
-"""Elements read, written and chosen at places found in data."""
+"""Gather, scatter and selection operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inlaid.ops.shape import simple
 from inlaid.types import DType, dtype
 
 MOST_BOUNDARIES = 4096
-"""Each is compared with every value."""
+"""Maximum number of boundaries: each is compared with every value."""
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
@@ -31,8 +31,8 @@ def _gather(node: Node) -> Expr:
     if batch == 0:
         return ops.take(value, indices, axis=axis)
     if not 0 < batch <= min(axis, rank):
-        raise node.error(f"{batch} batch axes do not fit axis {axis} and indices of {rank} axes")
-    # gather_nd looks behind the batch: the axis is moved there, and what stood before it back again.
+        raise node.error(f"batch_dims must be <= axis {axis} and <= the rank {rank} of the indices, got {batch}")
+    # gather_nd indexes the axes after the batch: move the axis there, and the axes before it back afterwards.
     between = tuple(range(batch, axis))
     first = ops.transpose(value, perm=(*range(batch), axis, *between, *range(axis + 1, len(shape))))
     found = ops.gather_nd(first, expand_dims(indices, rank), batch_dims=batch)
@@ -46,13 +46,13 @@ def _gather_nd(node: Node) -> Expr:
 
 
 def _embedding_lookup(node: Node) -> Expr:
-    """Rows of a table; of one that is stored for a result of floats, as real numbers."""
+    """Convert EMBEDDING_LOOKUP: gather rows of a table. A quantised table with a float result is dequantised."""
     rows = ops.take(node.input(1), node.input(0), axis=0)
     if not node.is_float() or node.tensor(1).dtype.is_float:
         return rows
     scales = node.scales(node.tensor(1))
     if np.any(scales.zero_point) or len(scales.scale) not in (1, node.tensor(1).shape[0]):
-        raise node.error("a stored table has to have zero points of 0, and one scale in all or one for each row")
+        raise node.error("a quantised table must have zero points of 0, and one scale or one per row")
     if len(scales.scale) == 1:
         factor: Expr = constant(scales.scale.reshape(()))
     else:
@@ -75,7 +75,7 @@ def _full(value: float, of: DType, shape: tuple[Dim, ...]) -> Expr:
 
 
 def _scatter_nd(node: Node) -> Expr:
-    """Updates of one place add up."""
+    """Convert SCATTER_ND. Updates of the same element are added."""
     updates, shape = node.input(1), node.dims(2)
     of = node.tensor(1).dtype
     if of.kind == "bool":
@@ -85,7 +85,7 @@ def _scatter_nd(node: Node) -> Expr:
 
 
 def _sparse_to_dense(node: Node) -> Expr:
-    """Places are rows of input 0: of a vector, single numbers; a single place is one row."""
+    """Convert SPARSE_TO_DENSE. Input 0 has indices: rows of a matrix, elements of a vector, or a scalar."""
     shape = node.dims(1)
     indices, values = node.input(0), node.input(2)
     rank = len(node.shape(0))
@@ -98,7 +98,7 @@ def _sparse_to_dense(node: Node) -> Expr:
 
 
 def _segment_sum(node: Node) -> Expr:
-    """Segments are numbered without gaps and rise: there are at most as many as rows."""
+    """Convert SEGMENT_SUM. Segment ids are ascending without gaps, so there are at most as many segments as rows."""
     ids, shape = node.input(1), node.shape(0)
     known = node.scope.static(ids)
     count = shape[0] if known is None else int(known.max(initial=-1)) + 1
@@ -110,7 +110,7 @@ def _segment_sum(node: Node) -> Expr:
 
 
 def _segments(reduction: str, start: float, node: Node, count: Dim) -> Expr:
-    """Rows of one number reduced, from a first value. Rows of negative numbers are left out: they go to a row that is dropped."""
+    """Reduce the rows of each segment, starting from an initial value. Rows with a negative id go to a row that is dropped."""
     rank = len(node.shape(1))
     rest = node.shape(0)[rank:]
     ids = cast_to(node.input(1), "int64")
@@ -147,12 +147,12 @@ def _one_hot(node: Node) -> Expr:
 
 
 def _where(node: Node) -> Expr:
-    """The places of what is not 0, one in a row."""
+    """Convert WHERE: the indices of non-zero elements, one per row."""
     return ops.transpose(ops.nonzero(node.input(0)), perm=(1, 0))
 
 
 def _select(node: Node) -> Expr:
-    """A condition of one axis chooses rows."""
+    """Convert SELECT. A 1-d condition selects rows."""
     condition, rank = node.input(0), len(node.shape(1))
     if len(node.shape(0)) == 1 and rank > 1:
         condition = expand_dims(condition, *range(1, rank))
@@ -170,14 +170,14 @@ def _topk(node: Node) -> tuple[Expr, Expr]:
 
 
 def _unique(node: Node) -> tuple[Expr, Expr]:
-    """Values in the order of their first occurrences, and for each element the number of its value."""
+    """Convert UNIQUE: the unique values by first occurrence, and the index of each element's value."""
     column = expand_dims(node.input(0), 1)
     found = ops.unique(column, ordered=False)
     return ops.take(node.input(0), tuple_item(found, 0), axis=0), cast_to(tuple_item(found, 1), node.results[1].dtype)
 
 
 def _diagonal(node: Node, shape: tuple[Dim, ...]) -> Expr:
-    """Where the last two axes have equal indices."""
+    """Build a mask of the diagonal of the last two axes."""
     return ops.equal(ops.iota(shape=(shape[-2], 1), axis=0), ops.iota(shape=(1, shape[-1]), axis=1))
 
 
@@ -191,16 +191,16 @@ def _matrix_set_diag(node: Node) -> Expr:
     shape, length = node.shape(0), node.shape(1)[-1]
     rows, columns = shape[-2:]
     if isinstance(rows, int) and isinstance(columns, int) and length != min(rows, columns):
-        raise node.error(f"a diagonal of {length} does not fit matrices of {rows} by {columns}")
+        raise node.error(f"the diagonal of {rows} x {columns} matrices must have {min(rows, columns)} elements, got {length}")
     short = len(shape) - 1 if length == shape[-2] else len(shape) - 2
     return ops.where(_diagonal(node, shape), expand_dims(node.input(1), short), node.input(0))
 
 
 def _bucketize(node: Node) -> Expr:
-    """How many of the boundaries, which rise, are at most the value."""
+    """Convert BUCKETIZE: count the boundaries, which are ascending, that are <= the value."""
     count = node.option("BoundariesLength")
     if not 0 <= count <= MOST_BOUNDARIES:
-        raise node.error(f"{count} boundaries, where {MOST_BOUNDARIES} are the most")
+        raise node.error(f"expected at most {MOST_BOUNDARIES} boundaries, got {count}")
     limits = np.array([node.options.Boundaries(index) for index in range(count)], np.float32)
     last = len(node.shape(0))
     value = expand_dims(cast_to(node.input(0), "float64"), last)
@@ -211,7 +211,7 @@ def _bucketize(node: Node) -> Expr:
 def _bitcast(node: Node) -> Expr:
     of, to = node.tensor(0).dtype, node.result.dtype
     if of.bits != to.bits:
-        raise node.error(f"{of} as {to}: elements of other sizes are not supported")
+        raise node.error(f"the dtypes must have one width, got {of} and {to}")
     return ops.bitcast(node.input(0), dtype=to.name)
 
 

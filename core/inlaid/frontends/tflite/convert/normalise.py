@@ -10,33 +10,33 @@ from inlaid import ops
 from inlaid.frontends.tflite.convert.window import channels_last, channels_second
 from inlaid.frontends.tflite.fixed import half_up, inverse_root, number
 from inlaid.frontends.tflite.node import Converter, Node, typed
-from inlaid.frontends.tflite.table import between, precise, table_16
+from inlaid.frontends.tflite.table import interpolate, precise, table_16
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.fixed_point import scaled
 
 LEAST = 1e-6
-"""The least length that a row of floats is divided by."""
+"""Minimum norm that a row of floats is divided by."""
 L2_BITS = 7
-"""Bits behind the point of a normalised row of 8 bits."""
+"""Fraction bits of a normalised 8-bit row."""
 REACH = 10.0
-"""Below the greatest by how much exponentials of int16 are worked out."""
+"""Range of the table of exponentials of int16: differences to the maximum down to -REACH."""
 
 
 def _axis(node: Node) -> int:
     rank = len(node.tensor(0).shape)
     if rank == 0:
-        raise node.error("a scalar has no axis to normalise along")
+        raise node.error("expected a tensor of rank >= 1 to normalise, got a scalar")
     return rank - 1
 
 
 def _below(node: Node) -> Expr:
-    """How far stored integers lie below the greatest of their row, as int32."""
+    """Compute row maximum - value of stored integers, as int32."""
     wide = ops.cast(node.input(0), dtype="int32")
     return ops.sub(ops.reduce_max(wide, axes=(_axis(node),), keepdims=True), wide)
 
 
 def _powers(node: Node, beta: np.float32) -> Expr:
-    """exp(beta (x - max)) of 8 bits: there are 256 differences, whose exponentials are a table that is made with the model."""
+    """Look up exp(beta * (x - max)) of 8-bit values in a table for the 256 possible differences, computed at import."""
     scale, _ = node.pair(node.tensor(0))
     table = precise(np.exp)((np.float32(-scale) * beta) * np.arange(256, dtype=np.float32))
     return ops.take(constant(table), _below(node), axis=0)
@@ -61,7 +61,8 @@ def _softmax(node: Node) -> Expr:
 
 
 def _softmax_16(node: Node, beta: np.float32) -> Expr:
-    """In integers, by tables of exp(x) for x in [-10, 0] and of 1 / (1 + x) for x in [0, 1], with 15 bits behind the point."""
+    """Compute the softmax of int16 by tables of exp(x) for x in [-10, 0] and of 1 / (1 + x) for x in [0, 1], with 15 fraction
+    bits."""
     limits = np.iinfo(np.int16)
     span = limits.max - limits.min
     scale, _ = node.pair(node.tensor(0))
@@ -69,16 +70,16 @@ def _softmax_16(node: Node, beta: np.float32) -> Expr:
     inverses = table_16(lambda x: 1 / (1 + x), 1.0 / span, limits.min, 2.0 / span, 0)
     fall = scaled(ops.neg(_below(node)), [float(scale * beta) / (REACH / 65535.0)])
     place = ops.clip(ops.add(fall, number(limits.max)), minimum=float(limits.min), maximum=float(limits.max))
-    exponentials = ops.cast(between(powers, ops.cast(place, dtype="int16")), dtype="int32")
+    exponentials = ops.cast(interpolate(powers, ops.cast(place, dtype="int16")), dtype="int32")
     total = ops.reduce_sum(exponentials, axes=(_axis(node),), keepdims=True)
     zeros = number(0)
-    for bit in range(32):  # of the sum, which is positive
+    for bit in range(32):  # count the leading zeros of the sum, which is positive
         zeros = ops.add(zeros, ops.cast(ops.less(ops.cast(total, dtype="int64"), constant(np.int64(1 << bit))), dtype="int32"))
     raised = ops.shift_left(ops.cast(total, dtype="int64"), ops.cast(ops.sub(zeros, number(1)), dtype="int64"))
     sums = ops.shift_right(ops.add(raised, constant(np.int64(1 << 13))), constant(np.int64(14)))
     centred = ops.sub(ops.cast(sums, dtype="int32"), number((1 << 15) + (1 << 16)))
     kept = ops.cast(ops.clip(centred, minimum=float(limits.min), maximum=float(limits.max)), dtype="int16")
-    inverse = ops.cast(between(inverses, kept), dtype="int32")
+    inverse = ops.cast(interpolate(inverses, kept), dtype="int32")
     places = ops.cast(ops.sub(number(31), zeros), dtype="int64")
     half = ops.shift_left(constant(np.int64(1)), ops.sub(places, constant(np.int64(1))))
     product = ops.mul(ops.cast(exponentials, dtype="int64"), ops.cast(inverse, dtype="int64"))
@@ -109,7 +110,7 @@ def _l2_normalization(node: Node) -> Expr:
         return node.bounded(ops.div(data, ops.maximum(length, constant(np.float32(LEAST)))))
     wide = node.wide(0)
     multiplier, shift = inverse_root(ops.reduce_sum(ops.mul(wide, wide), axes=(axis,), keepdims=True))
-    # What is rounded twice: the upper half of a product; of int8, raised by as much as the shift is short of the bits wanted.
+    # The upper half of a product is rounded twice; for int8, it is first shifted left by the bits that the shift lacks.
     if node.result.dtype.kind == "uint":
         left, right = number(L2_BITS), ops.neg(shift)
     else:
@@ -128,7 +129,7 @@ def _l2_normalization(node: Node) -> Expr:
 def _local_response_normalization(node: Node) -> Expr:
     options, size = node.options, 2 * node.options.Radius() + 1
     if size < 1:
-        raise node.error(f"a radius of {options.Radius()}")
+        raise node.error(f"radius must be >= 0, got {options.Radius()}")
     data = channels_second(node.input(0))
     found = ops.lrn(data, size=size, alpha=options.Alpha() * size, beta=options.Beta(), bias=options.Bias())
     return channels_last(found)

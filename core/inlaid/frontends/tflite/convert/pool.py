@@ -14,16 +14,16 @@ from inlaid.frontends.tflite.node import Converter, Node, typed
 from inlaid.graph.ir import Expr, constant
 
 LARGEST = 1 << 26
-"""Elements that a window may have in all channels: sums take a weight for each."""
+"""Maximum number of elements of a window over all channels: sums need a weight for each."""
 
 
 def _window(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, ...]]:
     kernel, strides = (node.options.FilterHeight(), node.options.FilterWidth()), strides_of(node)
     channels = node.tensor(0).shape[3]
     if not isinstance(channels, int):
-        raise node.error(f"an image of {channels} channels is not supported: give their number")
+        raise node.error(f"the number of channels must be static, got {channels}: set it")
     if min(kernel) < 1 or math.prod(kernel) * channels > LARGEST:
-        raise node.error(f"a window of {kernel}")
+        raise node.error(f"the window must be >= 1 x 1 with at most {LARGEST} elements in all channels, got {kernel}")
     return kernel, strides, window_pads(node, kernel, strides, (1, 1))
 
 
@@ -39,7 +39,7 @@ def _average(node: Node) -> Expr:
         ones = constant(np.ones((channels, 1, *kernel), np.int8))
         total = ops.conv(data, ones, strides=strides, pads=pads, dilations=(1, 1), groups=channels)
     counts = constant(_counts(node, kernel, strides, pads))
-    # Halves go away from zero; the division truncates.
+    # Round half away from zero; the division truncates.
     half = ops.div(counts, constant(np.int32(2)))
     sign = ops.where(ops.less(total, constant(np.int32(0))), constant(np.int32(-1)), constant(np.int32(1)))
     rounded = ops.mul(sign, ops.div(ops.add(ops.mul(sign, total), half), counts))
@@ -48,12 +48,12 @@ def _average(node: Node) -> Expr:
 
 
 def _counts(node: Node, kernel: tuple[int, int], strides: tuple[int, int], pads: tuple[int, ...]) -> Array:
-    """How many elements that are no padding each window has: one number where there is no padding."""
+    """Count the elements of each window that are not padding; one number if there is no padding."""
     if not any(pads):
         return np.full((1, 1), math.prod(kernel), np.int32)
     sizes = node.tensor(0).shape[1:3]
     if math.prod(sizes) > LARGEST:
-        raise node.error(f"a padded image of {sizes[0]} by {sizes[1]}")
+        raise node.error(f"a padded image must have at most {LARGEST} pixels, got {sizes[0]} by {sizes[1]}")
     along = []
     for axis in range(2):
         size, taps, stride, before, after = sizes[axis], kernel[axis], strides[axis], pads[axis], pads[axis + 2]

@@ -15,13 +15,13 @@ from inlaid.frontends.tflite.node import Converter, Node, tensor_type, typed
 from inlaid.graph.ir import Constant, Expr, constant
 
 ROUNDED_FACTORS = ("FULLY_CONNECTED", "BATCH_MATMUL")
-"""Operators for which LiteRT multiplies two scales in float32; for the others it does so in float64, but for uint8."""
+"""Operators for which LiteRT multiplies two scales in float32. For others it uses float64, except for uint8."""
 VECTOR = 8
-"""Channels that LiteRT's vector code of depthwise and transposed convolutions scales at once."""
+"""Channels per iteration of LiteRT's vector code that scales depthwise and transposed convolutions."""
 
 
 def _convolution(node: Node, weights: Expr, groups: int, rounding: str) -> Expr:
-    """A convolution of input 0 with weights O I H W, plus the bias at input 2."""
+    """Convert a convolution of input 0 by weights O I H W, plus the bias at input 2."""
     strides, dilations = strides_of(node), (node.options.DilationHFactor(), node.options.DilationWFactor())
     outputs, _, rows, columns = map(int, tensor_type(weights).shape)  # type: ignore[arg-type]
     pads = window_pads(node, (rows, columns), strides, dilations)
@@ -44,12 +44,12 @@ def _convolution(node: Node, weights: Expr, groups: int, rounding: str) -> Expr:
 
 
 def _sums_of(node: Node, bias: int) -> str:
-    """The type in which products of integers are summed: that of the bias."""
+    """Return the dtype of integer accumulators: that of the bias."""
     return "int64" if node.has(bias) and node.tensor(bias).dtype.name == "int64" else "int32"
 
 
 def _biased(node: Node, total: Expr, weights: Expr, reduced: tuple[int, ...], zero_point: int, axis: int) -> Expr:
-    """Sums of integers plus the bias at input 2, less what the zero point of the data adds to them."""
+    """Add the bias at input 2 to integer sums, and subtract the contribution of the data's zero point."""
     of = tensor_type(total).dtype
     shape = tuple(-1 if at == axis else 1 for at in range(tensor_type(total).rank))
     if not isinstance(weights, Constant):
@@ -71,13 +71,13 @@ def _along(shape: tuple[int, ...], size: Dim) -> tuple[Dim, ...]:
 
 
 def _factors(node: Node, outputs: int, weights: int = 1, data: int = 0) -> list[float]:
-    """The real factors of a product's sums, one for each output channel or one for all."""
+    """Return the real requantisation factors of a product, one per output channel or one for all."""
     node.require("int8", "uint8", "int16")
     scale, _ = node.pair(node.tensor(data))
     scales = node.scales(node.tensor(weights))
     result, _ = node.pair(node.result)
     if len(scales.scale) not in (1, outputs):
-        raise node.error(f"weights have to have one scale in all or one for each output, not {len(scales.scale)}")
+        raise node.error(f"weights must have one scale or one per output, {outputs}, got {len(scales.scale)}")
     wide = node.name == "FULLY_CONNECTED" and _sums_of(node, 2) == "int64"
     if len(scales.scale) == 1 and not wide and (node.name in ROUNDED_FACTORS or node.tensor(data).dtype.name == "uint8"):
         return [float(scale * scales.scale[0]) / float(result)]
@@ -87,9 +87,9 @@ def _factors(node: Node, outputs: int, weights: int = 1, data: int = 0) -> list[
 def _conv_2d(node: Node) -> Expr:
     channels, depth = node.tensor(0).shape[3], node.tensor(1).shape[3]
     if depth == 0 or channels % depth:
-        raise node.error(f"weights of {depth} channels do not fit data of {channels}")
+        raise node.error(f"the channels of the data must be a multiple of those of the weights, {depth}, got {channels}")
     if node.tensor(0).dtype.name == "int16" and _sums_of(node, 2) == "int32":
-        raise node.error("data of int16 have to have a bias of int64: LiteRT's sums in int32 overflow")
+        raise node.error("int16 data must have an int64 bias: LiteRT's int32 sums overflow")
     rounding = "up" if channels == depth and node.tensor(0).dtype.bits == 8 else "away"
     return _convolution(node, _moved(_weights(node), (0, 3, 1, 2)), channels // depth, rounding)
 
@@ -97,13 +97,13 @@ def _conv_2d(node: Node) -> Expr:
 def _depthwise_conv_2d(node: Node) -> Expr:
     of = node.tensor(0).dtype.name
     if of == "int16" and node.tensor(1).dtype.bits < 8:
-        raise node.error("weights of 4 bits for data of int16 are not supported: store them as int8")
+        raise node.error("4-bit weights for int16 data are not supported: store them as int8")
     rounding = "vectors" if of == "int8" else "away"
     return _convolution(node, _moved(_weights(node), (3, 0, 1, 2)), node.tensor(0).shape[3], rounding)
 
 
 def _weights(node: Node, index: int = 1) -> Expr:
-    """An input as weights: as floats where they are stored as integers for data of floats, else less their zero points."""
+    """Return an input as weights: dequantised if the data is float, else minus their zero points."""
     found, tensor = node.input(index), node.tensor(index)
     if tensor.dtype.is_float:
         return found
@@ -119,7 +119,7 @@ def _weights(node: Node, index: int = 1) -> Expr:
 
 
 def _centred(node: Node, index: int) -> Expr:
-    """Integers of 8 bits less their zero point, in 16 bits where they have one."""
+    """Subtract the zero point of 8-bit integers; the result has 16 bits if the zero point is not 0."""
     _, zero_point = node.pair(node.tensor(index))
     found = node.input(index)
     if not zero_point:
@@ -130,7 +130,7 @@ def _centred(node: Node, index: int) -> Expr:
 
 
 def _moved(weights: Expr, perm: tuple[int, ...]) -> Expr:
-    """Weights with their axes in another order, at once where they are constant."""
+    """Transpose weights; constant ones at import."""
     if isinstance(weights, Constant):
         return constant(np.ascontiguousarray(weights.data.transpose(perm)))
     return ops.transpose(weights, perm=perm)
@@ -139,7 +139,7 @@ def _moved(weights: Expr, perm: tuple[int, ...]) -> Expr:
 def _fully_connected(node: Node) -> Expr:
     outputs, depth = node.tensor(1).shape
     if node.options is not None and node.options.WeightsFormat():
-        raise node.error("shuffled weights are not supported: LiteRT keeps them for old files alone")
+        raise node.error("shuffled weights are not supported: LiteRT supports them only for old files")
     count = quotient(node.shape(0), [depth])
     rows = ops.reshape(node.input(0), shape=(count, depth))
     weights = _moved(_weights(node), (1, 0))
@@ -156,7 +156,7 @@ def _fully_connected(node: Node) -> Expr:
 
 
 def _stored_rows(node: Node, total: Expr, outputs: int) -> Expr:
-    """Sums of a fully connected layer as values of its result. LiteRT scales those of int64 in float64."""
+    """Requantise the sums of a fully connected layer. LiteRT scales int64 sums in float64."""
     factors = _factors(node, outputs)
     if tensor_type(total).dtype.name == "int32":
         return node.stored(total, factors, 1, "up")
@@ -165,12 +165,12 @@ def _stored_rows(node: Node, total: Expr, outputs: int) -> Expr:
 
 
 def _batch_matmul(node: Node) -> Expr:
-    """Matrix products, either side turned first by option."""
+    """Convert BATCH_MATMUL. The options adj_x and adj_y transpose an operand."""
     sides = []
-    for index, turned in ((0, node.option("AdjX")), (1, node.option("AdjY"))):
+    for index, transposed in ((0, node.option("AdjX")), (1, node.option("AdjY"))):
         side = _weights(node, index) if node.is_float() else _centred(node, index)
         rank = tensor_type(side).rank
-        sides.append(_moved(side, (*range(rank - 2), rank - 1, rank - 2)) if turned else side)
+        sides.append(_moved(side, (*range(rank - 2), rank - 1, rank - 2)) if transposed else side)
     if node.is_float():
         return ops.matmul(*sides)
     wide = node.tensor(0).dtype.bits == 16
@@ -178,11 +178,11 @@ def _batch_matmul(node: Node) -> Expr:
     return node.stored(total, _factors(node, 1), rounding="away")
 
 
-# --- transposed and of three dimensions -------------------------------------------------------------------------------
+# --- transposed and 3-d convolutions -------------------------------------------------------------------------------
 
 
 def _crops(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """How many elements of a transposed convolution before and after each axis are no part of the result."""
+    """Return the number of elements to crop before and after each axis of a transposed convolution."""
     outputs = node.result.shape[1:-1]
     same = node.options.Padding() == 0
     before, after = [], []
@@ -212,7 +212,7 @@ def _transpose_conv(node: Node) -> Expr:
     match node.tensor(2).dtype.name:
         case "int8":
             return channels_last(node.placed(in_vectors(total, factors, 1, VECTOR)))
-        case "uint8":  # the one factor runs across channels
+        case "uint8":  # a single factor for all channels
             rows = channels_last(total)
             shape = tensor_type(rows).shape
             flat = ops.reshape(rows, shape=(arith.product(shape),))
@@ -221,12 +221,12 @@ def _transpose_conv(node: Node) -> Expr:
 
 
 def _solid(node: Node) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """The strides and dilations of three dimensions. Raises `ModelImportError` for ones that are not positive."""
+    """Return 3-d strides and dilations. Raises `ModelImportError` if one is not positive."""
     options = node.options
     strides = (options.StrideD(), options.StrideH(), options.StrideW())
     dilations = (options.DilationDFactor(), options.DilationHFactor(), options.DilationWFactor())
     if min(*strides, *dilations) < 1:
-        raise node.error(f"strides are {strides}, dilations {dilations}")
+        raise node.error(f"strides and dilations must be >= 1, got {strides} and {dilations}")
     return strides, dilations
 
 
@@ -243,7 +243,7 @@ def _conv_3d(node: Node) -> Expr:
 def _conv_3d_transpose(node: Node) -> Expr:
     strides, dilations = _solid(node)
     if dilations != (1, 1, 1):
-        raise node.error(f"dilations of {dilations} are not supported: LiteRT runs none")
+        raise node.error(f"dilations must be 1, as LiteRT does not support others, got {dilations}")
     pads = _crops(node, node.tensor(1).shape[:3], strides, node.tensor(2).shape[1:4])
     weights = _moved(node.input(1), (4, 3, 0, 1, 2))
     return _of_channels(node, ops.conv_transpose(channels_second(node.input(2)), weights, strides=strides, pads=pads), 3)

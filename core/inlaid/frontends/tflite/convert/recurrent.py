@@ -1,7 +1,6 @@
-"""Recurrent layers. Their memory is the model's: it goes in and out with each run.
+"""Recurrent layers. Their states are inputs and outputs of the model.
 
-Weights that are stored in eight bits beside data of floats are taken for the real numbers they stand for: LiteRT rounds the data to
-eight bits too.
+8-bit weights with float data are dequantised. LiteRT quantises the data to 8 bits instead, so results differ.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from inlaid.ops.fixed_point import scaled
 from inlaid.ops.steps import States, run_steps
 
 SMALL = 1e-8
-"""What LiteRT adds to a variance before it takes the root."""
+"""Epsilon that LiteRT adds to a variance."""
 GATES = 4
-"""Input, forget, cell and output, in the order of the inputs."""
+"""Number of gates: input, forget, cell and output, in this order."""
 INPUT, FORGET, CELL, OUTPUT = range(GATES)
 
 
 def _real(node: Node, index: int) -> Expr:
-    """An input of floats, or one that is stored, as the real numbers it stands for."""
+    """Return an input as floats, dequantised if it is stored."""
     if node.tensor(index).dtype.is_float:
         return node.input(index)
     scale, zero_point = node.pair(node.tensor(index))
@@ -39,21 +38,21 @@ def _optional(node: Node, index: int) -> Expr | None:
 
 
 def _times(x: Expr, weights: Expr) -> Expr:
-    """Rows of x times weights (outputs, inputs)."""
+    """Multiply x (rows, inputs) by weights (outputs, inputs): (rows, outputs)."""
     return ops.matmul(x, ops.transpose(weights, perm=(1, 0)))
 
 
 def _activated(node: Node, value: Expr) -> Expr:
-    """A value after the activation of the options."""
+    """Apply the activation in the options."""
     number = node.option("FusedActivationFunction")
     name = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else str(number)
     if name not in ("NONE", "RELU", "RELU6", "TANH"):
-        raise node.error(f"the activation {name} is not supported: LiteRT runs NONE, RELU, RELU6 and TANH here")
+        raise node.error(f"the activation must be NONE, RELU, RELU6 or TANH, got {name}")
     return ops.tanh(value) if name == "TANH" else node.bounded(value)
 
 
 def _time_first(value: Expr, time_major: bool) -> Expr:
-    """(batch, time, ...) as (time, batch, ...) and back, unless it is so."""
+    """Transpose (batch, time, ...) to (time, batch, ...) or back, unless it is time-major."""
     return value if time_major else ops.transpose(value, perm=(1, 0, 2))
 
 
@@ -61,8 +60,8 @@ def _time_first(value: Expr, time_major: bool) -> Expr:
 
 
 def _rnn_steps(node: Node, x: Expr, first: int, aux: tuple[Expr, Expr] | None = None, reverse: bool = False) -> tuple[Expr, Expr]:
-    """(outputs of all steps, the last state) of x (time, batch, inputs). Weights, recurrent weights, bias and state are the inputs
-    from `first` on; `aux` is further data with its weights."""
+    """Run a simple layer on x (time, batch, inputs). Returns (outputs of all steps, last state). Weights, recurrent weights, bias
+    and state are the inputs from `first` on; `aux` is auxiliary data with its weights."""
     weights, recurrent, bias = (_real(node, first + offset) for offset in range(3))
     given = ops.add(_times(x, weights), bias)
     if aux is not None:
@@ -88,28 +87,29 @@ def _sequence_rnn(node: Node) -> Updated:
 
 
 def _bidirectional_rnn(node: Node) -> Updated:
-    """Inputs 1 to 4 are of the way forward, 5 to 8 of the way back; 9 is further data, 10 and 11 its weights."""
+    """Convert BIDIRECTIONAL_SEQUENCE_RNN. Inputs 1 to 4 are of the forward direction, 5 to 8 backward; 9 to 11 auxiliary data and
+    weights."""
     time_major = bool(node.option("TimeMajor", False))
-    sides, behind, further = _sides(node, time_major, 9, (10, 11))
+    sides, merged, further = _sides(node, time_major, 9, (10, 11))
     found = [_rnn_steps(node, sides[0], 1, further[0]), _rnn_steps(node, sides[1], 5, further[1], reverse=True)]
     outputs = [_time_first(outputs, time_major) for outputs, _ in found]
     states = {4: found[0][1], 8: found[1][1]}
-    return Updated((join(outputs, 2),) if behind else tuple(outputs), states)
+    return Updated((join(outputs, 2),) if merged else tuple(outputs), states)
 
 
 def _sides(
     node: Node, time_major: bool, aux: int, weights: tuple[int, int]
 ) -> tuple[tuple[Expr, Expr], bool, tuple[tuple[Expr, Expr] | None, tuple[Expr, Expr] | None]]:
-    """Of a layer in two directions: the data of either, whether their outputs come side by side, and further data with its weights.
-    Further data without weights is that of the way back."""
+    """Return, for a bidirectional layer: the data of each direction, whether the outputs are merged, and auxiliary data with its
+    weights. Auxiliary data without weights is the data of the backward direction."""
     x = _time_first(node.input(0), time_major)
     more = _time_first(node.input(aux), time_major) if node.has(aux) else None
-    behind = bool(node.option("MergeOutputs", False))
+    merged = bool(node.option("MergeOutputs", False))
     if more is None:
-        return (x, x), behind, (None, None)
+        return (x, x), merged, (None, None)
     if not node.has(weights[0]):
-        return (x, more), behind, (None, None)
-    return (x, x), behind, ((more, _real(node, weights[0])), (more, _real(node, weights[1])))
+        return (x, more), merged, (None, None)
+    return (x, x), merged, ((more, _real(node, weights[0])), (more, _real(node, weights[1])))
 
 
 # --- LSTM -------------------------------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ def _sides(
 
 @dataclass(frozen=True)
 class _Lstm:
-    """Where an LSTM layer has its inputs: the first of its weights, its states, the first of its layer norms, the first of the
-    weights of further data (-1: there are none)."""
+    """Input indices of an LSTM layer: the first weights, the states, the first layer norm, the first weights of auxiliary data (-1:
+    none)."""
 
     first: int
     output: int
@@ -133,7 +133,7 @@ class _Lstm:
         return self.first + GATES + gate
 
     def peephole(self, gate: int) -> int:
-        """Of the cell there are none."""
+        """Return the input index of the peephole weights of a gate. The cell gate has none."""
         return self.first + 2 * GATES + (gate if gate < CELL else gate - 1)
 
     def bias(self, gate: int) -> int:
@@ -145,7 +145,8 @@ class _Lstm:
 
 
 def _lstm_steps(node: Node, x: Expr, at: _Lstm, more: Expr | None = None, reverse: bool = False) -> tuple[Expr, States]:
-    """(outputs of all steps, the last output and cell) of x (time, batch, inputs). `more` is further data."""
+    """Run an LSTM on x (time, batch, inputs). Returns (outputs of all steps, (last output, last cell)). `more` is auxiliary
+    data."""
     coupled = not node.has(at.weights(INPUT))
     gates = [gate for gate in range(GATES) if not (coupled and gate == INPUT)]
     norms = {gate: _optional(node, at.norm + gate) if at.norm >= 0 else None for gate in gates}
@@ -192,13 +193,13 @@ def _lstm_steps(node: Node, x: Expr, at: _Lstm, more: Expr | None = None, revers
 
 
 ALONE = _Lstm(1, 18, 19, 20)
-"""Where a layer in one direction has its inputs."""
+"""Input indices of a unidirectional layer."""
 FORWARD, BACKWARD = _Lstm(1, 35, 36, aux=40), _Lstm(18, 37, 38, aux=44)
-"""Where a layer in two directions has those of either; 39 is further data."""
+"""Input indices of the two directions of a bidirectional layer; input 39 is auxiliary data."""
 
 
 def _alone(node: Node, x: Expr) -> tuple[Expr, States]:
-    """The steps of a layer in one direction."""
+    """Run a unidirectional layer."""
     if node.tensor(0).dtype.is_float:
         return _lstm_steps(node, x, ALONE)
     return integer_lstm.steps(node, x, ALONE.first, ALONE.output, ALONE.cell)
@@ -212,8 +213,8 @@ def _lstm(node: Node) -> Updated | tuple[Expr, ...]:
 
 
 def _basic_lstm(node: Node) -> tuple[Expr, ...]:
-    """Data, the output before, weights (gates, inputs and outputs side by side), bias and the cell before: output, cell, data
-    beside output, and the gates (input, cell, forget, output) before their activations."""
+    """Convert a basic LSTM step. Inputs: data, previous output, weights (gates, inputs + outputs), bias, previous cell. Results:
+    output, cell, concatenated data and output, and the gates (input, cell, forget, output) before their activations."""
     both = join([node.input(0), node.input(1)], 1)
     gates = ops.add(_times(both, _real(node, 2)), node.input(3))
     depth = node.shape(4)[1]
@@ -224,7 +225,7 @@ def _basic_lstm(node: Node) -> tuple[Expr, ...]:
 
 def _sequence_lstm(node: Node) -> Updated:
     if node.option("DiagonalRecurrentTensors", False):
-        raise node.error("recurrent weights that are diagonals are not supported: write them as matrices")
+        raise node.error("diagonal recurrent weights are not supported: expand them to matrices")
     time_major = bool(node.option("TimeMajor", False))
     outputs, (output, cell) = _alone(node, _time_first(node.input(0), time_major))
     return Updated((_time_first(outputs, time_major),), {18: output, 19: cell})
@@ -232,25 +233,25 @@ def _sequence_lstm(node: Node) -> Updated:
 
 def _bidirectional_lstm(node: Node) -> Updated:
     time_major = bool(node.option("TimeMajor", True))
-    sides, behind, further = _sides(node, time_major, 39, (FORWARD.aux + OUTPUT, BACKWARD.aux + OUTPUT))
+    sides, merged, further = _sides(node, time_major, 39, (FORWARD.aux + OUTPUT, BACKWARD.aux + OUTPUT))
     more = [None if each is None else each[0] for each in further]
     forward, ahead = _lstm_steps(node, sides[0], FORWARD, more[0])
     backward, back = _lstm_steps(node, sides[1], BACKWARD, more[1], reverse=True)
     outputs = [_time_first(each, time_major) for each in (forward, backward)]
     states = dict(zip((35, 36, 37, 38), (*ahead, *back), strict=True))
-    return Updated((join(outputs, 2),) if behind else tuple(outputs), states)
+    return Updated((join(outputs, 2),) if merged else tuple(outputs), states)
 
 
 # --- SVDF -------------------------------------------------------------------------------------------------------------
 
 
 def _svdf(node: Node) -> Updated:
-    """Filters of rank one, in time and in features (Nakkiran et al., "Compressing deep neural networks using a rank-constrained
-    topology", 2015). The state (batch, filters, times) has the newest features last."""
+    """Convert SVDF: rank-1 filters in time and features (Nakkiran et al., "Compressing deep neural networks using a
+    rank-constrained topology", 2015). The state is (batch, filters, times), newest last."""
     filters, times = node.tensor(2).shape
     batch, rank = node.shape(0)[0], node.option("Rank")
     if rank < 1 or filters % rank:
-        raise node.error(f"a rank of {rank} for {filters} filters")
+        raise node.error(f"rank must be >= 1 and divide the {filters} filters, got {rank}")
     old = ops.reshape(node.input(4), shape=(batch, filters, times))
     stored = not node.is_float()
     feature = _stored_features(node) if stored else _times(node.input(0), _real(node, 1))
@@ -261,7 +262,7 @@ def _svdf(node: Node) -> Updated:
     if node.has(3):
         total = ops.add(total, node.input(3))
     if stored:
-        # LiteRT passes over the activation of integers.
+        # LiteRT ignores the activation for integers.
         (at, _), (weight, _), (to, moved) = (node.pair(each) for each in (node.tensor(4), node.tensor(2), node.result))
         placed = ops.add(scaled(total, [float(at) * float(weight) / float(to)]), scalar(moved, "int32"))
         result: Expr = ops.cast(ops.clip(placed, minimum=-128.0, maximum=127.0), dtype="int8")
@@ -271,10 +272,10 @@ def _svdf(node: Node) -> Updated:
 
 
 def _stored_features(node: Node) -> Expr:
-    """Products of data and features as int16 with the scale of the state."""
+    """Multiply data and features, requantised to int16 with the scale of the state."""
     node.require("int8")
     if node.tensor(4).dtype.name != "int16":
-        raise node.error(f"a state of {node.tensor(4).dtype} is not supported: int16 it is")
+        raise node.error(f"the state must be int16, got {node.tensor(4).dtype}")
     (scale, zero_point), (feature, _), (state, _) = (node.pair(node.tensor(index)) for index in (0, 1, 4))
     total = _times(node.input(0), node.input(1))
     if zero_point:

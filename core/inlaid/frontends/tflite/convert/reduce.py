@@ -1,4 +1,4 @@
-"""Reductions, positions of extremes, running sums."""
+"""Reductions, argmax and argmin, cumulative sums."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from inlaid.ops.compose import expand_dims, squeeze
 from inlaid.ops.fixed_point import scaled
 
 VECTOR = 16
-"""Channels of which LiteRT's vector code takes the mean at once."""
+"""Channels per iteration of LiteRT's vector code for means."""
 LONGEST_PRODUCT = 256
-"""Factors of a product of stored integers: each is a step of its own."""
+"""Maximum number of factors of a product of stored integers, which is unrolled."""
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -26,10 +26,10 @@ def _axes(node: Node) -> tuple[int, ...]:
 
 
 def _count(node: Node) -> int:
-    """How many elements make one of the result. Raises `ModelImportError` where it is not known."""
+    """Return the number of elements that are reduced to one. Raises `ModelImportError` if it is not static."""
     dims = [node.shape(0)[axis] for axis in _axes(node)]
     if not all(isinstance(dim, int) for dim in dims):
-        raise node.error("an axis of a size that is not known cannot be reduced")
+        raise node.error("the reduced axes must be static: set their sizes")
     return math.prod(map(int, dims))  # type: ignore[arg-type]
 
 
@@ -44,14 +44,14 @@ def _plain(operator: Callable[..., Expr]) -> Converter:
 def _extreme(operator: Callable[..., Expr]) -> Converter:
     def convert(node: Node) -> Expr:
         if node.is_stored() and node.pair(node.tensor(0)) != node.pair(node.result):
-            raise node.error("the scales of the input and the result differ: requantise the result with QUANTIZE")
+            raise node.error("the scales of the input and the result must be equal: requantise the result with QUANTIZE")
         return _reduced(node, operator, node.input(0))
 
     return convert
 
 
 def _sum(node: Node) -> Expr:
-    """Of stored integers the sum is one of floats, as LiteRT has it."""
+    """Convert SUM. Stored integers are summed as floats, as in LiteRT."""
     if not node.is_stored():
         return _reduced(node, ops.reduce_sum, node.input(0))
     (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
@@ -67,7 +67,7 @@ def _sum(node: Node) -> Expr:
 def _mean(node: Node) -> Expr:
     count, of = _count(node), node.result.dtype
     if count == 0:
-        raise node.error("there is no mean of nothing")
+        raise node.error("a mean requires at least one element, got an empty axis")
     if node.is_float():
         return ops.div(_reduced(node, ops.reduce_sum, node.input(0)), constant(np.asarray(count).astype(of.numpy)))
     if not node.is_stored():
@@ -85,7 +85,7 @@ def _mean(node: Node) -> Expr:
 
 
 def _mean_of_image(node: Node, count: int) -> Expr:
-    """The mean of rows and columns of 8 bits: the zero point is taken from it after the division, rounded."""
+    """Compute the 8-bit mean over rows and columns: the rounded zero point is subtracted after the division."""
     (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
     total = _reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int32"))
     offset = np.float32(zero_point) * scale / result
@@ -100,9 +100,9 @@ def _prod(node: Node) -> Expr:
         return _reduced(node, ops.reduce_prod, node.input(0))
     count, axes, shape = _count(node), _axes(node), node.shape(0)
     if not 0 < count <= LONGEST_PRODUCT:
-        raise node.error(f"a product of {count} stored integers is not supported: {LONGEST_PRODUCT} are, or floats")
+        raise node.error(f"a product of stored integers must have at most {LONGEST_PRODUCT} factors, got {count}: use floats")
     kept = [axis for axis in range(len(shape)) if axis not in axes]
-    if count == 1:  # LiteRT copies what it does not reduce
+    if count == 1:  # LiteRT copies without requantising
         return node.input(0) if node.options.KeepDims() else squeeze(node.input(0), *axes)
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
     factor = float(scale) / float(result) ** (1 / count)

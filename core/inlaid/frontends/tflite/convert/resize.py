@@ -1,4 +1,4 @@
-"""Images resized. Integers come from weights of ten bits, as LiteRT has them."""
+"""Image resizing. Integers are interpolated with 10-bit weights, as in LiteRT."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to
 
 LONGEST = 1 << 16
-"""Elements that a side of an image may have."""
+"""Maximum extent of a side of an image."""
 BITS = 10
-"""Bits of a weight behind the point."""
+"""Fraction bits of a weight."""
 
 
 def _sizes(node: Node) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
-    """Rows and columns before and after."""
+    """Return ((input rows, output rows), (input columns, output columns))."""
     shape, new = node.shape(0), node.dims(1)
     if len(shape) != 4 or len(new) != 2:
-        raise node.error(f"{len(new)} sizes for an image of {len(shape)} axes")
+        raise node.error(f"expected 2 sizes and an image of rank 4, got {len(new)} and {len(shape)}")
     if node.option("AlignCorners", False) and node.option("HalfPixelCenters", False):
-        raise node.error("corners are aligned, or the centres of elements half of one away: not both")
+        raise node.error("align_corners and half_pixel_centers are mutually exclusive: set only one")
     return (shape[1], new[0]), (shape[2], new[1])
 
 
 def _known(node: Node, sizes: tuple[Dim, Dim]) -> tuple[int, int]:
     before, after = sizes
     if not isinstance(before, int) or not isinstance(after, int) or not 0 < before <= LONGEST or not 0 < after <= LONGEST:
-        raise node.error(f"{before} elements resized to {after}: the sizes have to be known, and from 1 to {LONGEST}")
+        raise node.error(f"input and output sizes must be static and 1 to {LONGEST}, got {before} and {after}")
     return before, after
 
 
@@ -72,7 +72,7 @@ def _bilinear(node: Node) -> Expr:
         wide = ops.add(*parts)
     one = 1 << 2 * BITS
     half = constant(np.array(one // 2, of))
-    # Halves go away from 0: the division cuts off.
+    # Round half away from 0; the division truncates.
     signed = ops.where(ops.less(constant(np.array(0, of)), wide), half, ops.neg(half))
     return cast_to(ops.div(ops.add(wide, signed), constant(np.array(one, of))), node.result.dtype)
 
@@ -82,12 +82,12 @@ def _along(value: Expr, axis: int, places: Array) -> Expr:
 
 
 def _column(weights: Array, axis: int) -> Array:
-    """Weights along an axis of an image."""
+    """Reshape weights to broadcast along an axis of an image."""
     return weights.reshape(tuple(-1 if other == axis else 1 for other in range(4)))
 
 
 def _weights(node: Node, before: int, after: int) -> tuple[Array, Array, Array]:
-    """For each place the neighbours below and above, and the weight of the one above, in ten bits."""
+    """Return, for each output position, the lower and upper neighbour, and the 10-bit weight of the upper one."""
     scale = ((before << BITS) + after // 2) // after
     if node.option("AlignCorners", False) and after > 1:
         scale = (((before - 1) << BITS) + (after - 1) // 2) // (after - 1)
@@ -100,7 +100,7 @@ def _weights(node: Node, before: int, after: int) -> tuple[Array, Array, Array]:
 
 
 def _bilinear_in_floats(node: Node, sizes: list[tuple[int, int]]) -> Expr:
-    """Of uint8: LiteRT sums four products of float32, and rounds to nearest, halves up."""
+    """Interpolate uint8 as LiteRT does: sum four float32 products, rounded half up."""
     sides = []
     for axis, (before, after) in enumerate(sizes, 1):
         whole = node.option("AlignCorners", False) and after > 1
@@ -124,4 +124,4 @@ CONVERTERS: Mapping[str, Converter] = {
     "RESIZE_BILINEAR": typed(_bilinear, "float32 int8 uint8 int16"),
     "RESIZE_NEAREST_NEIGHBOR": typed(_nearest, "float32 int8 uint8 int16"),
 }
-"""Each takes an image, and its new rows and columns."""
+"""The inputs are an image, and its new (rows, columns)."""

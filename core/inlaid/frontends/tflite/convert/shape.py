@@ -1,4 +1,4 @@
-"""Changes of shape, tensors from nothing, and tensors put together."""
+"""Reshaping, generated tensors, concatenation and splitting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid import arith, ops
 from inlaid.arith import Dim
 from inlaid.frontends.shapes import cut, quotient
 from inlaid.frontends.tflite.node import Converter, Node, half_away, tensor_type, typed
-from inlaid.frontends.tflite.table import every, looked_up
+from inlaid.frontends.tflite.table import all_values, look_up
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import cast_to, expand_dims, scalar, squeeze
 from inlaid.ops.define import broadcast_shapes
@@ -21,7 +21,7 @@ from inlaid.ops.shape import simple
 
 
 def _reshape(node: Node) -> Expr:
-    """The new shape is input 1, in old files an option alone, or else what the file says of the result."""
+    """Convert RESHAPE. The new shape is input 1; in old files, an option; else the shape of the result in the file."""
     if node.has(1):
         given = node.dims(1)
     elif node.options is not None and node.options.NewShapeLength():
@@ -30,7 +30,7 @@ def _reshape(node: Node) -> Expr:
         given = node.result.shape
     free = [axis for axis, dim in enumerate(given) if isinstance(dim, int) and dim < 0]
     if len(free) > 1 or any(given[axis] != -1 for axis in free):
-        raise node.error(f"the new shape {given} has more than one unknown size, or a negative one")
+        raise node.error(f"the new shape must have at most one -1 and no other negative size, got {given}")
     shape = list(given)
     if free:
         shape[free[0]] = quotient(node.shape(0), [dim for axis, dim in enumerate(given) if axis != free[0]])
@@ -45,7 +45,7 @@ def _squeeze(node: Node) -> Expr:
         axes = {axis for axis, dim in enumerate(shape) if dim == 1}
     for axis in axes:
         if isinstance(shape[axis], int) and shape[axis] != 1:
-            raise node.error(f"axis {axis} has {shape[axis]} elements and cannot be dropped")
+            raise node.error(f"a squeezed axis must have extent 1, got {shape[axis]} for axis {axis}")
     return squeeze(node.input(0), *axes)
 
 
@@ -80,17 +80,17 @@ def _rank(node: Node) -> Expr:
 
 
 def _broadcast_args(node: Node) -> Expr:
-    """The shape that two shapes broadcast to."""
+    """Convert BROADCAST_ARGS: the shape that two shapes broadcast to."""
     lengths = [node.tensor(index).shape[0] for index in (0, 1)]
     if not all(isinstance(length, int) for length in lengths):
-        raise node.error("the ranks of the shapes have to be known")
+        raise node.error("the shapes must have static length")
     of = node.tensor(0).dtype
     one = scalar(1, of)
     ones = [ops.pad(node.input(index), one, pads=(max(lengths) - lengths[index], 0)) for index in (0, 1)]
     return ops.where(ops.equal(ones[0], one), ones[1], ones[0])
 
 
-# --- tensors from nothing ---------------------------------------------------------------------------------------------
+# --- generated tensors -----------------------------------------------------------------------------------------------
 
 
 def _fill(node: Node) -> Expr:
@@ -106,12 +106,12 @@ def _range(node: Node) -> Expr:
     if of.is_float:
         start, limit, delta = (node.array(index).item() for index in range(3))
         if delta == 0:
-            raise node.error("a step of 0")
+            raise node.error("the step must not be 0")
         count: Dim = max(0, int(np.ceil(np.abs((limit - start) / delta)))) if (limit > start) == (delta > 0) else 0
     else:
         (first,), (end,), (step,) = (node.dims(index) for index in range(3))
         if not isinstance(step, int) or step == 0:
-            raise node.error(f"a step of {step}")
+            raise node.error(f"the step must be static and not 0, got {step}")
         distance = arith.add(end, arith.mul(first, -1)) if step > 0 else arith.add(first, arith.mul(end, -1))
         count = simple(arith.maximum(0, arith.ceildiv(distance, abs(step))))
     counted = ops.iota(shape=(count,), axis=0, dtype=of.name)
@@ -119,18 +119,18 @@ def _range(node: Node) -> Expr:
     return ops.add(ops.mul(counted, by), begin)
 
 
-# --- putting together, taking apart -----------------------------------------------------------------------------------
+# --- concatenation and splitting ------------------------------------------------------------------------------------
 
 
 def _concatenation(node: Node) -> Expr:
     if node.option("FusedActivationFunction"):
-        raise node.error("a fused activation is not supported, and LiteRT has none here")
+        raise node.error("a fused activation is not supported, nor is it in LiteRT")
     parts = [_rescaled(node, index) for index in range(len(node.values))]
     return ops.concat(*parts, axis=node.axis(node.option("Axis"), len(node.shape(0))))
 
 
 def _rescaled(node: Node, index: int) -> Expr:
-    """A stored input with the scale and the zero point of the result. LiteRT converts uint8 alone, and refuses others."""
+    """Requantise a stored input to the scale and zero point of the result. LiteRT does so only for uint8."""
     value, tensor, result = node.input(index), node.tensor(index), node.result
     if tensor.quantisation is None or result.quantisation is None or tensor.dtype.is_float:
         return value
@@ -138,11 +138,11 @@ def _rescaled(node: Node, index: int) -> Expr:
     if scale == target and zero_point == moved:
         return value
     if tensor.dtype.bits != 8:
-        raise node.error(f"parts of {tensor.dtype} with different scales are not supported: quantise them with the result's")
+        raise node.error(f"parts of {tensor.dtype} must have the scale and zero point of the result: quantise them with those")
     factor = np.float32(scale * (np.float32(1) / target))
-    real = every(tensor.dtype.name).astype(np.float32) * factor + np.float32(-zero_point) * factor
+    real = all_values(tensor.dtype.name).astype(np.float32) * factor + np.float32(-zero_point) * factor
     limits = np.iinfo(result.dtype.name)
-    return looked_up(np.clip(half_away(real) + moved, limits.min, limits.max).astype(result.dtype.numpy), value)
+    return look_up(np.clip(half_away(real) + moved, limits.min, limits.max).astype(result.dtype.numpy), value)
 
 
 def _pack(node: Node) -> Expr:
@@ -157,11 +157,11 @@ def _unpack(node: Node) -> tuple[Expr, ...]:
 
 
 def _split(node: Node) -> tuple[Expr, ...]:
-    """The axis comes before the value."""
+    """Convert SPLIT. Input 0 is the axis, input 1 the value."""
     axis, extent, count = node.axis(int(node.array(0).item()), len(node.shape(1))), None, len(node.results)
     extent = node.shape(1)[axis]
     if isinstance(extent, int) and extent % count:
-        raise node.error(f"{extent} elements cannot be split into {count} equal parts")
+        raise node.error(f"the extent must be a multiple of {count} to split into equal parts, got {extent}")
     return split(node, node.input(1), axis, [simple(arith.floordiv(extent, count))] * count)
 
 
@@ -170,7 +170,7 @@ def _split_v(node: Node) -> tuple[Expr, ...]:
     parts = list(node.dims(1))
     free = [index for index, part in enumerate(parts) if part == -1]
     if len(free) > 1:
-        raise node.error(f"more than one unknown size in {tuple(parts)}")
+        raise node.error(f"expected at most one -1 in the sizes, got {tuple(parts)}")
     if free:
         rest = arith.wrap(node.shape(0)[axis])
         for part in parts[: free[0]] + parts[free[0] + 1 :]:
@@ -180,13 +180,13 @@ def _split_v(node: Node) -> tuple[Expr, ...]:
 
 
 def split(node: Node, value: Expr, axis: int, parts: Sequence[Dim]) -> tuple[Expr, ...]:
-    """Pieces of given sizes along an axis, which must be all of it. Raises `ModelImportError`."""
+    """Split into parts of given sizes along an axis. Raises `ModelImportError` unless they add up to the extent."""
     extent = tensor_type(value).shape[axis]
     ends: list[Dim] = [0]
     for part in parts:
         ends.append(simple(arith.add(ends[-1], part)))
     if isinstance(extent, int) and isinstance(ends[-1], int) and extent != ends[-1]:
-        raise node.error(f"parts of {tuple(parts)} elements do not make up {extent}")
+        raise node.error(f"the sizes of the parts must add up to {extent}, got {tuple(parts)}")
     return tuple(cut(value, {axis: (begin, end, 1)}) for begin, end in pairwise(ends))
 
 

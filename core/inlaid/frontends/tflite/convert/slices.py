@@ -1,4 +1,4 @@
-"""Slices, padding, and blocks of space that become depth or batch."""
+"""Slices, padding, and space-to-depth and space-to-batch blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inlaid.ops.shape import simple
 
 
 def _slice(node: Node) -> Expr:
-    """From `begin`, `size` elements along each axis; -1 takes the rest."""
+    """Convert SLICE: `size` elements from `begin` on along each axis; a size of -1 is the rest of the axis."""
     shape, value = node.shape(0), node.input(0)
     begins, sizes = (node.scope.dims(node.input(index)) for index in (1, 2))
     if begins is not None and sizes is not None:
@@ -34,7 +34,7 @@ def _slice(node: Node) -> Expr:
 
 
 def _sliced_at_run(node: Node) -> Expr:
-    """A slice whose size a run alone can tell."""
+    """Convert a slice of data-dependent size."""
     axes = tuple(range(len(node.shape(0))))
     starts, sizes = (cast_to(node.input(index), "int64") for index in (1, 2))
     every = ops.sizes(dims=node.shape(0))
@@ -44,8 +44,8 @@ def _sliced_at_run(node: Node) -> Expr:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a strided slice does: `ranges` are pairs of an axis and the place of its range in begin, end and strides; `dropped` are
-    the axes that one element is taken of; `added` are places of new axes in the result."""
+    """The plan of a strided slice. `ranges` are pairs (axis, index into begin, end and strides), `dropped` the axes that are
+    indexed by an integer, `added` the positions of new axes in the result."""
 
     ranges: list[tuple[int, int]]
     dropped: list[int]
@@ -53,14 +53,14 @@ class _Plan:
 
 
 def _plan(node: Node, count: int, rank: int) -> _Plan:
-    """The plan of `count` ranges for a tensor."""
+    """Plan a strided slice with `count` ranges."""
     ellipsis = node.option("EllipsisMask")
     new = node.option("NewAxisMask") & ~ellipsis & ((1 << count) - 1)
     spread = rank - (count - new.bit_count() - (ellipsis > 0))
     if ellipsis.bit_count() > 1 or spread < 0:
-        raise node.error(f"{count} ranges for {rank} axes, or more than one ellipsis")
+        raise node.error(f"expected at most {rank} ranges and one ellipsis, got {count} ranges")
     if ellipsis and spread == 0:
-        raise node.error("an ellipsis that stands for no axis: TensorFlow and LiteRT differ about it; leave it out")
+        raise node.error("an ellipsis must cover at least one axis, as TensorFlow and LiteRT differ otherwise: remove it")
     plan = _Plan([], [], [])
     axis = 0
     for number in range(count):
@@ -80,7 +80,7 @@ def _strided_slice(node: Node) -> Expr:
     shape, value = node.shape(0), node.input(0)
     strides = [int(step) for step in node.array(3).reshape(-1)]
     if 0 in strides:
-        raise node.error("a stride of 0")
+        raise node.error("strides must not be 0")
     plan = _plan(node, len(strides), len(shape))
     begins, ends = (node.scope.dims(node.input(index)) for index in (1, 2))
     ranges: dict[int, tuple[Dim, Dim, int]] = {}
@@ -99,7 +99,7 @@ def _strided_slice(node: Node) -> Expr:
             ranges[axis] = _range(shape[axis], 0 if step > 0 else _LAST, _LAST if step > 0 else -_LAST, step)
         elif begins is None or ends is None:
             if first or last or node.option("Offset", False):
-                raise node.error("a range that a run alone can tell has to have a begin and an end")
+                raise node.error("a data-dependent range must have a begin and an end")
             late.append((axis, number))
         else:
             begin = (0 if step > 0 else _LAST) if first else begins[number]
@@ -117,13 +117,13 @@ def _strided_slice(node: Node) -> Expr:
 
 
 _LAST = 2**31 - 1
-"""Beyond the end of an axis."""
+"""An index beyond the end of any axis."""
 
 
 def _range(extent: Dim, begin: Dim, end: Dim, step: int) -> tuple[Dim, Dim, int]:
-    """Python's range of an axis, in the form that `ops.strided_slice` wants."""
+    """Convert Python's slice of an axis to (begin, end, stride) as of `ops.strided_slice`."""
     if isinstance(extent, int) and isinstance(begin, int) and isinstance(end, int):
-        # The end before the first element is -extent - 1 to Python.
+        # Python writes the end before the first element as -extent - 1.
         first, last, _ = slice(begin, end, step).indices(extent)
         return first, (max(last, first) if step > 0 else min(last, first)), step
     return normal_range(extent, begin, end, step)
@@ -137,7 +137,7 @@ def _reverse(node: Node) -> Expr:
 
 
 def _dynamic_update_slice(node: Node) -> Expr:
-    """The operand with a block of it in other words: the block lies inside, wherever it is asked for."""
+    """Convert DYNAMIC_UPDATE_SLICE: replace a block of the operand. Start indices are clamped so that the block is inside."""
     operand, update = node.input(0), node.input(1)
     of = node.tensor(2).dtype
     inside: Expr | None = None
@@ -162,16 +162,16 @@ def _dynamic_update_slice(node: Node) -> Expr:
 
 
 def _pads(node: Node) -> list[tuple[Dim, Dim]]:
-    """Elements to add before and after each axis, from input 1."""
+    """Return the pads (before, after) of each axis, from input 1."""
     flat = node.dims(1)
     rank = len(node.shape(0))
     if len(flat) != 2 * rank:
-        raise node.error(f"{len(flat)} pads for {rank} axes")
+        raise node.error(f"pads must have {2 * rank} elements for {rank} axes, got {len(flat)}")
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _zero(node: Node) -> Expr:
-    """What stands for 0 in the result."""
+    """Return the stored value of 0 in the result."""
     of = node.result
     zero_point = 0 if of.quantisation is None or of.dtype.is_float else node.pair(of)[1]
     return scalar(zero_point, of.dtype)
@@ -190,7 +190,7 @@ def _padv2(node: Node) -> Expr:
 
 
 def _mirror_pad(node: Node) -> Expr:
-    """Mode 0 mirrors at the outermost element, mode 1 behind it."""
+    """Convert MIRROR_PAD. Mode 0 mirrors without repeating the edge, mode 1 repeats it."""
     pads = _pads(node)
     mode = node.option("Mode")
     if mode == 0:
@@ -214,13 +214,13 @@ def _mirror_pad(node: Node) -> Expr:
 def _block_size(node: Node) -> int:
     size = int(node.option("BlockSize"))
     if size < 1 or len(node.shape(0)) != 4:
-        raise node.error(f"blocks of {size} of a tensor of {len(node.shape(0))} axes")
+        raise node.error(f"expected a block size >= 1 and rank 4, got {size} and rank {len(node.shape(0))}")
     return size
 
 
 def _divided(node: Node, dim: Dim, by: Dim) -> Dim:
     if isinstance(dim, int) and isinstance(by, int) and (by < 1 or dim % by):
-        raise node.error(f"{dim} elements are no whole number of blocks of {by}")
+        raise node.error(f"the extent must be a multiple of the block size {by}, got {dim}")
     return simple(arith.floordiv(dim, by))
 
 
@@ -241,11 +241,11 @@ def _depth_to_space(node: Node) -> Expr:
 
 
 def _blocks(node: Node) -> tuple[tuple[int, ...], list[tuple[Dim, Dim]]]:
-    """The sizes of blocks, and what is added or taken away before and after each axis of space."""
+    """Return the block sizes, and the pads or crops before and after each spatial axis."""
     sizes = tuple(int(size) for size in node.array(1).reshape(-1))
     flat = node.dims(2)
     if not sizes or min(sizes) < 1 or len(flat) != 2 * len(sizes) or len(node.shape(0)) < len(sizes) + 1:
-        raise node.error(f"blocks of {sizes} with {len(flat)} edges do not fit {len(node.shape(0))} axes")
+        raise node.error(f"expected block sizes >= 1 and two pads or crops per spatial axis, got {sizes} and {len(flat)}")
     return sizes, list(zip(flat[::2], flat[1::2], strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Functions of one element, activations among them."""
+"""Element-wise operators of one operand, including activations."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.frontends.tflite.convert.integer_lstm import GATE_BITS, sigmoids, tangents
-from inlaid.frontends.tflite.fixed import halved, inverse_root, limited, sigmoid_16, tanh_16
+from inlaid.frontends.tflite.fixed import halved, inverse_root, saturate_int16, sigmoid_16, tanh_16
 from inlaid.frontends.tflite.node import Converter, Node, typed
-from inlaid.frontends.tflite.table import every, looked_up, precise, real_table, tabulated
+from inlaid.frontends.tflite.table import all_values, apply_by_table, look_up, precise, real_table
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.fixed_point import scaled
 
 Array = np.ndarray[Any, Any]
 RSQRT_BITS = 20
-"""Bits behind the point of a reciprocal root of int8."""
+"""Fraction bits of the reciprocal square root of int8."""
 HARD_SWISH_BITS = 7
-"""Bits behind the point of a hard swish of 8 bits."""
+"""Fraction bits of the 8-bit hard swish."""
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def _centred(node: Node, x: Expr) -> Expr:
 
 
 def _rescaled(node: Node, wide: Expr) -> Expr:
-    """int32 on the scale of input 0 as values of the result."""
+    """Requantise int32 from the scale of input 0 to the result."""
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
     return node.stored(wide, [float(scale / result)]) if scale != result else node.placed(wide)
 
@@ -44,7 +44,7 @@ def _rescaled(node: Node, wide: Expr) -> Expr:
 def _abs(node: Node) -> Expr:
     if not node.is_stored():
         return ops.abs(node.input(0))
-    return tabulated(node, lambda x: _rescaled(node, ops.abs(_centred(node, x))))
+    return apply_by_table(node, lambda x: _rescaled(node, ops.abs(_centred(node, x))))
 
 
 def _sqrt(node: Node) -> Expr:
@@ -56,7 +56,7 @@ def _sqrt(node: Node) -> Expr:
         real = ops.sqrt(ops.mul(ops.cast(_centred(node, x), dtype="float32"), constant(scale)))
         return node.placed(ops.cast(ops.div(real, constant(result)), dtype="int32"))
 
-    return tabulated(node, build)
+    return apply_by_table(node, build)
 
 
 def _rsqrt(node: Node) -> Expr:
@@ -64,7 +64,7 @@ def _rsqrt(node: Node) -> Expr:
         return ops.div(constant(np.ones((), node.result.dtype.numpy)), ops.sqrt(node.input(0)))
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
     if node.tensor(0).dtype.bits == 8:
-        return tabulated(node, lambda x: _rsqrt_8(node, x, 1 / float(np.sqrt(scale) * result)))
+        return apply_by_table(node, lambda x: _rsqrt_8(node, x, 1 / float(np.sqrt(scale) * result)))
     greatest = np.float32(node.result.dtype.limits[1])
 
     def real(x: Array) -> Array:
@@ -74,7 +74,7 @@ def _rsqrt(node: Node) -> Expr:
 
 
 def _rsqrt_8(node: Node, x: Expr, factor: float) -> Expr:
-    """In integers; the greatest value for 0."""
+    """Compute the reciprocal square root of int8 in integers; 0 gives the maximum."""
     wide = _centred(node, x)
     multiplier, shift = inverse_root(wide)
     (outer,), (places,) = ops.fixed_point.fixed_points([factor])
@@ -105,7 +105,7 @@ def _log(node: Node) -> Expr:
 
 
 def _bounded(least: float, greatest: float) -> Converter:
-    """The part of a value between two bounds."""
+    """Make a converter that clamps between two bounds."""
 
     def convert(node: Node) -> Expr:
         if node.is_float():
@@ -119,7 +119,7 @@ def _bounded(least: float, greatest: float) -> Converter:
             moved = ops.add(scaled(_centred(node, x), [scale / result]), constant(np.int32(zero_point)))
             return ops.cast(ops.clip(moved, minimum=float(low), maximum=float(high)), dtype=node.result.dtype.name)
 
-        return tabulated(node, build)
+        return apply_by_table(node, build)
 
     return convert
 
@@ -146,14 +146,14 @@ def _tanh(node: Node) -> Expr:
 
 
 def _halvings(node: Node) -> int:
-    """How often 1 is halved to give the scale of input 0; 0 where it is no power of two, to a thousandth."""
+    """Return k if the scale of input 0 is 2^-k within a thousandth, else 0."""
     scale, _ = node.pair(node.tensor(0))
     exact = -math.log2(scale)
     return round(exact) if abs(exact - round(exact)) < 1e-3 else 0
 
 
 def _of_every(table: Array, wide: Expr) -> Expr:
-    """A table of all int16, the least first, at int32, beyond it its ends."""
+    """Look up int32 in a table of all int16, in ascending order; values out of range are clamped."""
     limits = np.iinfo(np.int16)
     inside = ops.clip(wide, minimum=float(limits.min), maximum=float(limits.max))
     return ops.take(constant(table), ops.sub(inside, constant(np.int32(limits.min))), axis=0)
@@ -175,13 +175,13 @@ def _gelu(node: Node) -> Expr:
 
 
 def _gelu_by_tanh(x: Array) -> Array:
-    """In the steps of LiteRT, each of which rounds."""
+    """Compute GELU in the order of LiteRT's operations, each of which rounds."""
     inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
     return np.float32(0.5) * x * (np.float32(1) + precise(np.tanh)(inner))
 
 
 def _gelu_by_erfc(x: Array) -> Array:
-    """In the steps of LiteRT, each of which rounds."""
+    """Compute GELU in the order of LiteRT's operations, each of which rounds."""
     error = precise(np.vectorize(math.erfc, otypes=[np.float64]))
     return np.float32(0.5) * x * error(x * np.float32(-math.sqrt(0.5)))
 
@@ -198,7 +198,7 @@ def _leaky_relu(node: Node) -> Expr:
         kept, shrunk = scaled(wide, [scale / result]), scaled(wide, [scale * alpha / result])
         return node.placed(ops.where(ops.less(wide, constant(np.int32(0))), shrunk, kept))
 
-    return tabulated(node, build)
+    return apply_by_table(node, build)
 
 
 def _hard_swish(node: Node) -> Expr:
@@ -210,27 +210,27 @@ def _hard_swish(node: Node) -> Expr:
 
 
 def _hard_swish_8(node: Node) -> Expr:
-    """In integers of 16 bits: the value times a multiplier from 0 to 32767, which rises from -3 to 3."""
+    """Compute hard swish in 16-bit integers: the value times a multiplier that increases from 0 at -3 to 32767 at 3."""
     (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
     fine = scale * np.float32(1 / (1 << HARD_SWISH_BITS))
     multipliers, shifts = ops.fixed_point.fixed_points([float(fine / result), float(fine / np.float32(3 / (1 << 15)))])
     (to_result, to_rise), _ = ops.fixed_point.reduced(multipliers, shifts)
     if shifts[0] > 0:
-        raise node.error(f"a scale of {result} is too small for data with a scale of {scale}")
-    value = (every(node.tensor(0).dtype.name).astype(np.int64) - zero_point) << HARD_SWISH_BITS
+        raise node.error(f"the scale of the result is too small for data with scale {scale}, got {result}")
+    value = (all_values(node.tensor(0).dtype.name).astype(np.int64) - zero_point) << HARD_SWISH_BITS
     rise = value
     if shifts[1] > 0:
-        rise = limited(_high(limited(rise << (shifts[1] - 1)), to_rise) << 1)
+        rise = saturate_int16(_high(saturate_int16(rise << (shifts[1] - 1)), to_rise) << 1)
     else:
         rise = halved(_high(rise, to_rise), -shifts[1])
     product = ((rise + (1 << 15)) >> 1) * _high(value, to_result)
     found = halved(np.where(product < 0, -(-product >> 15), product >> 15), -shifts[0]) + moved
     limits = np.iinfo(node.result.dtype.name)
-    return looked_up(np.clip(found, limits.min, limits.max).astype(node.result.dtype.numpy), node.input(0))
+    return look_up(np.clip(found, limits.min, limits.max).astype(node.result.dtype.numpy), node.input(0))
 
 
 def _high(a: Array, b: Array) -> Array:
-    """The upper half of a product of 16 bits, rounded."""
+    """Return the rounded upper half of a 16-bit product."""
     return (a * b + (1 << 14)) >> 15
 
 

@@ -71,7 +71,7 @@ class Kernel(ctypes.Structure):
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of static shared memory."""
+        """Size of static shared memory in bytes."""
         return (self.last or 0) - (self.first or 0)
 
 
@@ -100,7 +100,7 @@ def encode_tensor_map(described: TensorMap, address: int) -> bytes:
 
 @functools.cache
 def find_compiler() -> str | None:
-    """Path of the C++ compiler; None if none is installed, or it does not produce ELF files."""
+    """Return the path of the C++ compiler; None if none is installed, or it does not produce ELF files."""
     return next(filter(None, map(shutil.which, COMPILERS)), None) if platform.system() == "Linux" else None
 
 
@@ -161,7 +161,7 @@ def _version(compiler: str) -> str:
 
 @functools.cache
 def _processor_flags() -> tuple[str, ...]:
-    """Flag for FMA instructions, if the processor has them: calls of the C library take several times as long."""
+    """Return the compiler flag for FMA instructions if the processor has them; C library calls are several times slower."""
     try:
         return ("-mfma",) if " fma " in Path("/proc/cpuinfo").read_text() else ()
     except OSError:

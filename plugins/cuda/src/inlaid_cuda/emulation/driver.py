@@ -1,4 +1,4 @@
-"""A CUDA driver that emulates one device on the host: memory of the process, and kernels on fibers.
+"""A CUDA driver that emulates one device on the host, with process memory and kernels on fibers.
 
 Commands run synchronously when they are enqueued. Allocations and the shared memory of blocks are poisoned with bytes of 255: NaN
 as floats, -1 as integers. As on a device, a failed kernel makes every later call of the context fail.
@@ -50,7 +50,7 @@ class _Memory:
     size: int
 
     def intact(self) -> bool:
-        """Whether the guards are unchanged."""
+        """Test whether the guards are unchanged."""
         after = self.address + self.size
         return all(ctypes.string_at(at, len(_GUARD)) == _GUARD for at in (self.address - len(_GUARD), after))
 
@@ -93,7 +93,7 @@ class HostDriver:
         )
 
     def devices(self) -> Sequence[DeviceFacts]:
-        """The host. Never raises: only loading a module needs a compiler."""
+        """Return the host as the only device. Never raises, because only loading a module needs a compiler."""
         return (self._facts,)
 
     def open(self, number: int) -> HostContext:

@@ -328,7 +328,7 @@ static bool complete(unsigned first, unsigned count) {
 
 // --- asynchronous copies -----------------------------------------------------------------------------------------------------
 //
-// A copy is made when its thread, or a thread, waits for it. Until then the target is poisoned, so that a missing wait shows.
+// A copy is performed when a thread waits for it. Until then its target is poisoned, so that a missing wait gives wrong results.
 
 constexpr unsigned kMostCopies = 512;  // pending ones of a thread
 constexpr unsigned kMostTransfers = 64; // pending ones of a block
@@ -356,7 +356,7 @@ inline void copy(const void *from, void *to, unsigned bytes) {
     __builtin_memset(to, 0xff, bytes);
 }
 
-// Ends the thread's group of copies, and makes those of all but the last `left` groups.
+// Commits the thread's group of copies, and performs those of all but the last `left` groups.
 inline void await_copies(unsigned left) {
     unsigned thread = current - threads, kept = 0;
     groups[thread]++;
@@ -378,7 +378,7 @@ struct TensorMap {
     unsigned long strides[5]; // in bytes
 };
 
-// An mbarrier of shared memory: pending arrivals, and bytes that are announced and not yet here.
+// An mbarrier in shared memory: pending arrivals, and bytes that are announced but have not arrived.
 struct TransferBarrier {
     unsigned char phase, count, arrivals, valid;
     int bytes;
@@ -406,7 +406,7 @@ inline void start_barrier(void *barrier, unsigned count) {
     changes++;
 }
 
-// Fails unless a barrier was initialised, which poison was not.
+// Fails unless a barrier was initialised; poisoned memory was not.
 inline TransferBarrier *valid(void *barrier) {
     if (((TransferBarrier *)barrier)->valid != 0x5a) fail("a transfer barrier is not initialised");
     return (TransferBarrier *)barrier;
@@ -434,7 +434,7 @@ template <class Run> inline void each_element(const Transfer &transfer, Run run)
             inside &= at >= 0 && at < long(map.shape[axis]);
             offset += at * map.strides[axis];
         }
-        // The 16-byte chunk of an address within 128 bytes is exchanged by the number of these 128 bytes, modulo 8.
+        // The index of a 16-byte chunk within 128 bytes is XORed with the index of the 128 bytes, modulo 8.
         unsigned long to = (unsigned long)transfer.to + number * map.element_bytes;
         if (map.swizzle == 3) to ^= (to >> 7 & 7) << 4;
         run((void *)to, inside, (const void *)(map.address + offset), map.element_bytes);
@@ -449,7 +449,7 @@ inline void transfer(const void *map, void *to, void *barrier, const int *at) {
     each_element(made, [](void *to, bool, const void *, unsigned bytes) { __builtin_memset(to, 0xff, bytes); });
 }
 
-// Waits until the phase of a parity is complete, and makes the pending transfers of the barrier.
+// Waits until the phase with this parity is complete, and performs the pending transfers of the barrier.
 inline void await_transfers(void *barrier, unsigned parity, unsigned line) {
     for (;;) {
         TransferBarrier *to = valid(barrier);

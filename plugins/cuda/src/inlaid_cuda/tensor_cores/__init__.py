@@ -1,1 +1,1 @@
-"""Tensor cores: instructions that a warp runs together on small matrices, and schedules that use them."""
+"""Tensor cores: warp-collective instructions on small matrices, and schedules that use them."""

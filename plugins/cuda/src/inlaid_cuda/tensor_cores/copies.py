@@ -1,7 +1,7 @@
 """Asynchronous copies to shared memory: a loop pass, and the instructions that it uses (PTX `cp.async`, from sm_80 on).
 
-A thread continues while its copies are pending, and waits for them before barriers (`waits`). The pass takes buffers that only
-collective instructions read: a barrier always separates such a read from a store by one thread.
+A thread continues while its copies are pending, and waits for them before barriers (`waits`). The pass handles buffers that only
+collective instructions read, because a barrier always separates such a read from a store by one thread.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from inlaid.types import dtype
 from inlaid_cuda.capabilities import SHARED
 
 BYTES = (16, 8, 4)
-"""Bytes that one instruction copies."""
+"""Sizes in bytes that one instruction can copy."""
 TYPES = ("float16", "bfloat16", "float32", "int8", "uint8")
 
 
 def copies() -> tuple[TensorIntrin, ...]:
-    """d[i] = s[i] for neighbouring elements, by type and number."""
+    """Return the intrinsics d[i] = s[i] on contiguous elements, for each type and count."""
     found = []
     for of in TYPES:
         for count in (bytes_ // dtype(of).bytes for bytes_ in BYTES):
@@ -41,7 +41,7 @@ COPIES: Mapping[str, TensorIntrin] = {item.name: item for item in copies()}
 
 
 def copy_asynchronously(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Vectors that go from main memory to shared memory unchanged, or under a condition that all lanes share, are copied.
+    """Replace vector stores that copy global to shared memory, optionally under a uniform condition, by asynchronous copies.
 
     for i in 8, vectorized: s[i] = select(c, x[n + i], 0)
     becomes
@@ -66,7 +66,7 @@ def copy_asynchronously(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def _copied(loop: ir.For, store: ir.Store, analyzer: arith.Analyzer) -> ir.Stmt | None:
-    """A copy in place of a vectorised store; None where it is more than that, or its addresses are not known to be aligned."""
+    """Return the copy that replaces a vectorised store; None if it is not a plain copy or its alignment cannot be proven."""
     condition, value = None, store.value
     if isinstance(value, ir.Select) and isinstance(value.otherwise, ir.Const):
         condition, value = value.condition, value.then
@@ -92,8 +92,8 @@ def _copied(loop: ir.For, store: ir.Store, analyzer: arith.Analyzer) -> ir.Stmt 
 
 
 def _run(buffer: ir.Buffer, indices: Sequence[arith.Expr], loop: ir.For, analyzer: arith.Analyzer) -> ir.Region | None:
-    """The elements of a buffer that the lanes of a loop access, where these are neighbours and the first is aligned as all of them
-    together."""
+    """Return the elements of a buffer that the lanes of a loop access; None unless they are contiguous and aligned to their total
+    size."""
     *others, last = indices
     step = arith.affine(analyzer.simplify(last), loop.var)
     if any(loop.var in arith.free_vars(index) for index in others) or step is None or step[0] != arith.ONE:
@@ -106,7 +106,7 @@ def _run(buffer: ir.Buffer, indices: Sequence[arith.Expr], loop: ir.For, analyze
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """How kernels call the copies, by name."""
+    """Return the emitters of copies, by name."""
     return dict.fromkeys(COPIES, _call)
 
 

@@ -1,5 +1,5 @@
-// Functions of kernels, each with a body for a device and one for the host. A line `//: name` begins a section, which sources that
-// use the name contain. Sections use earlier ones.
+// Functions of kernels, each with a body for devices and one for the host. A line `//: name` starts a section, which is included in
+// sources that use the name. Sections use earlier ones only.
 
 //: inlaid_shared_address
 inline uint32_t inlaid_shared_address(const void *at) {
@@ -14,7 +14,7 @@ inline uint32_t inlaid_shared_address(const void *at) {
 
 //: inlaid_multiplied
 #ifdef INLAID_HOST
-// The product of two fragments by one lane, which sees the registers of all. `FromA` and `FromB` make numbers of elements.
+// The product of two fragments, computed by one lane from the registers of all. `FromA` and `FromB` convert elements to numbers.
 template <class A, class FromA, class B, class FromB, class Total> struct inlaid_multiplied {
     uint32_t a[4], b[4];
     Total t[8];
@@ -105,7 +105,7 @@ template <int bytes> inline void inlaid_copy(const void *from, void *to) {
 }
 
 //: inlaid_await_copies
-// End the group of this thread's copies, and wait until at most `pending` groups are not complete.
+// Commit this thread's group of copies, and wait until at most `pending` groups are incomplete.
 template <int pending> inline void inlaid_await_copies() {
 #ifndef INLAID_HOST
     asm volatile("cp.async.commit_group; cp.async.wait_group %0;" :: "n"(pending) : "memory");
@@ -180,7 +180,7 @@ inline void inlaid_load_box(const void *map, void *to, uint64_t *barrier, const 
 }
 
 //: inlaid_load_tile
-// Announce the bytes of a tile, and load its boxes, neighbours along an axis.
+// Announce the bytes of a tile, and load its boxes, which are adjacent along an axis.
 template <int rank, int boxes, int axis, int step, int bytes>
 inline void inlaid_load_tile(const void *map, void *to, uint64_t *barrier, inlaid_coordinates<rank> at) {
 #ifndef INLAID_HOST
@@ -196,7 +196,7 @@ inline void inlaid_load_tile(const void *map, void *to, uint64_t *barrier, inlai
 }
 
 //: inlaid_await_tile
-// Wait until the phase of a parity is complete.
+// Wait until the phase with this parity is complete.
 inline void inlaid_await_tile(uint64_t *barrier, int parity) {
 #ifndef INLAID_HOST
     uint32_t complete;
@@ -215,13 +215,13 @@ template <int columns> inline void inlaid_wgmma_zero(uint32_t *to) {
 }
 
 //: inlaid_wgmma_row
-// Row and column of a word of the accumulators, of which a thread holds half as many as there are columns.
+// Row and column of a word of the accumulators. A thread holds as many words as half the number of columns.
 inline int inlaid_wgmma_row(int word) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + word / 2 % 2 * 8; }
 inline int inlaid_wgmma_column(int word) { return word / 4 * 8 + threadIdx.x % 4 * 2 + word % 2; }
 
 //: inlaid_wgmma_store
 template <int columns> inline void inlaid_wgmma_store(const uint32_t *from, void *to, int pitch) {
-    // The accumulators may take the bytes of operands, which other warps of the warpgroup still read.
+    // The stored accumulators may overwrite operands that other warps of the warpgroup still read.
     __syncthreads();
     for (int word = 0; word < columns / 2; word += 2) {
         char *at = (char *)to + inlaid_wgmma_row(word) * pitch + inlaid_wgmma_column(word) * 4;

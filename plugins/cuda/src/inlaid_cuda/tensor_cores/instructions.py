@@ -1,9 +1,9 @@
-"""The instructions on fragments: their functions in CUDA C++, and how kernels call them.
+"""Fragment instructions: their functions in CUDA C++, and the calls that kernels print.
 
-Each function has two bodies: inline PTX, and C++ for the host. A lane, `threadIdx.x`, holds four words of a fragment of a factor:
-of rows `lane / 4` and 8 further, four bytes at `lane % 4 * 4` of the first and of the second half. It holds eight words of a
-fragment of sums: two neighbours at `lane % 4 * 2` in these rows, of the first eight columns and of the last. So PTX has it for
-mma.m16n8k16 of 16-bit factors and for the shapes of as many bytes (PTX ISA, "Matrix Fragments for mma"), and `ldmatrix` loads it.
+Each function has two bodies: inline PTX, and C++ for the host. A lane, `threadIdx.x`, holds four words of an operand fragment: from
+rows `lane / 4` and `lane / 4 + 8`, the four bytes at `lane % 4 * 4` of each half row. It holds eight words of an accumulator
+fragment: from the same rows, the two columns at `lane % 4 * 2` of the first and of the last eight columns. This is the layout of
+mma.m16n8k16 for 16-bit operands and of shapes with equal bytes (PTX ISA, "Matrix Fragments for mma"), and `ldmatrix` loads it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from inlaid_cuda.tensor_cores.unit import fragment_product, fragment_rows, fragm
 
 _SECTION = re.compile(r"^//: (\w+)\n", re.MULTILINE)
 _FROM_75 = ("float16", "int8", "uint8")
-"""Factors that sm_75 multiplies; the others are from sm_80 on."""
+"""Operand types that sm_75 multiplies; others need sm_80 or later."""
 
 
 @functools.cache
 def intrinsics_of(options: CudaOptions) -> tuple[TensorIntrin, ...]:
-    """The instructions of an architecture; products of float32, which round both factors to tf32, only where asked for."""
+    """Return the instructions of an architecture. Float32 products, which round operands to tf32, are included only with `tf32`."""
     capability = _capability(options)
     able = (item for item in PRODUCTS if capability >= ((7, 5) if item.left in _FROM_75 else (8, 0)))
     products = intrinsics([item for item in able if options.tf32 or item.left != "float32"])
@@ -39,12 +39,12 @@ def intrinsics_of(options: CudaOptions) -> tuple[TensorIntrin, ...]:
 
 
 def has_copies(options: CudaOptions) -> bool:
-    """Whether the architecture copies to shared memory asynchronously."""
+    """Test whether the architecture has asynchronous copies to shared memory."""
     return _capability(options) >= (8, 0)
 
 
 def has_wgmma(options: CudaOptions) -> bool:
-    """Whether the architecture multiplies matrices in shared memory by warpgroups: sm_90a alone, no later one has wgmma."""
+    """Test whether the architecture has wgmma: only sm_90a, no later one."""
     return architecture(options) == "sm_90a"
 
 
@@ -56,7 +56,7 @@ def _capability(options: CudaOptions) -> tuple[int, int]:
 
 
 def intrinsics(products: Sequence[Product]) -> tuple[TensorIntrin, ...]:
-    """The instructions that sum products of these types."""
+    """Return the instructions that sum products of these types."""
     return tuple(_intrinsics(products))
 
 
@@ -74,7 +74,7 @@ def _intrinsics(products: Sequence[Product]) -> Iterator[TensorIntrin]:
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """How kernels call the instructions, by name."""
+    """Return the emitters of the instructions, by name."""
     fragments = {item.name: functools.partial(_call, _function(item.name)) for item in intrinsics(PRODUCTS)}
     return tile_functions.Emitters(
         {**fragments, **copies.emitters(), **wgmma.emitters(), **waits.emitters(), **tile_functions.emitters()}
@@ -82,7 +82,7 @@ def emitters() -> Mapping[str, Emitter]:
 
 
 def _function(name: str) -> str:
-    """The function of an intrinsic: only products and what rounds depend on types."""
+    """Return the name of an intrinsic's function. Only products and rounding functions depend on the types."""
     _, kind, *types = name.split(".")
     if kind == "rows" and types == ["float32"]:
         return "inlaid_fragment_rows_tf32"
@@ -90,7 +90,7 @@ def _function(name: str) -> str:
 
 
 def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
-    """A call with the addresses of all regions, and bytes between rows of the one in shared memory."""
+    """Print a call with the addresses of all regions and the row stride in bytes of the one in shared memory."""
     pitches = [str(_pitch(place.region.buffer)) for place in places if place.region.buffer.scope == SHARED]
     return [f"{function}({', '.join((*(place.pointer for place in places), *pitches))});"]
 
@@ -98,19 +98,19 @@ def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -
 def _pitch(buffer: ir.Buffer) -> int:
     row = buffer.shape[-1]
     if not isinstance(row, int):
-        raise Unsupported(f"buffer {buffer.name} of shape {buffer.shape}, which fragments are loaded from, has no constant size")
+        raise Unsupported(f"buffer {buffer.name} of fragments: expected a constant size, got shape {buffer.shape}")
     return row * buffer.dtype.bytes
 
 
 def functions() -> dict[str, str]:
-    """The definitions of the functions, by names; later ones call earlier ones."""
+    """Return the function definitions by name. Later ones may call earlier ones."""
     sections = _SECTION.split(Path(__file__).with_name("functions.h").read_text())
     written = dict(zip(sections[1::2], sections[2::2], strict=True))
     return {**written, **{_function(item.name): _product(item) for item in PRODUCTS}, **wgmma.functions()}
 
 
 def _product(item: Product) -> str:
-    """Two instructions of PTX, for the first eight columns and for the last; on sm_75 those for parts of the depth and of rows."""
+    """Define a product: one PTX instruction for each eight columns; on sm_75 smaller ones for parts of the depth and the rows."""
     old = ""
     if item.total == "int32":
         parts = [(row, half) for row in (0, 1) for half in (0, 1)]
@@ -145,7 +145,7 @@ inline void {_function(item.name)}(const uint32_t *a, const uint32_t *b, uint32_
 
 
 def _mma(shape: str, types: str, sums: Sequence[int], left: Sequence[int], right: Sequence[int]) -> str:
-    """One instruction on registers by number."""
+    """Print one instruction on registers given by number."""
     counts = [len(sums), len(left), len(right)]
     starts = [0, counts[0], counts[0] + counts[1]]
     d, a, b = (

@@ -1,8 +1,9 @@
-"""Sums of products through tensor cores: matrix products, and convolutions as products of rows and columns.
+"""Schedule of contractions by tensor cores: matrix products, and convolutions as implicit matrix products.
 
-A block of threads computes a tile of rows and columns, each of its warps several fragments of sums. All threads fetch the tiles of
-both factors for a step of the depth into shared memory; warps load fragments from there. The sums go through shared memory once
-more, so that what follows runs on neighbouring columns, in vectors, and no schedule depends on how fragments are dealt out.
+A block of threads computes a tile of rows and columns; each of its warps computes several accumulator fragments. For each step of
+the reduction axis ("depth"), all threads fetch the tiles of both operands into shared memory, and warps load fragments from there.
+The sums pass through shared memory once more, so that the epilogue runs on vectors of contiguous columns, and no schedule depends
+on the distribution of fragments over threads.
 """
 
 from __future__ import annotations
@@ -42,26 +43,26 @@ from inlaid_cuda.tensor_cores.unit import FragmentUnit, depth_of, find_unit
 from inlaid_cuda.tensor_cores.waits import COPY, MOST_STAGES
 
 WARP_AXES = {"mt": "threadIdx.z", "nt": "threadIdx.y"}
-"""Axes of warps by loop: of their rows and columns."""
+"""Thread axis of each loop over warps: `mt` along rows, `nt` along columns."""
 VECTOR_BYTES = 16
 BANK_BYTES = 128
-"""Bytes of all banks of shared memory."""
+"""Total width of all banks of shared memory in bytes."""
 SUMS_OFFSET = 32
-"""Bytes by which rows of sums in shared memory are longer than a multiple of all banks: the four rows that half a warp stores
-pairs of sums to lie in different banks."""
+"""Row stride of sums in shared memory, modulo the width of all banks: the four rows to which half a warp stores pairs of sums are
+then in different banks."""
 SCATTERED = 4
-"""Neighbours that are fetched at once where they do not lie side by side in shared memory."""
+"""Maximum contiguous elements per fetch if they are not contiguous in shared memory."""
 LEAST = 8
-"""Rows and columns of a product from which on tensor cores pay: smaller ones leave more than half of each fragment unused."""
+"""Minimum rows and columns for tensor cores to pay off: smaller products leave more than half of each fragment unused."""
 
 
 class TensorCoreRule:
-    """Sums of products, as `find_contraction` finds them, of types that the tensor cores multiply."""
+    """Schedule rule for contractions, as matched by `find_contraction`, of types that the tensor cores multiply."""
 
     name = "tensor_core_product"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines kernels of other types, sums of a single product, and those of few rows or columns."""
+        """Return an offer; None for other types, for a depth of 1, and for few rows or columns."""
         made = products_of(program, context)
         if made is None:
             return None
@@ -71,7 +72,7 @@ class TensorCoreRule:
             return None
         threads, problem = context.capabilities.threads, problem_of(found)
         assert threads is not None, "a rule for threads schedules for threads"
-        most, fetch = most_stages(found, context), fetch_of(found, unit.turned, threads.vector_bytes)
+        most, fetch = most_stages(found, context), fetch_of(found, unit.transposed, threads.vector_bytes)
         tilings = rank_tilings(problem, fetch, threads, shared, most)
         if not tilings:
             return None
@@ -88,12 +89,12 @@ class TensorCoreRule:
 
 
 def sides_of(found: Contraction) -> tuple[tuple[ir.Expr, tuple[Axis, ...]], ...]:
-    """Both factors and their axes besides the depth."""
+    """Return each operand with its axes other than the depth."""
     return (found.left, found.rows), (found.right, found.columns)
 
 
 def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedule, Contraction, int] | None:
-    """Match a sum of products with enough rows and columns for tensor cores. Returns it with the bytes of shared memory of a block;
+    """Match a contraction with enough rows and columns for tensor cores. Returns it with the shared memory of a block in bytes;
     None for any other kernel."""
     scope = next((scope for scope in context.capabilities.scopes if scope.name == SHARED), None)
     shared = 0 if scope is None else scope.capacity - 2 * scope.alignment  # each operand's tiles are aligned
@@ -111,46 +112,47 @@ def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedu
 
 @lru_cache(maxsize=2)
 def _prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...]) -> tuple[Schedule, Contraction] | None:
-    """`prepared`, once for the rules of warpgroups and of warps, which are asked one after the other."""
+    """Call `prepared`, cached for the rules of warpgroups and of warps, which run one after the other."""
     return prepared(program, intrinsics)
 
 
 def types_of(found: Contraction) -> tuple[str, str, str]:
-    """Element types of both factors and of the sums."""
+    """Return the element types of both operands and of the sums."""
     return found.left.dtype.name, found.right.dtype.name, found.anchor.buffer.dtype.name
 
 
 def most_stages(found: Contraction, context: KernelContext) -> int:
-    """Most tiles of an operand in shared memory: two without asynchronous copies, as further ones would wait in registers."""
+    """Return the maximum pipeline stages (tiles of an operand in shared memory): two without asynchronous copies, since further
+    loads would occupy registers."""
     if known_extent(extent_of(found.depth)) is None:
         return 1
     return MOST_STAGES if any(item.name.startswith(COPY) for item in context.intrinsics) else 2
 
 
-def fetch_of(found: Contraction, turned: Sequence[object], vector_bytes: int) -> Fetch:
-    """Contiguous elements of each factor that one access fetches and one stores: along the depth, or along the other axis where the
-    factor may be `turned`, contiguous along it in shared memory too."""
+def fetch_of(found: Contraction, transposed: Sequence[object], vector_bytes: int) -> Fetch:
+    """Return the contiguous elements of each operand per access: along the depth, or along the other axis if the operand may be
+    `transposed`, that is, contiguous along that axis in shared memory too."""
 
     def together(value: ir.Expr, axes: tuple[Axis, ...], able: object) -> int:
         if runs_along(value, found.depth, axes):
             return vector_lanes(value, found.depth, vector_bytes)
         return vector_lanes(value, axes, vector_bytes) if able else 1
 
-    left, right = (together(value, axes, able) for (value, axes), able in zip(sides_of(found), turned, strict=True))
+    left, right = (together(value, axes, able) for (value, axes), able in zip(sides_of(found), transposed, strict=True))
     return Fetch(left, right)
 
 
 def unchanged(schedule: Schedule) -> Schedule:
-    """Return a schedule that was built before the offer: if the primitives refuse it, there is no offer."""
+    """Return a schedule built before the offer, because there is no offer if a primitive rejects it."""
     return schedule
 
 
 @dataclass
 class ProductSchedule:
-    """A sum of products to schedule, by warps."""
+    """Schedule of a contraction by warps."""
 
     scope: ClassVar[str] = FRAGMENT
-    """That of the sums."""
+    """Memory scope of the accumulators."""
     s: Schedule
     found: Contraction
     unit: FragmentUnit
@@ -159,7 +161,8 @@ class ProductSchedule:
     vector_bytes: int
 
     def schedule(self) -> Schedule:
-        """
+        """Build the schedule:
+
         for batch, rows, columns, blocks:
             for warps: acc = 0                               # fragments
             for q:
@@ -174,10 +177,10 @@ class ProductSchedule:
         s.apply(TILE_PRODUCT, tiling.rows, tiling.columns, tiling.depth, 1)
         left, right, total, store, *rest = s.blocks
         if rest:
-            raise ScheduleError(f"block {rest[0]} follows the sums: expected one block")
+            raise ScheduleError(f"expected one block after the sums, found also {rest[0]}")
         outside, _ = outer_loops(s, store)
-        self._permute(left, ("mj", "ki", "m") if self._turned(0) else ("mj", "m", "ki"))
-        self._permute(right, ("nj", "ki", "n") if self._turned(1) else ("nj", "n", "ki"))
+        self._permute(left, ("mj", "ki", "m") if self._transposed(0) else ("mj", "m", "ki"))
+        self._permute(right, ("nj", "ki", "n") if self._transposed(1) else ("nj", "n", "ki"))
         dims = self._permute(total, ("mj", "nj", "mv", "nv"))
         s.set_scope(block_of(s, total).writes[0].buffer.name, self.scope)
         self._finish(total, store, dims, outside)
@@ -191,13 +194,13 @@ class ProductSchedule:
             s.bind(loop, axis)
         return s
 
-    def _turned(self, number: int) -> bool:
-        """Whether a factor lies in shared memory with its depth as rows, as it does in main memory."""
+    def _transposed(self, number: int) -> bool:
+        """Test whether an operand has its depth as rows in shared memory, as in global memory."""
         value, axes = sides_of(self.found)[number]
-        return bool(self.unit.turned[number]) and not runs_along(value, self.found.depth, axes)
+        return bool(self.unit.transposed[number]) and not runs_along(value, self.found.depth, axes)
 
     def _permute(self, name: str, last: Sequence[str]) -> tuple[str, ...]:
-        """Lay out what a block writes so that its last dimensions are those of some loops; returns the loops of all dimensions."""
+        """Permute the buffer that a block writes so that the loops `last` index its last dimensions. Returns the loops in order."""
         store = block_of(self.s, name).body
         assert isinstance(store, ir.Store)
         names = [loop_of(index) for index in store.indices if isinstance(index, Var)]
@@ -207,11 +210,11 @@ class ProductSchedule:
         return tuple(order)
 
     def _pad(self, name: str, bytes_: int) -> None:
-        """Keep neighbours in the columns of a factor's tile in different banks."""
+        """Pad the rows of an operand tile so that vertically adjacent elements are in different banks."""
         self._align(name, bytes_, VECTOR_BYTES)
 
     def _align(self, name: str, bytes_: int, offset: int, dims: int = 1) -> None:
-        """Make the rows of a buffer in shared memory, its last dimensions, longer than a multiple of all banks, by some bytes."""
+        """Pad rows (the last `dims` dimensions) of a shared buffer to `offset` bytes more than a multiple of all banks."""
         buffer = next(
             stmt.buffer for stmt in ir.walk_stmts(self.s.program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name
         )
@@ -222,10 +225,10 @@ class ProductSchedule:
     # -- the sum --
 
     def _sum(self, factors: tuple[str, str], total: str, outside: Sequence[Var]) -> Var | None:
-        """Order the loops of the sum, hand them to the instructions, and fetch the factors; returns the loop over steps."""
+        """Reorder the loops of the sum, tensorize them, and fetch the operands. Returns the loop over steps."""
         s, unit, around = self.s, self.unit, len(outside)
         *_, steps, depth = axis_loops(s, total)
-        assert depth is not None, "a step goes over a row of a fragment at least"
+        assert depth is not None, "a step covers at least a row of a fragment"
         loops = {loop_of(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
         kj, kk = s.split(depth, (None, depth_of(self.found.left.dtype.name)))
         warps, own = ([loops[name] for name in names if name in loops] for names in (WARP_AXES, ("mj", "nj")))
@@ -245,7 +248,7 @@ class ProductSchedule:
         return steps
 
     def _in_warps(self, name: str, around: int) -> None:
-        """Bind the loops of a block over warps, and unroll those over the fragments of one."""
+        """Bind the loops of a block over warps, and unroll those over the fragments of a warp."""
         for loop in self.s.loops(name)[around:]:
             if loop_of(loop) in WARP_AXES:
                 self.s.bind(loop, WARP_AXES[loop_of(loop)])
@@ -253,13 +256,13 @@ class ProductSchedule:
                 self.s.unroll(loop)
 
     def _load(self, name: str, number: int, total: str, kj: Var) -> None:
-        """Load a warp's fragments of a factor for one place along the depth."""
-        s, turned = self.s, self._turned(number)
+        """Load a warp's fragments of an operand for one position along the depth."""
+        s, transposed = self.s, self._transposed(number)
         fragment = s.cache_read(total, name, FRAGMENT)
         s.compute_at(fragment, kj)
         loops = s.loops(fragment)
         inner = list(loops[loops.index(kj) + 1 :])
-        if turned:
+        if transposed:
             buffer = block_of(s, fragment).writes[0].buffer
             *others, depth, side = (f"i{place}" for place in range(len(buffer.shape)))
             s.transform_layout(buffer.name, f"({', '.join([*others, depth, side])}) -> ({', '.join([*others, side, depth])})")
@@ -267,7 +270,7 @@ class ProductSchedule:
             s.reorder(*inner[-2:])
         for loop in inner[:-2]:
             s.unroll(loop)
-        s.tensorize(inner[-2], (self.unit.turned if turned else self.unit.rows)[number])
+        s.tensorize(inner[-2], (self.unit.transposed if transposed else self.unit.rows)[number])
 
     # -- phases of all threads --
 
@@ -280,14 +283,14 @@ class ProductSchedule:
         size = self.tiling.sizes[number]
         run, run_axes = (self.tiling.depth, self.found.depth) if along_depth else (size, axes)
         lanes = vector_lanes(value, run_axes, self.vector_bytes)
-        if not (along_depth or self._turned(number)):
+        if not (along_depth or self._transposed(number)):
             lanes = min(lanes, SCATTERED)
         while lanes > 1 and (run % lanes or self.tiling.depth * size % (self.tiling.threads * lanes)):
             lanes //= 2
         self._share_out(loops, lanes)
 
     def _share_out(self, loops: Sequence[Var], lanes: int) -> None:
-        """Bind nested loops to all threads, as one; the innermost elements are the lanes of vectors."""
+        """Fuse nested loops and bind them to all threads; the innermost iterations are vector lanes."""
         s = self.s
         flat = s.fuse(*loops) if len(loops) > 1 else loops[0]
         own = self.tiling.threads // prod(self.tiling.warps)
@@ -299,7 +302,7 @@ class ProductSchedule:
             s.vectorize(lane)
 
     def _finish(self, total: str, store: str, dims: Sequence[str], outside: Sequence[Var]) -> None:
-        """What follows the sums: for each run of rows, warps store their fragments, and all threads go on."""
+        """Schedule the epilogue: for each run of rows, warps store their fragments, then all threads compute the results."""
         s, around = self.s, len(outside)
         acc = block_of(s, total).writes[0].buffer
         loops = {loop_of(loop): loop for loop in s.loops(store)[around:]}

@@ -1,17 +1,17 @@
-"""Products of two element types that tensor cores sum."""
+"""Combinations of operand types that tensor cores support."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LANES_AXIS = "threadIdx.x"
-"""The threads that an instruction is collective over: a warp, or a warpgroup."""
+"""Axis of the threads that execute an instruction collectively: a warp or a warpgroup."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """Products of two types: `shape` and `types` as PTX has them for factors of 32 bytes a row; `host` decodes an element of each
-    factor."""
+    """A product of two operand types. `shape`, `types`: PTX's names, for operands with 32 bytes per row. `host`: C++ that decodes
+    an element of each operand."""
 
     left: str
     right: str
@@ -22,7 +22,7 @@ class Product:
 
     @property
     def name(self) -> str:
-        """The name of the intrinsic."""
+        """Name of the intrinsic."""
         return f"cuda.product.{self.left}.{self.right}"
 
 
@@ -30,7 +30,7 @@ _BYTES = {"int8": "s8", "uint8": "u8"}
 
 
 def _halves(of: str, types: str) -> Product:
-    """The products of a narrow float type, which the host widens."""
+    """Return the product of a 16-bit float type, which the host widens."""
     return Product(of, of, "float32", "m16n8k16", types, ", ".join([f"uint16_t, inlaid_from_{of}"] * 2 + ["float"]))
 
 

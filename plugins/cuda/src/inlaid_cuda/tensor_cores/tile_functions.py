@@ -1,6 +1,6 @@
-"""Tile loads by tensor maps: how kernels call their functions in CUDA C++.
+"""Emitters of tile loads by tensor maps: the calls that kernels print.
 
-On the host, a tensor map has an encoding of its own, and a load is made when a thread waits for it (`emulation.h`).
+The host emulation has a different encoding of tensor maps, and performs a load when a thread waits for it (`emulation.h`).
 
 Sources: PTX ISA 8.0 and later, "cp.async.bulk.tensor", "mbarrier", "Async Proxy"; CUDA C++ Programming Guide, "Using TMA to
 transfer multi-dimensional arrays", for the order of initialisation, fence and barrier.
@@ -16,7 +16,7 @@ from inlaid_cuda.tensor_cores.waits import MOST_STAGES
 
 
 class Emitters(Mapping[str, Emitter]):
-    """Emitters by name; loads, whose names have their boxes, share one."""
+    """Emitters by name. The names of loads include the sizes of their boxes, so `_Load` is created on demand."""
 
     def __init__(self, emitters: Mapping[str, Emitter]) -> None:
         self._emitters = emitters
@@ -36,7 +36,7 @@ class Emitters(Mapping[str, Emitter]):
 
 
 class _Load:
-    """Prints loads: `boxes` boxes of `inner` by `outer` elements, neighbours along an axis."""
+    """Prints loads of `boxes` boxes of `inner` by `outer` elements, adjacent along an axis."""
 
     def __init__(self, rank: int, boxes: int, axis: int, inner: int, outer: int) -> None:
         self.rank, self.boxes, self.axis, self.inner, self.outer = rank, boxes, axis, inner, outer
@@ -51,7 +51,7 @@ class _Load:
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """Emitters of initialisation, waits and invalidation, by name."""
+    """Return the emitters of initialisation, waits and invalidation, by name."""
 
     def await_tile(places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
         return [f"inlaid_await_tile({places[0].pointer}, {args[0]});"]

@@ -1,8 +1,8 @@
-"""Tiles of operands that the tensor memory accelerator loads (TMA, PTX `cp.async.bulk.tensor`, sm_90a): a loop pass.
+"""Loop pass that loads operand tiles by the tensor memory accelerator (TMA, PTX `cp.async.bulk.tensor`, sm_90a).
 
-One thread issues the load of a tile, by a tensor map and the coordinates of the tile's first element. An mbarrier for each tile in
-shared memory counts the bytes; all threads wait for its phase before they multiply. A barrier of the block separates the products
-from the next load to the same place, as the IR requires, in which a load is a write by one thread.
+One thread issues the load of a tile, given a tensor map and the coordinates of the tile's first element. An mbarrier per tile in
+shared memory counts the bytes; all threads wait for its phase before they multiply. In the IR, a load is a write by one thread, so
+a block barrier separates the products from the next load to the same tile.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _Counts = Mapping[ir.Buffer, Expr]
 
 
 def has_tensor_map(value: ir.Expr, side: Sequence[Axis], depth: Sequence[Axis], params: Sequence[ir.Buffer]) -> bool:
-    """Whether tiles of an operand are boxes of a tensor that a tensor map describes, zero out of bounds: a parameter of constant
-    shape whose dimensions are the side axis, the depth axis, and others that neither axis indexes."""
+    """Test whether a tensor map can describe an operand's tiles, zero out of bounds. The operand must be a parameter of constant
+    shape, whose dimensions are the side axis, the depth axis, and others that neither axis indexes."""
     if not isinstance(value, ir.Load) or value.buffer not in params or len(side) != 1 or len(depth) != 1:
         return False
     buffer = value.buffer
@@ -54,7 +54,7 @@ def has_tensor_map(value: ir.Expr, side: Sequence[Axis], depth: Sequence[Axis], 
 
 
 def _strides(buffer: ir.Buffer) -> list[int]:
-    """Bytes between neighbours along each dimension."""
+    """Return the stride in bytes of each dimension."""
     sizes = [dim for dim in buffer.shape if isinstance(dim, int)]
     return [prod(sizes[axis + 1 :]) * buffer.dtype.bytes for axis in range(len(sizes))]
 
@@ -93,7 +93,7 @@ class _Loads:
         nests = list(self._nests(self.program.body))
         stages = {_size(nest[1].buffer) // prod(nest[0].values()) for nest in nests}
         if {nest[1].buffer for nest in nests} != self.operands or len(stages) != 1:
-            raise self._refused("expected serial loops around one store for each tile")
+            raise self._refused("expected serial loops around one store for each tile, found another structure")
         self._stages = stages.pop()
         self._barriers = ir.Buffer("tile_barriers", (self._stages,), dtype("uint64"), SHARED)
 
@@ -101,7 +101,7 @@ class _Loads:
         return CompileError(f"kernel {self.program.name}, operands of swizzled products: {problem}")
 
     def kernel(self, stmt: ir.Stmt) -> ir.Stmt:
-        """The grid of a kernel, whose blocks initialise and invalidate their mbarriers."""
+        """Rewrite the grid of a kernel; each block initialises and invalidates its mbarriers."""
         if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD and not stmt.over_threads:
             return mapped(stmt, self.kernel)
         if isinstance(stmt, (ir.Seq, ir.If, ir.Let)) and not any(map(self._is_load, ir.substatements(stmt))):
@@ -123,7 +123,7 @@ class _Loads:
         return any(isinstance(item, ir.Store) and item.buffer in self.operands for item in ir.walk_stmts(stmt))
 
     def _nest(self, stmt: ir.Stmt) -> tuple[dict[Var, int], ir.Store] | None:
-        """Constant serial loops around a store to an operand; None for any other statement."""
+        """Match constant serial loops around a store to an operand; None for any other statement."""
         loops: dict[Var, int] = {}
         while isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL and isinstance(stmt.extent, arith.Const):
             loops[stmt.var] = stmt.extent.value
@@ -131,7 +131,7 @@ class _Loads:
         return (loops, stmt) if isinstance(stmt, ir.Store) and stmt.buffer in self.operands else None
 
     def _nests(self, stmt: ir.Stmt) -> Iterator[tuple[dict[Var, int], ir.Store]]:
-        """All nests in a statement."""
+        """Yield all nests in a statement."""
         nest = self._nest(stmt)
         if nest is not None:
             yield nest
@@ -140,7 +140,7 @@ class _Loads:
             yield from self._nests(part)
 
     def _stmt(self, stmt: ir.Stmt, loaded: _Counts, used: Expr) -> tuple[ir.Stmt, _Counts, Expr]:
-        """Rewrite a statement. `loaded` and `used` are the numbers of tiles that were loaded, and waited for, before it."""
+        """Rewrite a statement. loaded, used: numbers of tiles loaded, and waited for, before it. Returns these numbers after it."""
         nest = self._nest(stmt)
         if nest is not None:
             buffer = nest[1].buffer
@@ -179,7 +179,7 @@ class _Loads:
         return joined(*found), loaded, used
 
     def _await(self, number: Expr) -> ir.Stmt:
-        """Wait of all threads for a tile of each operand, by number."""
+        """Return the wait of all threads for tile `number` of each operand."""
         parity = ir.Index(_INT32, self._analyzer.simplify(number // self._stages % 2))
         return ir.Intrinsic(AWAIT, (self._place(number),), (ir.Access.READ,), (parity,), ALL_THREADS)
 
@@ -187,7 +187,7 @@ class _Loads:
         return ir.Region(self._barriers, ((self._analyzer.simplify(number % self._stages), arith.ONE),))
 
     def _load(self, loops: Mapping[Var, int], store: ir.Store, number: Expr) -> ir.Stmt:
-        """The load of a tile, the `number`-th of its operand, in place of a nest that stores it."""
+        """Return the load of tile `number` of an operand, which replaces the nest that stores it."""
         analyzer, zero = self._analyzer, dict.fromkeys([*map(arith.wrap, loops)], arith.ZERO)
         match store.value:
             case ir.Select(condition=ir.Index(index=condition), then=ir.Load() as value):
@@ -224,7 +224,7 @@ class _Loads:
         return ir.Intrinsic(name, regions, access, tuple(ir.Index(_INT32, first[axis]) for axis in order))
 
     def _extent(self, step: Expr, loops: Mapping[Var, int]) -> int:
-        """Elements that an offset covers in loops."""
+        """Return the number of elements that an offset spans over loops."""
         bounds = arith.Analyzer({var: (0, extent - 1) for var, extent in loops.items()}).bounds(step)
         if bounds[0] != 0 or not isinstance(bounds[1], int):
             raise self._refused(f"expected constant extents, found offset {step}")
@@ -238,7 +238,7 @@ def _size(buffer: ir.Buffer) -> int:
 
 
 def tensor_map_of(stmt: ir.Intrinsic) -> TensorMap:
-    """Tensor map of a load: the dimensions of its source, the innermost first, and one box of its tile."""
+    """Return the tensor map of a load: the dimensions of its source, innermost first, and one box of its tile."""
     _, _, order, box, *_ = stmt.name.split(".")
     source = stmt.regions[0].buffer
     axes = [int(axis) for axis in order.split("_")]

@@ -1,7 +1,7 @@
-"""Which tiles sums of products are cut into for tensor cores: a small analytic model of a multiprocessor.
+"""Choice of tile sizes for tensor cores by an analytical model of a multiprocessor.
 
-Rates are in bytes and operations of one multiprocessor and cycle, of the A100 ("NVIDIA A100 Tensor Core GPU Architecture", table
-of 2020): later ones have more of everything in like proportion.
+Rates are bytes and operations per multiprocessor and cycle of the A100 ("NVIDIA A100 Tensor Core GPU Architecture", 2020). Later
+GPUs have higher rates in similar proportion.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from inlaid_cuda.tensor_cores.unit import ROW_BYTES, SIDE
 from inlaid_cuda.tensor_cores.wgmma import CHUNK_BYTES, COLUMNS, ROWS, STEP_BYTES
 
 OTHER_REGISTERS = 56
-"""Registers of a thread besides accumulators and operands: addresses, counters, loads in flight."""
+"""Registers of a thread for addresses, counters and loads in flight, in addition to accumulators and operands."""
 BLOCKS, RESIDENT_WARPS = 32, 64
-"""What a multiprocessor holds at most."""
+"""Maximum resident blocks and warps of a multiprocessor."""
 SHARED_OF_PROCESSOR = 100 << 10
-"""Bytes of shared memory of a multiprocessor, the least of the architectures from sm_80."""
+"""Bytes of shared memory of a multiprocessor, the minimum over architectures from sm_80."""
 PRODUCT_BYTES = 2048.0
-"""Multiply-adds a cycle times the bytes of a factor: 1024 of 16-bit factors."""
+"""Multiply-adds per cycle times operand bytes: 1024 for 16-bit operands."""
 WARPGROUP_PRODUCT_BYTES = 4096.0
-"""The same of warpgroup products: 2048 of 16-bit operands ("NVIDIA H100 Tensor Core GPU Architecture", 2022)."""
+"""`PRODUCT_BYTES` of warpgroup products: 2048 for 16-bit operands ("NVIDIA H100 Tensor Core GPU Architecture", 2022)."""
 SHARED_BYTES, MAIN_BYTES = 128.0, 32.0
-"""Bytes a cycle from shared memory, and from the second-level cache."""
+"""Bytes per cycle from shared memory and from the L2 cache."""
 LATENCY = 700.0
-"""Cycles of a step that waits for main memory, where nothing else hides them."""
+"""Cycles that a step waits for global memory unless they are hidden."""
 STEP = 60.0
-"""Cycles of a step that nothing hides: its barrier and the loop around it, a guess."""
+"""Fixed cycles of a step for its barrier and loop, an estimate."""
 START = 1500.0
-"""Cycles of a block before its first step and behind its last one."""
+"""Cycles of a block before its first and after its last step."""
 OFFSET_BYTES = 16
-"""Bytes by which rows in shared memory are longer."""
+"""Padding of rows in shared memory in bytes."""
 FETCH, ISSUED = 24.0, 128.0
-"""Instructions of an access to main memory, bounds and addresses included, and instructions of threads that are issued a cycle."""
+"""Instructions per access to global memory, including bounds and addresses, and thread instructions issued per cycle."""
 MOST_FETCHED = 32
-"""Accesses of a thread for a tile: with more in flight, registers run out."""
+"""Maximum accesses of a thread for a tile; more in flight would exceed its registers."""
 MOST_WARPS = 8
 MOST_PRODUCTS = 32
-"""Products of fragments of a warp in a step, which are written out."""
+"""Maximum fragment products of a warp per step, since they are unrolled."""
 KEPT = 24
 """Number of best-ranked tilings that are offered as legal decisions."""
 
 
 @dataclass(frozen=True)
 class WarpTiling:
-    """The tile of a block: warps along rows and columns, fragments of sums that each has along both, and the depth of a step."""
+    """Tile of a block: warps along rows and columns, accumulator fragments of each along both, and depth of a step."""
 
     row_warps: int
     row_runs: int
@@ -60,60 +60,60 @@ class WarpTiling:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The tiling as a value of a decision."""
+        """The tiling as the value of a tuning decision."""
         return self.row_warps, self.row_runs, self.column_warps, self.column_runs, self.depth
 
     @property
     def warps(self) -> tuple[int, int]:
-        """Warps along rows and columns."""
+        """Number of warps along rows and columns."""
         return self.row_warps, self.column_warps
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Number of threads of a block."""
         return WARP * self.row_warps * self.column_warps
 
     @property
     def rate(self) -> float:
-        """Multiply-adds a cycle times the bytes of a factor."""
+        """Multiply-adds per cycle times operand bytes."""
         return PRODUCT_BYTES
 
     def loaded(self, bytes_: int) -> int:
-        """Bytes that warps load from shared memory in a step."""
+        """Return the bytes that warps load from shared memory per step."""
         return self.row_warps * self.column_warps * (self.row_runs + self.column_runs) * SIDE * self.depth * bytes_
 
     @property
     def rows(self) -> tuple[int, int, int]:
-        """The rows as of `Side`."""
+        """Tiling of the rows: warps or warpgroups, runs of each, rows per run."""
         return self.row_warps, self.row_runs, SIDE
 
     @property
     def columns(self) -> tuple[int, int, int]:
-        """The columns as of `Side`."""
+        """Tiling of the columns: warps or warpgroups, runs of each, columns per run."""
         return self.column_warps, self.column_runs, SIDE
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Rows and columns of the tile."""
         return self.row_warps * self.row_runs * SIDE, self.column_warps * self.column_runs * SIDE
 
     @property
     def registers(self) -> int:
-        """Registers of a thread that sums and factors take, estimated from above, and others."""
+        """Upper estimate of the registers of a thread: accumulators, operands and others."""
         return 8 * self.row_runs * self.column_runs + 4 * (self.row_runs + self.column_runs) + OTHER_REGISTERS
 
     def shared_bytes(self, bytes_: int, stages: int) -> int:
-        """Bytes of shared memory of a block: copies of the tiles of both factors, or a run of rows of sums, which comes later."""
+        """Return the shared memory of a block in bytes: `stages` tiles of both operands, or later a run of rows of sums."""
         sides = ((self.row_warps, self.row_runs), (self.column_warps, self.column_runs))
-        tiles = sum(max(self._rows(*side, bytes_), self._turned(*side, bytes_)) for side in sides)
+        tiles = sum(max(self._rows(*side, bytes_), self._transposed(*side, bytes_)) for side in sides)
         return max(stages * tiles, self.row_warps * SIDE * (4 * self.sizes[1] + 2 * ROW_BYTES))
 
     def _rows(self, warps: int, runs: int, bytes_: int) -> int:
-        """Bytes of a factor in rows along the depth."""
+        """Return the bytes of an operand tile with rows along the depth."""
         return warps * runs * SIDE * (self.depth * bytes_ + OFFSET_BYTES)
 
-    def _turned(self, warps: int, runs: int, bytes_: int) -> int:
-        """Bytes of a factor whose depth is its rows."""
+    def _transposed(self, warps: int, runs: int, bytes_: int) -> int:
+        """Return the bytes of a transposed operand tile, whose rows are the depth."""
         return runs * self.depth * (warps * SIDE * bytes_ + OFFSET_BYTES)
 
 
@@ -129,51 +129,51 @@ class WarpgroupTiling:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The tiling as a value of a decision."""
+        """The tiling as the value of a tuning decision."""
         return self.row_groups, self.row_runs, self.column_groups, self.group_columns, self.depth
 
     @property
     def warps(self) -> tuple[int, int]:
-        """Warpgroups along rows and columns."""
+        """Number of warpgroups along rows and columns."""
         return self.row_groups, self.column_groups
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
+        """Number of threads of a block."""
         return WARPGROUP * self.row_groups * self.column_groups
 
     @property
     def rate(self) -> float:
-        """Multiply-adds a cycle times the bytes of a factor."""
+        """Multiply-adds per cycle times operand bytes."""
         return WARPGROUP_PRODUCT_BYTES
 
     @property
     def rows(self) -> tuple[int, int, int]:
-        """The rows as of `Side`."""
+        """Tiling of the rows: warps or warpgroups, runs of each, rows per run."""
         return self.row_groups, self.row_runs, ROWS
 
     @property
     def columns(self) -> tuple[int, int, int]:
-        """The columns as of `Side`."""
+        """Tiling of the columns: warps or warpgroups, runs of each, columns per run."""
         return self.column_groups, 1, self.group_columns
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Rows and columns of the tile."""
         return self.row_groups * self.row_runs * ROWS, self.column_groups * self.group_columns
 
     @property
     def registers(self) -> int:
-        """Registers of a thread: accumulators and others."""
+        """Number of registers of a thread: accumulators and others."""
         return self.row_runs * self.group_columns // 2 + OTHER_REGISTERS
 
     def loaded(self, bytes_: int) -> int:
-        """Bytes that the instructions read from shared memory in a step: the right operand once for each run of rows."""
+        """Return the bytes read from shared memory per step; the right operand is read once per run of rows."""
         read = self.row_runs * (ROWS + self.group_columns)
         return self.row_groups * self.column_groups * read * self.depth * bytes_
 
     def shared_bytes(self, bytes_: int, stages: int) -> int:
-        """Bytes of shared memory of a block, as of `WarpTiling`, at most: chunks of a tile are padded by 16 bytes."""
+        """Return an upper bound on the shared memory of a block in bytes; chunks of a tile are padded by 16 bytes."""
         rows, columns = self.sizes
         chunks = max(STEP_BYTES // CHUNK_BYTES * self.row_runs, rows // 8) + max(STEP_BYTES // CHUNK_BYTES, columns // 8)
         tiles = (rows + columns) * STEP_BYTES + chunks * CHUNK_BYTES
@@ -186,14 +186,14 @@ AnyTiling = TypeVar("AnyTiling", WarpTiling, WarpgroupTiling)
 
 @dataclass(frozen=True)
 class Fetch:
-    """Neighbouring elements of the left and of the right factor that one access fetches, or whether tensor maps load tiles."""
+    """Contiguous elements per access of the left and the right operand. `by_map`: tensor maps load tiles instead."""
 
     left: int
     right: int
     by_map: bool = False
 
     def accesses(self, tiling: BlockTiling) -> float:
-        """Accesses of threads to main memory for a tile: none for tiles that tensor maps load."""
+        """Return the accesses of threads to global memory per tile, 0 if tensor maps load tiles."""
         if self.by_map:
             return 0.0
         rows, columns = tiling.sizes
@@ -201,7 +201,7 @@ class Fetch:
 
 
 def _tilings(problem: Problem) -> Iterator[WarpTiling]:
-    """Tiles at most twice as long as what there is to tile, of at most eight warps."""
+    """Yield tilings of at most eight warps whose sides are less than twice the problem's."""
     least = ROW_BYTES // problem.left_bytes
     depths = [least * count for count in (1, 2, 4) if count == 1 or least * count < 2 * problem.depth]
     for row_warps, column_warps in ((a, b) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8) if a * b <= MOST_WARPS):
@@ -215,7 +215,7 @@ def _tilings(problem: Problem) -> Iterator[WarpTiling]:
 
 
 def _warpgroup_tilings(problem: Problem) -> Iterator[WarpgroupTiling]:
-    """Tiles at most twice as long as what there is to tile, of one or two warpgroups."""
+    """Yield tilings of one or two warpgroups whose sides are less than twice the problem's."""
     depth = STEP_BYTES // problem.left_bytes
     for row_groups, column_groups in ((1, 1), (2, 1), (1, 2)):
         for row_runs in (1, 2):
@@ -226,7 +226,7 @@ def _warpgroup_tilings(problem: Problem) -> Iterator[WarpgroupTiling]:
 
 
 def cycles(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, stages: int) -> float:
-    """Time of all blocks, of which `resident` threads are on the device at once at most."""
+    """Predict the cycles of all blocks on a device that holds at most `resident` threads at once."""
     bytes_ = problem.left_bytes
     (rows, columns), warps = tiling.sizes, tiling.threads // WARP
     blocks = max(
@@ -255,7 +255,7 @@ def cycles(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, s
 
 @cache
 def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int) -> tuple[WarpTiling, ...]:
-    """The tilings by warps that take the least time, best first."""
+    """Return the warp tilings with the least predicted time, best first."""
     return _ranked(_tilings(problem), problem, fetch, threads, shared, most_stages)
 
 
@@ -263,7 +263,7 @@ def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, 
 def rank_warpgroup_tilings(
     problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int, multiples: tuple[int, int] = (1, 1)
 ) -> tuple[WarpgroupTiling, ...]:
-    """The tilings by warpgroups that take the least time, best first. A warpgroup has rows and columns in `multiples`."""
+    """Return the warpgroup tilings with the least predicted time, best first, with rows and columns that are `multiples`."""
     fitting = (item for item in _warpgroup_tilings(problem) if not (ROWS % multiples[0] or item.group_columns % multiples[1]))
     return _ranked(fitting, problem, fetch, threads, shared, most_stages)
 
@@ -282,12 +282,12 @@ def _ranked(
 
 
 def stages_of(tiling: BlockTiling, problem: Problem, shared: int, most: int) -> int:
-    """Most tiles of an operand that fit in shared memory, up to `most` and the number of steps; 0 if none does."""
+    """Return the maximum stages (tiles of an operand) that fit shared memory, up to `most` and the number of steps; 0 if none."""
     most = min(most, max(-(-problem.depth // tiling.depth), 1))
     return next((stages for stages in range(most, 0, -1) if tiling.shared_bytes(problem.left_bytes, stages) <= shared), 0)
 
 
 def best_stages(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, shared: int, most: int) -> int:
-    """Tiles of an operand in shared memory that are predicted to take the least time, the fewest of those; 0 if none fits."""
+    """Return the number of stages with the least predicted time, the smallest among equals; 0 if none fits shared memory."""
     able = range(1, stages_of(tiling, problem, shared, most) + 1)
     return min(able, key=lambda stages: cycles(tiling, problem, fetch, resident, stages), default=0)

@@ -1,8 +1,8 @@
-"""Instructions on fragments: what they compute, and which of them the target has.
+"""Semantics of fragment instructions, and the choice of those that the target has.
 
-A fragment is a matrix of 16 rows, each of 32 bytes of a factor or of 16 sums, whose elements are dealt out among the registers of
-the threads of a warp. Which thread holds which element is known to the instructions alone, so every access to a fragment is
-collective over the warp. Fragments of both factors hold rows along the depth: a right factor is a fragment of columns.
+A fragment is a matrix of 16 rows, each with 32 bytes of an operand or 16 sums, distributed over the registers of a warp's threads.
+Only the instructions know which thread holds which element, so every access to a fragment is collective over the warp. The rows of
+both operand fragments run along the depth, so a right operand is stored by columns.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from inlaid.types import dtype
 from inlaid_cuda.capabilities import FRAGMENT
 
 SIDE, ROW_BYTES = 16, 32
-"""Rows of a fragment, and columns of one of sums; bytes of a row of a factor."""
+"""Rows of a fragment and columns of an accumulator fragment; bytes per row of an operand fragment."""
 
 
 def depth_of(factor: str) -> int:
-    """Elements of a row of a factor."""
+    """Return the elements per row of an operand fragment."""
     return ROW_BYTES // dtype(factor).bytes
 
 
@@ -38,12 +38,12 @@ def fragment_zero(total: str) -> ir.LoopProgram:
     return ir.LoopProgram("fragment_zero", (), (tile,), _nest((i, SIDE), (j, SIDE), body=store))
 
 
-def fragment_rows(factor: str, scope: str, turned: bool) -> ir.LoopProgram:
-    """t[i, k] = s[i, k], or s[k, i] where it is `turned`."""
+def fragment_rows(factor: str, scope: str, transposed: bool) -> ir.LoopProgram:
+    """t[i, k] = s[i, k], or s[k, i] if `transposed`."""
     i, k, depth = Var("i"), Var("k"), depth_of(factor)
-    source = ir.Buffer("s", (depth, SIDE) if turned else (SIDE, depth), dtype(factor), scope)
+    source = ir.Buffer("s", (depth, SIDE) if transposed else (SIDE, depth), dtype(factor), scope)
     tile = ir.Buffer("t", (SIDE, depth), dtype(factor), FRAGMENT)
-    store = ir.Store(tile, (i, k), ir.load(source, (k, i) if turned else (i, k)))
+    store = ir.Store(tile, (i, k), ir.load(source, (k, i) if transposed else (i, k)))
     return ir.LoopProgram("fragment_rows", (source,), (tile,), _nest((i, SIDE), (k, depth), body=store))
 
 
@@ -73,29 +73,29 @@ def _nest(*loops: tuple[Var, int], body: ir.Stmt) -> ir.Stmt:
 
 @dataclass(frozen=True)
 class FragmentUnit:
-    """The instructions that sum products of two types, by name. `turned` loads a factor that lies with its depth as rows, "" where
-    none does."""
+    """Names of the instructions for two operand types. `rows`, `transposed`: loads of the left and the right operand; transposed
+    ones, for operands with the depth as rows, may be ""."""
 
     zero: str
     rows: tuple[str, str]
-    turned: tuple[str, str]
+    transposed: tuple[str, str]
     product: str
     store: str
 
 
 def find_unit(context: KernelContext, left: str, right: str, total: str, scope: str) -> FragmentUnit | None:
-    """The unit of the target for products of these types, with tiles in a memory scope; None where it has none."""
+    """Find the target's unit for products of these types with tiles in a memory scope; None if it has none."""
     zero = _intrinsic(context, fragment_zero(total))
     product = _intrinsic(context, fragment_product(left, right, total))
     store = _intrinsic(context, fragment_sums(total, scope))
-    rows, turned = ([_intrinsic(context, fragment_rows(of, scope, way)) for of in (left, right)] for way in (False, True))
+    rows, transposed = ([_intrinsic(context, fragment_rows(of, scope, way)) for of in (left, right)] for way in (False, True))
     if not all((zero, product, store, *rows)):
         return None
-    return FragmentUnit(zero, (rows[0], rows[1]), (turned[0], turned[1]), product, store)
+    return FragmentUnit(zero, (rows[0], rows[1]), (transposed[0], transposed[1]), product, store)
 
 
 def _intrinsic(context: KernelContext, semantics: ir.LoopProgram) -> str:
-    """The name of the target's intrinsic of a meaning."""
+    """Return the name of the target's intrinsic with these semantics, "" if it has none."""
     fitting = _by_key(context.intrinsics).get(_key(semantics), [])
     return next((item.name for item in fitting if structurally_equal(item.semantics, semantics)), "")
 
@@ -112,5 +112,5 @@ def _by_key(intrinsics: tuple[TensorIntrin, ...]) -> Mapping[_Key, Sequence[Tens
 
 
 def _key(program: ir.LoopProgram) -> _Key:
-    """What tells most intrinsics apart at once."""
+    """Return a cheap key that distinguishes most intrinsics."""
     return tuple((buffer.dtype.name, buffer.scope, buffer.shape) for buffer in program.params)

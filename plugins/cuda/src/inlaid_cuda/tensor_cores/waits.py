@@ -1,4 +1,4 @@
-"""Waits of SPMD kernels for their asynchronous instructions, before each barrier.
+"""Loop pass that inserts waits for asynchronous instructions before each barrier.
 
 A thread waits for its copies (`cp.async`), and makes its writes to shared memory visible to the asynchronous proxy, through which
 `wgmma` reads; the barrier then publishes them. Copies that a thread has issued since the last barrier are a group. In a loop that
@@ -17,15 +17,15 @@ from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.rewrite import Rewriter
 
 COPY, WGMMA = "cuda.copy.", "cuda.wgmma."
-"""Beginnings of the names of copies, and of products that read shared memory which threads have written."""
+"""Name prefixes of copies, and of products that read shared memory written by threads."""
 FENCE = "cuda.fence_async_proxy"
 _AWAIT = "cuda.await_copies"
 MOST_STAGES = 4
-"""Most tiles of an operand in shared memory."""
+"""Maximum tiles of an operand in shared memory."""
 
 
 def with_waits(program: ir.LoopProgram) -> ir.LoopProgram:
-    """The kernel with a wait before each barrier, and after each loop in which groups of copies stay pending.
+    """Insert a wait before each barrier, and after each loop in which groups of copies stay pending.
 
         for q in 6: { copy tile q + 2 to s[(q + 2) % 3]; use s[q % 3]; barrier }
     becomes
@@ -55,11 +55,11 @@ def with_waits(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def _pending(loop: ir.For) -> int:
-    """Groups of copies that may be pending at the barrier that ends an iteration of a loop. 0 unless the loop has no other barrier,
-    copies to element (loop + d) % s of rings, and accesses element loop % s otherwise.
+    """Return the number of copy groups that may stay pending at the barrier that ends an iteration of a loop. This is 0 unless the
+    loop has no other barrier, copies to element (loop + d) % s of ring buffers, and otherwise accesses element loop % s.
 
-    Copies from before the loop are complete, since a barrier precedes the first use. Of those in it, one group for each iteration,
-    the next iteration uses that of d - 1 iterations ago.
+    Copies from before the loop are complete, since a barrier precedes the first use. Each iteration issues one group, and the next
+    iteration uses the group issued d - 1 iterations ago.
     """
     barriers = [stmt for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Barrier)]
     if loop.kind is not ir.ForKind.SERIAL or len(barriers) != 1 or _last(loop) is not barriers[0]:
@@ -95,7 +95,7 @@ def _target(stmt: ir.Stmt) -> ir.Region:
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """How kernels call the waits, by name."""
+    """Return the emitters of waits, by name."""
 
     def call(text: str) -> Emitter:
         def emit(places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:

@@ -1,7 +1,7 @@
-"""Sums of products through `wgmma` (sm_90a), where the cost model prefers them to products of warps: for large tiles.
+"""Schedule of contractions by `wgmma` (sm_90a), for large tiles, where the cost model prefers it to products by warps.
 
 A block has one or two warpgroups. Operand tiles of a step are loaded into shared memory by tensor maps, or fetched by all threads
-where an operand is no plain tensor, in the layout that matrix descriptors describe, and warpgroups multiply them from there. The
+if an operand is not a plain tensor. They have the layout of matrix descriptors, and warpgroups multiply them from there. The
 epilogue is that of the product by warps.
 """
 
@@ -55,7 +55,7 @@ class WarpgroupRule:
     name = "warpgroup_product"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines what `TensorCoreRule` declines, targets without wgmma, and kernels predicted to be faster by `mma.sync`."""
+        """Return an offer; None where `TensorCoreRule` makes none, without wgmma, and if `mma.sync` is predicted to be faster."""
         names = {item.name for item in context.intrinsics if item.name.startswith("cuda.wgmma")}
         made = products_of(program, context) if names else None
         if made is None:
@@ -71,7 +71,7 @@ class WarpgroupRule:
         by_map = context.decide("tensor_maps", range(mapped + 1), mapped)
         swizzled = bool(by_map.number)
         fetch = Fetch(1, 1, True) if swizzled else fetch_of(found, able, threads.vector_bytes)
-        multiples = [chunk_of(of, True) if swizzled and turned else 1 for of, turned in zip((left, right), transposed, strict=True)]
+        multiples = [chunk_of(of, True) if swizzled and flag else 1 for of, flag in zip((left, right), transposed, strict=True)]
         tilings = rank_warpgroup_tilings(problem, fetch, threads, shared, most, (multiples[0], multiples[1]))
         if not tilings or not self.prefers(
             tilings[0], problem, fetch, fetch_of(found, able, threads.vector_bytes), threads, shared, most
@@ -95,7 +95,7 @@ class WarpgroupRule:
     def prefers(
         self, best: WarpgroupTiling, problem: Problem, own: Fetch, fetch: Fetch, threads: Threads, shared: int, most: int
     ) -> bool:
-        """Whether the best tiling by warpgroups, which fetches as `own`, is predicted to be faster than that by warps."""
+        """Test whether the best warpgroup tiling, with fetches `own`, is predicted to be faster than the best warp tiling."""
 
         def time(tiling: BlockTiling, fetch: Fetch) -> float:
             stages = best_stages(tiling, problem, fetch, threads.resident, shared, most)
@@ -110,11 +110,11 @@ def _have_tensor_maps(found: Contraction, program: ir.LoopProgram) -> bool:
 
 
 def _unit(left: str, right: str, total: str, columns: int, transposed: tuple[bool, bool], swizzled: bool) -> FragmentUnit:
-    """Instructions of a warpgroup, none of which loads fragments; `turned` is not empty for transposed operands."""
+    """Instructions of a warpgroup. None of them loads fragments; the unit's `transposed` is not empty for transposed operands."""
     product = product_name(left, right, columns, transposed, swizzled)
-    turned = (product if transposed[0] else "", product if transposed[1] else "")
+    able = (product if transposed[0] else "", product if transposed[1] else "")
     zero, store = (accumulator_name(kind, total, columns) for kind in ("zero", "store"))
-    return FragmentUnit(zero, ("", ""), turned, product, store)
+    return FragmentUnit(zero, ("", ""), able, product, store)
 
 
 class _WarpgroupSchedule(ProductSchedule):
@@ -126,7 +126,7 @@ class _WarpgroupSchedule(ProductSchedule):
     def _sum(self, factors: tuple[str, str], total: str, outside: Sequence[Var]) -> Var | None:
         s, around = self.s, len(outside)
         *_, steps, depth = axis_loops(s, total)
-        assert depth is not None, "a step goes over several elements"
+        assert depth is not None, "a step covers several elements"
         loops = {loop_of(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
         nest = [loops[name] for name in (*WARP_AXES, "mj", "mv", "nv") if name in loops]
         s.reorder(*([] if steps is None else [steps]), *nest, depth)
@@ -164,4 +164,4 @@ class _MappedSchedule(_WarpgroupSchedule):
         self.s.compute_at(name, outside[-1] if steps is None else steps)
 
     def _pad(self, name: str, bytes_: int) -> None:
-        """Boxes are dense."""
+        """Do nothing: boxes are dense."""

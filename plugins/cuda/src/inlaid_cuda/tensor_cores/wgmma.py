@@ -1,4 +1,4 @@
-"""Warpgroup products (PTX `wgmma.mma_async`, sm_90a): their intrinsics, their functions in CUDA C++, and how kernels call them.
+"""Warpgroup products (PTX `wgmma.mma_async`, sm_90a): intrinsics, functions in CUDA C++, and the calls that kernels print.
 
 A warpgroup is the 128 threads along `threadIdx.x`. It multiplies 64 rows by N columns over a step of 128 bytes of depth. Both
 operands are in shared memory, accumulators in registers. Each function has two bodies: inline PTX, and C++ for the host that
@@ -36,29 +36,29 @@ from inlaid_cuda.tensor_cores.waits import WGMMA
 ROWS = 64
 """Rows of a warpgroup product."""
 COLUMNS = (32, 64, 96, 128, 192, 256)
-"""Columns of a product, for the cost model to choose from. PTX has all multiples of 8 up to 256; from 32 on, of 16 for integers."""
+"""Column counts that the cost model chooses from. PTX has multiples of 8 up to 256; for integers from 32 on multiples of 16."""
 STEP_BYTES, CHUNK_BYTES, SWIZZLED_BYTES = 128, 16, 128
-"""Bytes of depth of a step, and contiguous bytes of an operand, and of one that is swizzled."""
+"""Bytes of depth per step, and contiguous bytes of an operand without and with swizzling."""
 SWIZZLED = "cuda.wgmma_swizzled."
-"""Beginning of the names of products with swizzled operands."""
+"""Name prefix of products with swizzled operands."""
 INSTRUCTION_BYTES = 32
 """Bytes of depth of one instruction."""
 
 
 def has_transposed(operand: str) -> bool:
-    """Whether wgmma takes M-major left and N-major right operands of a type: 16-bit types only."""
+    """Test whether wgmma supports M-major left and N-major right operands of a type: 16-bit types only."""
     return dtype(operand).bytes == 2
 
 
 def chunk_of(operand: str, swizzled: bool) -> int:
-    """Contiguous elements of an operand."""
+    """Return the contiguous elements of an operand."""
     return (SWIZZLED_BYTES if swizzled else CHUNK_BYTES) // dtype(operand).bytes
 
 
 def _operand(
     name: str, operand: str, size: int, transposed: bool, swizzled: bool, i: Var, k: Var
 ) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
-    """Buffer of an operand, and the index of row or column i at depth k."""
+    """Return the buffer of an operand, and the index of row or column i at depth k."""
     chunk, depth = chunk_of(operand, swizzled), STEP_BYTES // dtype(operand).bytes
     along, across, count, others = (i, k, size, depth) if transposed else (k, i, depth, size)
     return ir.Buffer(name, (count // chunk, others, chunk), dtype(operand), SHARED), (along // chunk, across, along % chunk)
@@ -87,18 +87,18 @@ def _on_accumulators(total: str, columns: int, scope: str | None) -> ir.LoopProg
 
 
 def product_name(left: str, right: str, columns: int, transposed: tuple[bool, bool], swizzled: bool = False) -> str:
-    """Name of the intrinsic of a product; the last part has the contiguous axis of each operand, k or m and n."""
+    """Return the name of a product's intrinsic. The last part is the contiguous axis of each operand: k, or m and n."""
     majors = ("m" if transposed[0] else "k") + ("n" if transposed[1] else "k")
     return f"{SWIZZLED if swizzled else WGMMA}{left}.{right}.{columns}.{majors}"
 
 
 def accumulator_name(kind: str, total: str, columns: int) -> str:
-    """Name of the intrinsic that zeroes accumulators, or stores them to shared memory."""
+    """Return the name of the intrinsic that zeroes accumulators, or stores them to shared memory."""
     return f"cuda.wgmma_{kind}.{total}.{columns}"
 
 
 def _variants(item: Product, columns: int) -> Iterator[tuple[tuple[bool, bool], bool]]:
-    """Which operands are transposed, and whether both are swizzled."""
+    """Yield the variants of a product: which operands are transposed, and whether both are swizzled."""
     lefts, rights = ((False, True) if has_transposed(of) else (False,) for of in (item.left, item.right))
     for transposed, swizzled in pairs(pairs(lefts, rights), (False, True)):
         if not (swizzled and transposed[1] and columns % chunk_of(item.right, True)):
@@ -107,7 +107,7 @@ def _variants(item: Product, columns: int) -> Iterator[tuple[tuple[bool, bool], 
 
 @functools.cache
 def intrinsics(tf32: bool) -> tuple[TensorIntrin, ...]:
-    """The warpgroup products, those of float32 only where `tf32` allows rounding."""
+    """Return the warpgroup products; those of float32 only with `tf32`, which allows rounding."""
     found = []
     products = [item for item in PRODUCTS if tf32 or item.left != "float32"]
     for columns in COLUMNS:
@@ -122,11 +122,11 @@ def intrinsics(tf32: bool) -> tuple[TensorIntrin, ...]:
     return tuple(found)
 
 
-# -- how kernels call them --
+# -- calls --
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """Emitters of the intrinsics, by name."""
+    """Return the emitters of the intrinsics, by name."""
     found: dict[str, Emitter] = {}
     for columns in COLUMNS:
         for total in dict.fromkeys(item.total for item in PRODUCTS):
@@ -160,7 +160,7 @@ def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -
 
 
 def functions() -> dict[str, str]:
-    """The definitions of the functions, by names; later ones call earlier ones."""
+    """Return the function definitions by name. Later ones may call earlier ones."""
     return {_function(item, columns): _definition(item, columns) for item in PRODUCTS for columns in COLUMNS}
 
 
@@ -169,8 +169,8 @@ _HOST = {"float32": "float, inlaid_from_tf32, float, inlaid_from_tf32, float"}
 
 
 def _definition(item: Product, columns: int) -> str:
-    """Define a step: `wgmma.fence` for the accumulator registers, the instructions as one group, and the wait for it. They are one
-    statement of PTX, so that the compiler moves no accumulators in between."""
+    """Define a step: `wgmma.fence` for the accumulator registers, the instructions as one group, and the wait for it. They form one
+    asm statement, so that the compiler cannot move accumulators in between."""
     count, words, bytes_ = STEP_BYTES // INSTRUCTION_BYTES, columns // 2, dtype(item.left).bytes
     types = f"{'s32' if item.total == 'int32' else 'f32'}.{_TYPES[item.left]}.{_TYPES[item.right]}"
     accumulators = ", ".join(f"%{word}" for word in range(words))

@@ -1,7 +1,7 @@
-"""Boards that QEMU emulates: what programs for them are built with, and how they run.
+"""Boards emulated by QEMU, with their compilers, flags and machines.
 
-Counts of instructions are those of `-icount`, which advances the emulated clock by a fixed time for each instruction: exact, the
-same in every run, and not cycles.
+Instructions are counted by `-icount`, which advances the emulated clock by a fixed time per instruction. The counts are exact and
+deterministic, but they are not cycles.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ INSTALL = (
     "apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm qemu-system-misc"
     " gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"
 )
-"""Installs every compiler and emulator on Debian."""
+"""Command that installs all compilers and emulators on Debian."""
 
 ARM = "arm-none-eabi-gcc"
-"""The compiler for Arm's processors."""
+"""Compiler for Arm processors."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Memory:
 
 @dataclass(frozen=True)
 class Board:
-    """A board: the processor on it as the target's option `cpu` names it, its QEMU machine, compiler and flags, and the file of
-    its startup code. `shift` is QEMU's `-icount shift`; the counter has `counter_bits` and advances by
-    `ticks` an instruction."""
+    """An emulated board. cpu: its processor as in the target's option `cpu`. emulator: QEMU's program. startup: file of its startup
+    code. shift: QEMU's `-icount shift`. ticks: steps of the board's counter per instruction. counter_bits: width of that
+    counter."""
 
     name: str
     cpu: str
@@ -50,7 +50,7 @@ def _cortex(name: str, cpu: str, hard: bool = True) -> Board:
     flags = (f"-mcpu={cpu}", "-mthumb", "-mfloat-abi=hard" if hard else "-mfloat-abi=soft", "--specs=nano.specs")
     size = 4 << 20
     flash, ram = Memory(0, size), Memory(0x20000000, size)
-    # The timer counts at 25 MHz, and an instruction takes 64 ns.
+    # The timer counts at 25 MHz, and an emulated instruction takes 64 ns.
     return Board(name, cpu, "qemu-system-arm", ARM, flags, "cortex_m.c", flash, ram, 6, Fraction(64 * 25, 1000))
 
 
@@ -87,14 +87,14 @@ BOARDS = (
     _M55,
     _RISCV,
 )
-"""Every board, by processor."""
+"""All boards, ordered by processor."""
 
 
 def find_board(name: str) -> Board | None:
-    """The board of a name, None where there is none."""
+    """Return the board with a name, None if there is none."""
     return next((board for board in BOARDS if board.name == name), None)
 
 
 def board_for(cpu: str) -> Board | None:
-    """The board with a processor, None where there is none."""
+    """Return the board with a processor, None if there is none."""
     return next((board for board in BOARDS if board.cpu == cpu), None)

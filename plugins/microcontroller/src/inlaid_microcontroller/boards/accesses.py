@@ -1,4 +1,4 @@
-"""Loads and stores of a model on an emulated board, counted by a plugin of QEMU."""
+"""Counts of a model's loads and stores on an emulated board, by a QEMU plugin."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _PRINTED = re.compile(r"^accesses (\d+) (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Accesses:
-    """Loads and stores, those of each register on its own where an instruction moves several."""
+    """Numbers of loads and stores. An instruction that moves several registers counts once per register."""
 
     loads: int
     stores: int
 
 
 def uncounted(board: Board) -> str | None:
-    """Why they cannot be counted on a board; None where they can."""
+    """Return why accesses cannot be counted on a board; None if they can."""
     if problem := missing(board):
         return problem
     if board.counter_bits != 32:
-        return f"on board {board.name} accesses are not counted: the emulator does not report those of vectors"
+        return f"accesses cannot be counted on board {board.name}: the emulator does not report vector accesses"
     if find_compiler() is None:
         return f"{MISSING}: {REMEDY}"
     asked = subprocess.run([board.emulator, "-plugin", "help"], capture_output=True, text=True, check=False)
-    return f"this {board.emulator} takes no plugins" if "invalid option" in asked.stderr else None
+    return f"accesses cannot be counted: this {board.emulator} has no plugins" if "invalid option" in asked.stderr else None
 
 
 def count_accesses(firmware: Firmware, program: Path, board: Board, inputs: Sequence[bytes]) -> Accesses:
-    """What one run of the model takes. Raises `TargetError` where it cannot be counted, and as `run` does."""
+    """Count the accesses of one run of the model. Raises `TargetError` if they cannot be counted, and the errors of `run`."""
     if problem := uncounted(board):
         raise TargetError(problem)
     with tempfile.TemporaryDirectory() as scratch:
@@ -48,7 +48,7 @@ def count_accesses(firmware: Firmware, program: Path, board: Board, inputs: Sequ
         (folder / _SOURCE).write_bytes(resources.files(__package__).joinpath(_SOURCE).read_bytes())
         link_shared([_SOURCE], plugin, folder, ("-O2",))
         log = run(firmware, program, board, inputs, options=("-plugin", str(plugin))).log
-    # The timer is read before and after nothing, and after the model.
+    # The harness reads the timer twice in a row, then after the model: the difference removes its own accesses.
     (loads, stores), (with_none, stores_with_none), (with_model, stores_with_model) = (
         (int(first), int(second)) for first, second in _PRINTED.findall(log)
     )

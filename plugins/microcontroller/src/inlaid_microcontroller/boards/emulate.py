@@ -1,4 +1,4 @@
-"""Programs for boards: build a model's sources into one, and run it under QEMU."""
+"""Build and run of a model's sources as a program for a board under QEMU."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from inlaid.errors import KernelFault, TargetError
 from inlaid_microcontroller.boards import INSTALL, Board, Memory
 
 LIMIT = 120.0
-"""Seconds after which a run is given up."""
+"""Timeout of a run in seconds."""
 FLAGS = ("-O2", "-std=c99", "-ffunction-sections", "-fdata-sections")
-"""What a model's sources are compiled with."""
+"""Compiler flags for a model's sources."""
 _HARNESS = ("-Os", "-std=gnu99", "-ffunction-sections", "-fno-tree-loop-distribute-patterns")
-"""What startup code and harness are compiled with: small, and without calls of the library for loops, which no model needs."""
+"""Compiler flags for startup code and harness: small code, and no replacement of loops by library calls."""
 _FIXED = ("board.h", "harness.c", "board.ld")
 
 
 @dataclass(frozen=True)
 class Firmware:
-    """A model as C: its files by name, the header that declares it, expressions for the address of each input and output and their
-    sizes in bytes, and one that runs it and gives 0, or an error code."""
+    """A model as C. files: contents by name. header: the file that declares the model. inputs, outputs: C expressions of their
+    addresses, with sizes in bytes. call: C expression that runs the model, 0 or an error code. before: declarations for these."""
 
     files: Mapping[str, bytes]
     header: str
@@ -38,7 +38,7 @@ class Firmware:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of a program: `flash` what is stored (code, constants, initial values), `ram` its variables, the stack left out."""
+    """Sizes of a program in bytes. flash: code, constants and initial values. ram: variables, without the stack."""
 
     flash: int
     ram: int
@@ -46,8 +46,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a program: what the model returned, its outputs, instructions, the most bytes of stack, and those of them that
-    the model used. `log` is what the emulator wrote."""
+    """Result of one run. status: return value of the model. instructions: those that the model executed. stack: maximum stack bytes
+    of the program; model_stack: of the model. log: output of the emulator."""
 
     status: int
     outputs: tuple[bytes, ...]
@@ -58,14 +58,14 @@ class Run:
 
 
 def missing(board: Board) -> str | None:
-    """What has to be installed before programs can be built for a board and run; None where nothing is missing."""
+    """Return which tools for a board are missing and how to install them; None if all are installed."""
     absent = [tool for tool in (board.compiler, board.emulator) if shutil.which(tool) is None]
     return f"{' and '.join(absent)} not found: {INSTALL}" if absent else None
 
 
 def build(firmware: Firmware, board: Board, folder: Path, flags: Sequence[str] = FLAGS) -> Path:
-    """Compile a model, the startup code of a board and the harness in a folder. The program's path. Raises `TargetError` where the
-    compiler is missing, or refuses the sources."""
+    """Compile a model, a board's startup code and the harness in a folder. Returns the program's path. Raises `TargetError` if the
+    compiler is missing or rejects the sources."""
     if problem := missing(board):
         raise TargetError(f"board {board.name} cannot be emulated: {problem}")
     for name, content in firmware.files.items():
@@ -99,10 +99,10 @@ def run(
     limit: float = LIMIT,
     options: Sequence[str] = (),
 ) -> Run:
-    """Run a program on a board with inputs, and with options for the emulator. Raises `KernelFault` where it does not come to its
-    end within `limit` seconds, or the processor faults, and `ValueError` for inputs of other sizes."""
+    """Run a program on a board with inputs; `options` go to the emulator. Raises `KernelFault` after `limit` seconds and on a
+    processor fault, and `ValueError` for inputs of wrong size."""
     if [len(data) for data in inputs] != [size for _, size in firmware.inputs]:
-        raise ValueError(f"inputs are of {[size for _, size in firmware.inputs]} bytes, not {[len(data) for data in inputs]}")
+        raise ValueError(f"expected inputs of {[size for _, size in firmware.inputs]} bytes, got {[len(data) for data in inputs]}")
     if problem := missing(board):
         raise TargetError(f"board {board.name} cannot be emulated: {problem}")
     with tempfile.TemporaryDirectory() as scratch:
@@ -121,13 +121,13 @@ def run(
 
 
 def sizes(program: Path) -> Sizes:
-    """The sizes of a program, from its ELF file."""
+    """Read the sizes of a program from its ELF file."""
     data = program.read_bytes()
     offset, entry, count = struct.unpack_from("<I", data, 32)[0], *struct.unpack_from("<HH", data, 46)
     flash = ram = 0
     for number in range(count):
         _, kind, flags, _, _, size, *_ = struct.unpack_from("<10I", data, offset + number * entry)
-        if not flags & 2:  # takes no memory
+        if not flags & 2:  # not SHF_ALLOC: occupies no memory
             continue
         flash += size if kind != 8 else 0
         ram += size if flags & 1 else 0
@@ -148,7 +148,7 @@ def _emulated(board: Board, program: Path, folder: Path, limit: float, options: 
 
 
 def _model_header(firmware: Firmware) -> str:
-    """What the harness includes."""
+    """Return the header that the harness includes."""
     lines = [f'#include "{firmware.header}"', "struct harness_part { void *at; uint32_t bytes; };", firmware.before]
     for name, parts in (("inputs", firmware.inputs), ("outputs", firmware.outputs)):
         lines.append(f"#define HARNESS_{name.upper()} {len(parts)}")

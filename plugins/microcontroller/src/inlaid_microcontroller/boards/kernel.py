@@ -1,4 +1,4 @@
-"""Models on emulated boards, as kernels that the runtime calls."""
+"""Runtime kernels that run a model on an emulated board."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def firmware_of(source: ModelSource) -> Firmware:
-    """A model as the files of a program for a board."""
+    """Convert a model to the sources of a program for a board."""
     name = source.name
     inputs, outputs = (tuple((port.address, port.bytes) for port in ports) for ports in (source.inputs, source.outputs))
     before = f"static struct {name} memory;\nstatic struct {name} *const state = &memory;"
@@ -32,7 +32,7 @@ def firmware_of(source: ModelSource) -> Firmware:
 
 
 class BoardKernel:
-    """A model built for a board. Every call runs the program under QEMU from its start."""
+    """A model built for a board. Each call starts the program anew under QEMU."""
 
     def __init__(self, source: ModelSource, board: Board) -> None:
         self._board, self._firmware = board, firmware_of(source)

@@ -1,12 +1,12 @@
-"""Tensor intrinsics: which a processor has, what they cost, and the C that they are printed as.
+"""Tensor intrinsics of a processor, their costs, and the C functions that implement them.
 
-Processors with Arm's DSP extension multiply two pairs of 16-bit numbers at once (SMLAD), to which SXTB16 extends every second byte
-of a word, and SMMLAR adds to the upper half of a product, rounded. MVE multiplies 16 pairs of bytes and adds them up (VMLADAVA),
-and multiplies or requantises four sums at once. Everywhere else the same functions are plain C, so that code for such processors
-compiles for any.
+With Arm's DSP extension, SMLAD multiplies two pairs of 16-bit numbers, SXTB16 extends every second byte of a word to 16 bits, and
+SMMLAR adds to the rounded upper half of a product. With MVE, VMLADAVA sums the products of 16 pairs of bytes, and other
+instructions multiply or requantise four sums at once. On any other processor the same functions are plain C, so generated code is
+portable.
 
-`products` and `results` have the functions, each for plain C and DSP; `mve` what they hold for MVE; `arithmetic` what they call;
-`printed` is what such a function is; `exactness` says which kernels need those for numbers of any size.
+`products` and `results` have the functions for plain C and DSP, `mve` the bodies for MVE, `arithmetic` the functions that these
+call. `printed` defines the class of a printed function. `exactness` decides which kernels need the versions for any operand range.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from inlaid_microcontroller.schedules.vector_depthwise import WindowSums, window
 from inlaid_microcontroller.unit import PREFIX
 
 CALLED = 64
-"""Bytes from which on compilers call a function to copy them."""
+"""Minimum bytes of a copy for which compilers call a function."""
 FUNCTION = re.compile(rf"\w+ ({PREFIX}\w+)\(")
-"""The head of a function, with its name."""
+"""Pattern of a function header; group 1 is the name."""
 _DSP = "defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FEATURE_UNALIGNED) && !defined(__ARM_BIG_ENDIAN)"
-"""Where functions of DSP are compiled: they read words from any address, whose first byte is the lowest. `__ARM_FEATURE_DSP` alone
-is said of processors as well that have no pairs of 16-bit numbers."""
+"""Preprocessor condition for the DSP functions, which read unaligned little-endian words. `__ARM_FEATURE_DSP` is not sufficient, as
+processors without 16-bit SIMD define it too."""
 
 
 def _printed(exact: bool) -> Iterator[Printed]:
@@ -48,7 +48,7 @@ def _printed(exact: bool) -> Iterator[Printed]:
 
 
 def intrinsics(cpu: Cpu) -> tuple[TensorIntrin, ...]:
-    """The intrinsics that kernels for a processor are made of: those of vectors only where it has some. Windows have more."""
+    """Return the intrinsics for a processor, those of vectors only if it has MVE. `WindowSums` creates further ones on demand."""
     found = (printed for printed in _printed(False) if _suits(printed, cpu))
     return (COPY, *(TensorIntrin(printed.name, printed.semantics) for printed in found if printed.semantics is not None))
 
@@ -60,7 +60,7 @@ def _suits(printed: Printed, cpu: Cpu) -> bool:
 
 
 def costs(cpu: Cpu) -> Callable[[str], Cost]:
-    """What an intrinsic does and moves on a processor, by its name."""
+    """Return the function that computes the cost of an intrinsic, by name, on a processor."""
     printed = {each.name: each for each in _printed(False)}
 
     def cost(name: str) -> Cost:
@@ -78,17 +78,17 @@ def costs(cpu: Cpu) -> Callable[[str], Cost]:
 
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range], cpu: Cpu) -> Mapping[str, Emitter]:
-    """How they are printed in a kernel for a processor, by name; `known` are the ranges of what its parameters hold, by number."""
+    """Return the emitters, by name, of a kernel's intrinsics for a processor. known: value ranges of parameters, by number."""
     printed = {each.name: each for each in _printed(is_exact(kernel, known))}
     windows = [window for stmt in used_in(kernel) if (window := window_sums(stmt.name)) is not None]
     copy = _print_vector_copy if cpu.mve else _print_copy
-    return {COPY.name: copy, **printed, **{window.name: _told(printed[window.function], window) for window in windows}}
+    return {COPY.name: copy, **printed, **{window.name: _with_strides(printed[window.function], window) for window in windows}}
 
 
-def _told(printed: Printed, window: WindowSums) -> Emitter:
-    """A function of windows, called with the distances of one."""
-    told = (window.rows, window.columns, window.row, window.channels)
-    return lambda places, args: printed(places, (*map(str, told), *args))
+def _with_strides(printed: Printed, window: WindowSums) -> Emitter:
+    """Add the sizes and strides of a window as arguments to the call of a window function."""
+    strides = (window.rows, window.columns, window.row, window.channels)
+    return lambda places, args: printed(places, (*map(str, strides), *args))
 
 
 def _print_copy(places: Sequence[RegionPointer], args: Sequence[str]) -> list[str]:
@@ -98,7 +98,7 @@ def _print_copy(places: Sequence[RegionPointer], args: Sequence[str]) -> list[st
 
 
 def _print_vector_copy(places: Sequence[RegionPointer], args: Sequence[str]) -> list[str]:
-    """Compilers copy short runs of known sizes without a call."""
+    """Print a copy: memcpy for short constant sizes, which compilers inline, else a loop over vectors."""
     (_, size), *_ = places[0].region.ranges
     short = isinstance(size, arith.Const) and size.value < CALLED
     return (
@@ -109,7 +109,7 @@ def _print_vector_copy(places: Sequence[RegionPointer], args: Sequence[str]) -> 
 
 
 def _vector_copy() -> Printed:
-    """A run of bytes."""
+    """Define the copy of a run of bytes."""
     head = f"INLAID_INLINE void {PREFIX}vector_copy(int8_t *target, const int8_t *source, int32_t size) {{"
     plain = [head, "    memcpy(target, source, (size_t)size);"]
     return Printed("vector_copy", None, lines_of(plain), mve=lines_of([head, *copy_lines()]), vector=True)
@@ -117,14 +117,14 @@ def _vector_copy() -> Printed:
 
 @cache
 def function_names() -> frozenset[str]:
-    """What `support` may call functions, without the prefix."""
+    """Return the names, without the prefix, that `support` may define."""
     printed = (each for exact in (False, True) for each in _printed(exact))
     texts = [FIXED, arithmetic.UP, arithmetic.AWAY, *(f"{each.plain}{each.dsp}{each.mve}" for each in printed)]
     return frozenset(re.findall(rf"\b{PREFIX}(\w+)\(", "".join(texts)))
 
 
 def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
-    """The functions that printed kernels call, and the headers that these and the kernels include."""
+    """Return the functions that printed kernels call, and the headers that kernels and functions include."""
     used = [printed for exact in (False, True) for printed in _printed(exact) if f"{printed.function}(" in text]
     used = list({printed.function: printed for printed in used}.values())
     made = [_text(cpu, printed, "plain") for printed in used if not printed.dsp]
@@ -144,11 +144,11 @@ def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _called(functions: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """The functions that texts call."""
+    """Select the functions that are called in any of the texts."""
     return [each for each in functions if any(f"{FUNCTION.findall(each)[0]}(" in text for text in texts)]
 
 
 def _text(cpu: Cpu, printed: Printed, name: str) -> str:
-    """A function: for MVE where the processor and then the compiler has it, or else the one of that name."""
+    """Return the text of a function, with a conditional body for MVE if the processor has it."""
     text = str(getattr(printed, name))
     return f"#if defined(__ARM_FEATURE_MVE)\n{printed.mve}#else\n{text}#endif\n" if cpu.mve and printed.mve else text

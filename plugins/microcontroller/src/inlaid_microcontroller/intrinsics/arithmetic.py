@@ -1,4 +1,4 @@
-"""Functions in C that those of intrinsics call: words, and numbers in fixed point."""
+"""C functions called by the functions of intrinsics: word access and fixed-point arithmetic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INLINE = """\
 #endif
 """
 ODD = """\
-/* The bytes 1 and 3 of a word, in its halves; __sxtb16 gives 0 and 2. */
+/* Sign-extend bytes 1 and 3 of a word to 16 bits; __sxtb16 extends bytes 0 and 2. */
 INLAID_INLINE int32_t inlaid_odd(int32_t word) {
     int32_t halves;
     __asm__("sxtb16 %0, %1, ror #8" : "=r"(halves) : "r"(word));
@@ -27,7 +27,7 @@ INLAID_INLINE int32_t inlaid_word(const int8_t *at) {
 }
 """
 DSP_UPPER = """\
-/* The upper half of value * 2 * multiplier, rounded, plus what is added. */
+/* The rounded upper half of value * 2 * multiplier, plus `added`. */
 INLAID_INLINE int32_t inlaid_upper(int32_t value, int32_t multiplier, int32_t added) {
     int32_t result;
     __asm__("smmlar %0, %1, %2, %3" : "=r"(result) : "r"(value * 2), "r"(multiplier), "r"(added));
@@ -40,25 +40,25 @@ INLAID_INLINE int32_t inlaid_upper(int32_t value, int32_t multiplier, int32_t ad
 }
 """
 HALF = """\
-/* What is added before the shift: half of what the last bit is worth then, and the zero point. */
+/* The term added before the shift: half a unit of the result, and the zero point. */
 INLAID_INLINE int32_t inlaid_half(int32_t zero, int32_t shift) {
     return (int32_t)((uint32_t)(2 * zero + 1) << -shift) >> 1;
 }
 """
 UP = """\
-/* value * multiplier / 2^(31 - shift), halves up; sums are less than 2^30, and nothing is shifted to the left. */
+/* value * multiplier / 2^(31 - shift), halves rounded up; requires |value| < 2^30 and shift <= 0. */
 INLAID_INLINE int32_t inlaid_up(int32_t value, int32_t multiplier, int32_t shift) {
     return inlaid_upper(value, multiplier, (int32_t)((uint32_t)1 << -shift) >> 1) >> -shift;
 }
 """
 AWAY = """\
-/* value * multiplier / 2^(31 - shift), halves away from 0; sums are less than 2^30, and something is shifted to the right. */
+/* value * multiplier / 2^(31 - shift), halves rounded away from 0; requires |value| < 2^30 and shift < 0. */
 INLAID_INLINE int32_t inlaid_away(int32_t value, int32_t multiplier, int32_t shift) {
     return inlaid_upper(value, multiplier, ((int32_t)((uint32_t)1 << -shift) >> 1) + (value >> 31)) >> -shift;
 }
 """
 EXACT_UP = """\
-/* value * multiplier / 2^(31 - shift), halves up, of any numbers. */
+/* value * multiplier / 2^(31 - shift), halves rounded up, for any arguments. */
 INLAID_SHARED int32_t inlaid_exact_up(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
     const int64_t high = ((int64_t)(int32_t)(left < 32 ? (uint32_t)value << left : 0) * multiplier + 1073741824) >> 31;
@@ -67,7 +67,7 @@ INLAID_SHARED int32_t inlaid_exact_up(int32_t value, int32_t multiplier, int32_t
 }
 """
 EXACT_AWAY = """\
-/* value * multiplier / 2^(31 - shift), halves away from 0, of any numbers. */
+/* value * multiplier / 2^(31 - shift), halves rounded away from 0, for any arguments. */
 INLAID_SHARED int32_t inlaid_exact_away(int32_t value, int32_t multiplier, int32_t shift) {
     const int32_t left = shift > 0 ? shift : 0, right = shift < 0 ? -shift : 0;
     const int64_t high = ((int64_t)(int32_t)(left < 32 ? (uint32_t)value << left : 0) * multiplier + 1073741824) >> 31;

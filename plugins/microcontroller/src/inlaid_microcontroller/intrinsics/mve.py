@@ -1,7 +1,7 @@
-"""What functions of intrinsics hold for processors with MVE, in C: four sums, or the products of eight channels, at once.
+"""Bodies in C of intrinsic functions for processors with MVE, which process four sums, or eight channels of products, at once.
 
-VQRDMULH and VRSHL round as `inlaid_upper` and `inlaid_up` of `arithmetic` do, and nothing saturates, since sums are less than 2^30.
-Where there are fewer elements than lanes, these are the first, and no others are read or written.
+VQRDMULH and VRSHL round like `inlaid_upper` and `inlaid_up` of `arithmetic`. They do not saturate, since sums are less than 2^30.
+If there are fewer elements than lanes, predicates restrict loads and stores to the first lanes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from inlaid_microcontroller.schedules.vector_depthwise import LANES as CHANNELS
 from inlaid_microcontroller.unit import PREFIX
 
 LANES = 4
-"""32-bit numbers of a vector."""
+"""32-bit lanes of a vector."""
 FIXED = """\
-/* values * multiplier / 2^(31 - shift), halves away from 0; nothing is shifted to the left. */
+/* values * multiplier / 2^(31 - shift), halves rounded away from 0; requires shift <= 0. */
 INLAID_INLINE int32x4_t inlaid_vector_away(int32x4_t values, int32_t multiplier, int32_t shift) {
     const int32x4_t high = vqrdmulhq_n_s32(values, multiplier);
     return shift == 0 ? high : vrshlq_n_s32(vaddq_s32(high, vshrq_n_s32(high, 31)), shift);
@@ -24,7 +24,7 @@ INLAID_INLINE int32x4_t inlaid_vector_away(int32x4_t values, int32_t multiplier,
 
 
 def requantised_lines(lanes: int, rounding: str) -> Iterator[str]:
-    """Sums as results of int8."""
+    """Yield the body that requantises sums to int8."""
     few = lanes < LANES
     if few:
         yield f"    const mve_pred16_t used = vctp32q({lanes});"
@@ -43,7 +43,7 @@ def requantised_lines(lanes: int, rounding: str) -> Iterator[str]:
 
 
 def run_lines() -> Iterator[str]:
-    """Dot products of groups that follow one another. Compilers would load more vectors ahead than there are registers."""
+    """Yield the body of dot products of consecutive groups. It is asm, because compilers hoist more vector loads than registers."""
     yield f"    {', '.join(f'sum{lane} = total[{lane}]' for lane in range(LANES))};".replace("    sum0", "    int32_t sum0")
     yield "#pragma GCC unroll 4"
     yield "    for (int32_t i = 0; i < count; i++) {"
@@ -59,7 +59,7 @@ def run_lines() -> Iterator[str]:
 
 
 def copy_lines() -> Iterator[str]:
-    """A run of bytes."""
+    """Yield the body that copies a run of bytes."""
     yield "    const int32_t whole = size / 16 * 16, rest = size % 16;"
     yield "    for (int32_t i = 0; i < whole; i += 16) {"
     yield "        vst1q_s8(target + i, vld1q_s8(source + i));"
@@ -71,7 +71,7 @@ def copy_lines() -> Iterator[str]:
 
 
 def addition_lines(lanes: int) -> Iterator[str]:
-    """Sums of elements of two tensors."""
+    """Yield the body that adds elements of two quantised tensors."""
     few = lanes < LANES
     if few:
         yield f"    const mve_pred16_t used = vctp32q({lanes});"
@@ -85,8 +85,8 @@ def addition_lines(lanes: int) -> Iterator[str]:
 
 
 def window_lines(lanes: int, rounding: str) -> Iterator[str]:
-    """Sums over a window for each channel. Products have 16 bits, and so have the sums of two, since no weight is -128; the even
-    and the odd channels of these are added up apart, in 32 bits."""
+    """Yield the body that sums over a window per channel. Products and sums of two products fit in 16 bits, since no weight is
+    -128. These are accumulated in 32 bits, separately for even and odd channels."""
     few = lanes < CHANNELS
     if few:
         yield f"    const mve_pred16_t used = vctp16q({lanes}), evens = vctp32q({(lanes + 1) // 2}), odds = vctp32q({lanes // 2});"
@@ -97,7 +97,7 @@ def window_lines(lanes: int, rounding: str) -> Iterator[str]:
         yield f"    const int32x4x2_t {part}_parts = {loaded};"
     yield f"    const int16x8_t shifts = {'vldrbq_z_s16(shift, used)' if few else 'vldrbq_s16(shift)'};"
     first, second = (_products(at, few) for at in ("x * channels - middle", "(x + 1) * channels - middle"))
-    # The statement that does nothing keeps rows apart: there are registers for the numbers of one.
+    # The empty asm statement keeps the compiler from interleaving rows: there are registers for one row only.
     yield from (
         "    const int32_t middle = columns > 1 ? channels : 0;",
         "    const int8_t *data = a + middle, *weights = b + middle;",
@@ -120,7 +120,7 @@ def window_lines(lanes: int, rounding: str) -> Iterator[str]:
     )
     for number, (part, shift) in enumerate((("even", "vmovlbq_s16(shifts)"), ("odd", "vmovltq_s16(shifts)"))):
         yield f"    {part} = {_scaled(part, f'multiplier_parts.val[{number}]', shift, rounding)};"
-    # What saturates at 16 bits is beyond the limits with the zero point as well.
+    # Values that saturate at 16 bits exceed the int8 limits even after the zero point is added.
     yield "    int16x8_t value = vqmovntq_s32(vqmovnbq_s32(vreinterpretq_s16_s32(even), even), odd);"
     yield "    value = vmaxq_s16(vqaddq_n_s16(value, (int16_t)zero), vdupq_n_s16((int16_t)low));"
     value = "vminq_s16(value, vdupq_n_s16((int16_t)high))"
@@ -128,20 +128,20 @@ def window_lines(lanes: int, rounding: str) -> Iterator[str]:
 
 
 def _products(at: str, few: bool) -> str:
-    """Those of data and weights at a place."""
+    """Return the expression of the products of data and weights at an index."""
     data, weights = (f"vldrbq_z_s16({side} + {at}, used)" if few else f"vldrbq_s16({side} + {at})" for side in ("data", "weights"))
     return f"vmulq_s16({data}, {weights})"
 
 
 def _scaled(value: str, multiplier: str, shift: str, rounding: str) -> str:
-    """Sums in fixed point, each with a factor of its own."""
+    """Return the expression that scales sums in fixed point, with a factor per lane."""
     high = f"vqrdmulhq_s32({value}, {multiplier})"
     high = f"vaddq_s32({high}, vshrq_n_s32({value}, 31))" if rounding == "away" else high
     return f"vrshlq_s32({high}, {shift})"
 
 
 def _stored(few: bool) -> Iterator[str]:
-    """Values within limits as int8."""
+    """Yield the statements that clamp values and store them as int8."""
     yield "    const int32x4_t raised = vmaxq_s32(value, vdupq_n_s32(low));"
     stored = "out, vminq_s32(raised, vdupq_n_s32(high))"
     yield f"    vstrbq_p_s32({stored}, used);" if few else f"    vstrbq_s32({stored});"

@@ -1,4 +1,4 @@
-"""An intrinsic as C: the function that stands in front of the kernels, and how it is called."""
+"""An intrinsic in C: its function definition, and the calls in kernels."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from inlaid.tensor import ir
 from inlaid_microcontroller.unit import PREFIX
 
 GROUP = 4
-"""Bytes of a word, which are read at once."""
+"""Bytes of a word."""
 VECTOR = 16
-"""Bytes of a vector of MVE."""
+"""Bytes of an MVE vector."""
 EXACT = "exact_"
-"""What the names of functions begin with, after the prefix, that take sums and shifts of any size."""
+"""Name part, after the prefix, of functions for sums and shifts of any size."""
 
 
 @dataclass(frozen=True)
 class Printed:
-    """An intrinsic that is printed as a call of a function with its name, on the addresses of its regions and on its arguments.
-    `plain` is that function, `dsp` and `mve` those of processors with DSP or MVE, where they differ; `vector` is one for MVE alone,
-    `scalar` one for processors without it, which have DSP where the function has.
-    `tells` gives a further argument, from the second region. Functions without `semantics` serve several intrinsics, and are told
-    more.
-    Of a requantisation the function whose name begins with `EXACT` is called where sums or shifts may be large."""
+    """An intrinsic printed as a call of a function with its name, on the addresses of its regions and its arguments.
+
+    plain, dsp, mve: the function in portable C, and for DSP and MVE if these differ. exact: the version for sums and shifts of any
+    size. vector: only for processors with MVE; scalar: only for those without. extra_argument: computes one more argument from the
+    second region. semantics None: the function serves several intrinsics, whose emitters add arguments."""
 
     name: str
     semantics: ir.LoopProgram | None
@@ -33,7 +32,7 @@ class Printed:
     exact: bool = False
     mve: str = ""
     vector: bool = False
-    tells: Callable[[ir.Region], object] | None = None
+    extra_argument: Callable[[ir.Region], object] | None = None
     scalar: bool = False
 
     @property
@@ -41,12 +40,12 @@ class Printed:
         return f"{PREFIX}{EXACT if self.exact else ''}{self.name}"
 
     def __call__(self, places: Sequence[RegionPointer], args: Sequence[str]) -> list[str]:
-        told = [] if self.tells is None else [repr(self.tells(places[1].region))]
-        return [f"{self.function}({', '.join((*(place.pointer for place in places), *told, *args))});"]
+        extra = [] if self.extra_argument is None else [repr(self.extra_argument(places[1].region))]
+        return [f"{self.function}({', '.join((*(place.pointer for place in places), *extra, *args))});"]
 
 
 def added(total: str, products: str) -> str:
-    """Add to a sum, which may have begun with any number: it wraps."""
+    """Return the statement that adds products to a sum with wrap-around, since the sum may start at any value."""
     return f"    {total} = (int32_t)((uint32_t){total} + (uint32_t)({products}));"
 
 

@@ -1,4 +1,4 @@
-"""Intrinsics that add up products."""
+"""Intrinsics that sum products."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from inlaid_microcontroller.schedules.vector_direct import run_of_dots
 from inlaid_microcontroller.unit import PREFIX
 
 DOTS = (2, 4)
-"""Lanes of dot products."""
-_DSP_TILE = r"""/* In this order, which needs the fewest registers: compilers put loads first, and sums on the stack. In two
-   pieces, one for each channel: a single one has more operands than processors have registers where compilers do not optimise. */
+"""Lane counts of dot products."""
+_DSP_TILE = r"""/* This order needs the fewest registers; compilers would load first and spill sums. There are two statements, one
+   per channel, because a single one has more operands than there are registers if compilers do not optimise. */
 INLAID_INLINE void inlaid_tile(const int8_t *a0, const int8_t *a1, const int8_t *b, int32_t *total) {
     int32_t even0, odd0, even1, odd1, even, odd;
     __asm__ volatile(
@@ -39,7 +39,7 @@ INLAID_INLINE void inlaid_tile(const int8_t *a0, const int8_t *a1, const int8_t 
 
 
 def products() -> Iterator[Printed]:
-    """All of them."""
+    """Yield all product intrinsics."""
     for lanes in DOTS:
         yield _dot(lanes)
     yield _vector_dot(GROUP)
@@ -49,7 +49,7 @@ def products() -> Iterator[Printed]:
 
 
 def _dot(lanes: int) -> Printed:
-    """The dot product of a number of lanes."""
+    """Define the dot product of `lanes` lanes, 4 elements each."""
     name = f"dot{lanes}"
     head = f"void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total) {{"
     lines = f"INLAID_INLINE {head}"
@@ -65,7 +65,7 @@ def _dot(lanes: int) -> Printed:
 
 
 def _vector_dot(lanes: int) -> Printed:
-    """The dot product of a number of lanes, 16 elements of each."""
+    """Define the dot product of `lanes` lanes, 16 elements each."""
     name = f"vector_dot{lanes}"
     head = f"INLAID_INLINE void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total, int32_t stride) {{"
     plain = [head, f"    for (int32_t i = 0; i < {VECTOR}; i++) {{"]
@@ -73,22 +73,22 @@ def _vector_dot(lanes: int) -> Printed:
     mve = [head, "    const int8x16_t data = vld1q_s8(a);"]
     mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane} * stride));" for lane in range(lanes)]
     semantics = dot_product("int8", "int8", "int32", lanes, VECTOR)
-    return Printed(name, semantics, lines_of(plain), mve=lines_of(mve), vector=True, tells=lambda b: b.buffer.shape[-1])
+    return Printed(name, semantics, lines_of(plain), mve=lines_of(mve), vector=True, extra_argument=lambda b: b.buffer.shape[-1])
 
 
 def _vector_run() -> Printed:
-    """The dot products of groups that follow one another."""
+    """Define the dot products of consecutive groups."""
     name = f"vector_run{GROUP}"
     head = f"INLAID_INLINE void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total, int32_t count) {{"
     plain = [head, f"    for (int32_t i = 0; i < count * {VECTOR}; i++) {{"]
     at = f"i / {VECTOR} * {GROUP * VECTOR} + i % {VECTOR}"
     plain += [f"        total[{lane}] += a[i] * b[{at} + {lane * VECTOR}];" for lane in range(GROUP)] + ["    }"]
     mve = lines_of([head, *run_lines()])
-    return Printed(name, run_of_dots(GROUP, VECTOR), lines_of(plain), mve=mve, vector=True, tells=lambda b: b.ranges[0][1])
+    return Printed(name, run_of_dots(GROUP, VECTOR), lines_of(plain), mve=mve, vector=True, extra_argument=lambda b: b.ranges[0][1])
 
 
 def _tile() -> Printed:
-    """The products of two pixels and two channels."""
+    """Define the dot products of two pixels by two channels."""
     head = f"INLAID_INLINE void {PREFIX}tile(const int8_t *a0, const int8_t *a1, const int8_t *b, int32_t *total) {{"
     plain = [head]
     for p in range(2):
@@ -99,7 +99,7 @@ def _tile() -> Printed:
 
 
 def _pairs() -> Iterator[Printed]:
-    """Pairs of 16-bit numbers, and their products."""
+    """Define the packing of two int8 as int16, and the dot product of such pairs."""
     head = f"INLAID_INLINE void {PREFIX}pair(const int8_t *a, const int8_t *b, int16_t *out) {{"
     plain = [head, "    out[0] = *a;", "    out[1] = *b;"]
     dsp = [head, "    int32_t both;", '    __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(both) : "r"((int32_t)*a), "r"((int32_t)*b));']

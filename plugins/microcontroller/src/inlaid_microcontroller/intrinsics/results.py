@@ -1,4 +1,4 @@
-"""Intrinsics that make results of int8: of sums, of windows of single channels, and of two tensors."""
+"""Intrinsics that compute int8 results: of sums, of depthwise windows, and of the addition of two tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inlaid_microcontroller.unit import PREFIX
 
 
 def results(exact: bool) -> Iterator[Printed]:
-    """All of them; `exact`: those for sums and shifts of any size."""
+    """Yield all result intrinsics. exact: those for sums and shifts of any size."""
     for rounding in ROUNDINGS:
         for lanes in range(1, GROUP + 1):
             yield _requantise(lanes, rounding, exact)
@@ -28,7 +28,7 @@ def results(exact: bool) -> Iterator[Printed]:
 
 
 def _requantise(lanes: int, rounding: str, exact: bool) -> Printed:
-    """Sums as results of int8."""
+    """Define the requantisation of sums to int8."""
     name, kind = f"requantise_{rounding}{lanes}", EXACT if exact else ""
     head = [
         f"INLAID_INLINE void {PREFIX}{kind}{name}(const int32_t *total, const int32_t *bias, const int32_t *multiplier,",
@@ -37,7 +37,7 @@ def _requantise(lanes: int, rounding: str, exact: bool) -> Printed:
     lines = list(head)
     for lane in range(lanes):
         total = f"total[{lane}] + bias[{lane}]"
-        # Sums wrap where they may be large.
+        # Sums that may be large wrap.
         total = f"(int32_t)((uint32_t)total[{lane}] + (uint32_t)bias[{lane}])" if exact else total
         lines.append(f"    const int32_t v{lane} = {PREFIX}{kind}{rounding}({total}, multiplier[{lane}], shift[{lane}]) + zero;")
     lines += [f"    out[{lane}] = inlaid_within(v{lane}, low, high);" for lane in range(lanes)]
@@ -46,7 +46,7 @@ def _requantise(lanes: int, rounding: str, exact: bool) -> Printed:
 
 
 def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> Printed:
-    """Sums that have begun with their biases as results of int8."""
+    """Define the requantisation to int8 of sums that were initialised with their biases."""
     name, kind = f"rescale_{rounding}{rows}x{lanes}", EXACT if exact else ""
     outs = ", ".join(f"int8_t *out{row}" for row in range(rows))
     lines = [
@@ -71,7 +71,7 @@ def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> Printed:
 
 
 def _addition(lanes: int) -> Printed:
-    """Sums of two tensors. What is scaled stays below 2^30, so that nothing saturates."""
+    """Define the addition of two quantised tensors. Scaled values stay below 2^30, so nothing saturates."""
     scalars = ", ".join(f"int32_t {name}" for name in SCALARS)
     head = f"INLAID_INLINE void {PREFIX}addition{lanes}(const int8_t *a, const int8_t *b, int8_t *out, {scalars}) {{"
     plain, away = [head, f"    for (int32_t i = 0; i < {lanes}; i++) {{"], f"{PREFIX}{EXACT}away"
@@ -84,7 +84,7 @@ def _addition(lanes: int) -> Printed:
 
 
 def _window(lanes: int, rounding: str, exact: bool) -> Printed:
-    """Sums of a window of single channels, requantised."""
+    """Define the requantised sums over a depthwise window."""
     name, kind = f"window{lanes}_{rounding}", EXACT if exact else ""
     head = [
         f"INLAID_INLINE void {PREFIX}{kind}{name}(const int8_t *a, const int8_t *b, const int32_t *bias,",

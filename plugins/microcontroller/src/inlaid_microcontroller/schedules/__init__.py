@@ -1,9 +1,9 @@
-"""How kernels are computed on processors without vectors, or with few.
+"""Schedules for processors without vectors or with MVE.
 
-Of 8-bit convolutions and matrix products, with channels last:
+For int8 convolutions and matrix products, with channels last:
                               without vectors    with vectors (MVE)
     sums over all channels    direct             vector_direct
-    single channels           depthwise          vector_depthwise
-`product` finds what they sum, `rows` where its rows lie, and `epilogue`, with `requantise`, what becomes of sums. `addition` adds
-two tensors; `scalar` takes everything else.
+    depthwise                 depthwise          vector_depthwise
+`product` matches these kernels, `rows` provides the input rows, `epilogue` and `requantise` compute results from sums. `addition`
+adds two tensors. `scalar` schedules all other kernels.
 """

@@ -1,4 +1,4 @@
-"""Sums of two quantised tensors, as TensorFlow Lite adds them: both on a common scale, and the sum on that of the result."""
+"""Addition of two quantised tensors as in TensorFlow Lite: rescale both to a common scale, add, rescale to the result's scale."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from inlaid_microcontroller.schedules.scalar import channels_last
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 RAISED = 20
-"""Bits behind the point on the common scale."""
+"""Fractional bits of the common scale."""
 LANES = 4
 ZEROS = ("zero_a", "zero_b", "zero")
-"""Scalars that need not be there: they are 0 then."""
+"""Optional scalars, 0 if absent."""
 SCALARS = (
     *("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b"),
     *("multiplier", "shift", "zero", "low", "high"),
@@ -29,7 +29,7 @@ SCALARS = (
 
 
 def addition(lanes: int) -> ir.LoopProgram:
-    """The intrinsic that adds so many elements."""
+    """Return the semantics of the intrinsic that adds `lanes` elements."""
     a, b, out = (ir.Buffer(name, (lanes,), INT8) for name in ("a", "b", "out"))
     scalars = {name: ir.Buffer(name, (), INT32) for name in SCALARS}
     i = Var("i")
@@ -50,12 +50,12 @@ def addition(lanes: int) -> ir.LoopProgram:
 
 
 class AdditionRule:
-    """Sums of two int8 tensors of one shape, where there is an intrinsic for them."""
+    """Schedule rule for the addition of two int8 tensors of equal shape by an intrinsic."""
 
     name = "addition"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...] | None:
-        """Declines what is no such sum, and scales or limits that TensorFlow Lite never gives one."""
+        """Return offers; None for any other kernel, and for scales or limits that TensorFlow Lite never produces."""
         if not is_static(program) or len(program.inputs) != 2 or len(program.outputs) != 1:
             return None
         if {(buffer.shape, buffer.dtype) for buffer in program.params} != {(program.outputs[0].shape, INT8)}:
@@ -72,7 +72,7 @@ class AdditionRule:
 
 
 def _intrinsics(context: KernelContext) -> dict[int, TensorIntrin]:
-    """The intrinsics by their lanes."""
+    """Return the target's addition intrinsics by lanes."""
     found = {lanes: addition(lanes) for lanes in range(1, LANES + 1)}
     return {
         lanes: each for each in context.intrinsics for lanes, wanted in found.items() if structurally_equal(each.semantics, wanted)
@@ -80,7 +80,7 @@ def _intrinsics(context: KernelContext) -> dict[int, TensorIntrin]:
 
 
 def _addition(program: ir.LoopProgram) -> tuple[tuple[int, ...], tuple[ir.Expr, ...]] | None:
-    """The numbers of a sum's inputs, and its scalars; None where it is none."""
+    """Match an addition. Returns the numbers of its two inputs and its scalars; None for any other kernel."""
     s = Schedule(program)
     merge_chains(s)
     blocks = blocks_of(s.program)
@@ -103,7 +103,7 @@ def _addition(program: ir.LoopProgram) -> tuple[tuple[int, ...], tuple[ir.Expr, 
 
 
 def _limits(scalar: str) -> tuple[int, int]:
-    """Between which no step of a sum overflows, or saturates."""
+    """Return the range of a scalar within which no step overflows or saturates."""
     if scalar.startswith("multiplier"):
         return 0, (1 << 31) - 1
     if scalar.startswith("shift"):
@@ -112,7 +112,7 @@ def _limits(scalar: str) -> tuple[int, int]:
 
 
 def _bind(pattern: ir.Expr, value: ir.Expr, bound: dict[ir.Buffer, ir.Expr]) -> bool:
-    """Whether a value is made as a pattern is, with constants where that has scalars. What its buffers stand for is found."""
+    """Match a value against a pattern, whose scalars match constants. Stores what each buffer of the pattern matches in `bound`."""
     match pattern, value:
         case ir.Load(buffer=buffer), ir.Load() | ir.Const():
             if isinstance(value, ir.Const) is not (buffer.shape == ()) or buffer.dtype is not value.dtype:
@@ -146,7 +146,8 @@ def _same(a: ir.Expr, b: ir.Expr) -> bool:
 def _scheduled(
     program: ir.LoopProgram, sides: tuple[int, ...], scalars: tuple[ir.Expr, ...], intrinsics: dict[int, TensorIntrin]
 ) -> ir.LoopProgram:
-    """
+    """Build the loop nest:
+
     for i: out[4 i .. + 4] = addition(a[4 i .. + 4], b[4 i .. + 4])
     """
     size = prod(dim for dim in program.outputs[0].shape if isinstance(dim, int))

@@ -1,7 +1,7 @@
-"""Convolutions of each channel alone, of 8-bit numbers with channels last: a channel of a row at a time, a column after another.
+"""Schedule of int8 depthwise convolutions with channels last: for each row and channel, column by column.
 
-A column is read once for all windows that it lies in, and the weights of a channel once for a row: few bytes are loaded, one at a
-time, which extends them. Where there is a dot product of pairs, two rows of a column are a pair of 16-bit numbers.
+A column is read once for all windows that contain it, and the weights of a channel once per row. Bytes are loaded one at a time,
+which also sign-extends them. With a dot product of 16-bit pairs, two rows of a column form a pair.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from inlaid_microcontroller.schedules.rows import Rows, rows_of
 
 INT8, INT16, INT32 = dtype("int8"), dtype("int16"), dtype("int32")
 PIXELS = 6
-"""Most pixels of a row whose sums follow one another without a loop. More share more columns, and are more code."""
+"""Maximum pixels of a row that are unrolled. More would share more columns, but increase code size."""
 MOST_TAPS = 128
-"""Of a window that is added up without a loop: 7x7 are 5 KB of code on Cortex-M4, in 0.15 of the instructions of loops."""
+"""Maximum taps of a window that is unrolled. On Cortex-M4, 7x7 takes 5 KB of code and 0.15 of the instructions of loops."""
 
 
 def pair() -> ir.LoopProgram:
-    """Two int8 as neighbouring int16."""
+    """Return the semantics of the intrinsic that packs two int8 as adjacent int16."""
     a, b, out = ir.Buffer("a", (1,), INT8), ir.Buffer("b", (1,), INT8), ir.Buffer("out", (2,), INT16)
     stores = (
         ir.Store(out, (arith.wrap(place),), ir.cast(ir.load(each, (arith.ZERO,)), INT16)) for place, each in enumerate((a, b))
@@ -37,12 +37,12 @@ def pair() -> ir.LoopProgram:
 
 
 class DepthwiseRule:
-    """Windows over single channels, of int8 operands, on processors without vectors."""
+    """Schedule rule for int8 depthwise convolutions on processors without vectors."""
 
     name = "depthwise"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines dilated windows, those of many taps, and weights that are not constant."""
+        """Return an offer; None for dilated windows, many taps, and weights that are not constant."""
         product = find_layer(program, given)
         if product is None or not product.by_channel or product.summed > MOST_TAPS:
             return None
@@ -66,13 +66,14 @@ def _columns(product: Product, context: KernelContext) -> ir.LoopProgram:
 
 @dataclass(frozen=True)
 class _Columns:
-    """
+    """The loop nest:
+
     for y, channel:
-        pairs, singles = weights              # of the channel: `singles` are those of rows without another
+        pairs, singles = weights              # of the channel; `singles`: a last row without a partner
         for pixels:
             for columns:
                 data = pair(...)
-                for windows that have the column:
+                for windows that contain the column:
                     dot(data, pairs, total)
                 out = after(total)            # of a window that ends here
     """
@@ -88,11 +89,11 @@ class _Columns:
 
     @property
     def paired(self) -> int:
-        """Pairs of rows."""
+        """Number of pairs of rows."""
         return int(self.pairs.shape[0]) // self.product.columns.taps  # type: ignore[arg-type]
 
     def program(self) -> ir.LoopProgram:
-        """The kernel."""
+        """Build the kernel."""
         product, columns = self.product, self.product.columns.taps
         y, channel, x = Var("y"), Var("o"), Var("x")
         weight = channel * product.summed
@@ -119,7 +120,7 @@ class _Columns:
         return self.epilogue.program(self.weights, self.rows.over(y, ir.For(channel, arith.wrap(product.outputs), inner)))
 
     def _tile(self, y: Var, channel: Var, first: arith.Expr, pixels: int) -> ir.Stmt:
-        """A channel of some pixels."""
+        """Build the code for one channel of `pixels` pixels."""
         product = self.product
         taps, stride = product.columns.taps, product.columns.stride
         totals = [ir.Buffer("total", (1, 1), INT32, "register") for _ in range(pixels)]
@@ -141,7 +142,7 @@ class _Columns:
         return tile
 
     def _column(self, places: list[arith.Expr], uses: list[tuple[ir.Buffer, int]]) -> ir.Stmt:
-        """Add what a column, whose rows lie at `places`, gives to each sum that it is column `kx` of."""
+        """Add a column, whose rows are at `places`, to each sum in `uses`: (sum, column kx of its window)."""
         taps, zero = self.product.columns.taps, arith.ZERO
         data = ir.Buffer("data", (self.paired, 2), INT16, "register")
         body = [self._pair(self.rows.buffer, places[2 * r : 2 * r + 2], data, r) for r in range(self.paired)]

@@ -1,7 +1,8 @@
-"""Convolutions and matrix products of 8-bit numbers with channels last, a tile of pixels and output channels at a time.
+"""Schedule of int8 convolutions and matrix products with channels last, by tiles of pixels and output channels.
 
-Processors without vectors, or whose vectors are summed to one number, have few registers and no need of neighbouring results: a
-tile is a few sums, to which dot products along the channels add. Weights lie as a tile reads them: O/w KH KW C/g w g.
+Processors without vectors, or with instructions that reduce a vector to one number, have few registers and gain nothing from
+adjacent results. A tile is a few sums, to which dot products along the channels are added. Weights have the order in which a tile
+reads them: O/w KH KW C/g w g.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from inlaid_microcontroller.schedules.rows import Rows, rows_of
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 UNROLLED = 16
-"""Products of a row that are added one by one without a loop."""
+"""Maximum products of a row that are unrolled if there is no dot product."""
 TILED = 4
-"""Groups that a tile of several pixels adds up without a loop: as many again are not worth their code."""
+"""Maximum groups that a tile of several pixels unrolls; twice as many would not be worth the code size."""
 
 
 def tile_product(pixels: int, lanes: int, group: int) -> ir.LoopProgram:
-    """For each pixel p and lane i, total[p, i] += sum over j < group of a_p[j] * b[i, j], of int8 in int32."""
+    """Return the semantics total[p, i] += sum over j < group of a_p[j] * b[i, j] for each pixel p and lane i, int8 to int32."""
     data = tuple(ir.Buffer(f"a{p}", (group,), INT8) for p in range(pixels))
     weights, total = ir.Buffer("b", (lanes, group), INT8), ir.Buffer("total", (pixels, lanes), INT32)
     i, j = Var("i"), Var("j")
@@ -44,9 +45,9 @@ def tile_product(pixels: int, lanes: int, group: int) -> ir.LoopProgram:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A product, its tile of `pixels` and `width` output channels, and the dot product that sums `group` elements; None where they
-    are summed one by one. `tile`: the intrinsic that sums a group of all of the tile, where there is one. `run`: it sums along the
-    columns of a window, since there is one channel."""
+    """A product and its tile of `pixels` by `width` output channels. dot: the intrinsic that sums `group` elements, None to sum one
+    by one. tile: the intrinsic that sums a group for the whole tile, if any. run: the sum runs along the columns of a window, since
+    there is only one channel."""
 
     product: Product
     pixels: int
@@ -58,34 +59,34 @@ class _Plan:
 
     @property
     def steps(self) -> int:
-        """Groups of a tap of the window, or, in a run, of a row of taps."""
+        """Number of groups per tap of the window, or in a run per row of taps."""
         return -(-(self.product.columns.taps if self.run else self.product.depth) // self.group)
 
     @property
     def taps(self) -> int:
-        """Columns of the window that are summed one after another."""
+        """Number of window columns that are summed one after another."""
         return 1 if self.run else self.product.columns.taps
 
     @property
-    def beyond(self) -> int:
-        """Elements behind those of a pixel that its last group has."""
+    def slack(self) -> int:
+        """Number of elements that the last group reads past those of a pixel."""
         return 0 if self.run else max(self.group - self.product.depth, 0)
 
     @property
     def layout(self) -> Layout:
-        """Of the weights."""
+        """Layout of the weights."""
         summed = self.steps * self.group
         channels, depth = (0, 3 if self.run else 1) if self.product.is_image else (1, 0)
         return Layout(((depth, summed), (channels, self.width), (depth, self.group)))
 
 
 class DirectRule:
-    """Sums over all channels, of int8 operands."""
+    """Schedule rule for int8 convolutions and matrix products that sum over all channels."""
 
     name = "direct"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines dilated windows, and weights that are not constant."""
+        """Return an offer; None for dilated windows and for weights that are not constant."""
         product = find_layer(program, given)
         if product is None or product.by_channel:
             return None
@@ -95,7 +96,7 @@ class DirectRule:
 
 
 def _plan(product: Product, context: KernelContext) -> _Plan:
-    """The tile: two pixels by two channels, or a single pixel by four."""
+    """Choose the tile: two pixels by two channels, or one pixel by four."""
     pixels = 2 if product.columns.outputs > 1 else 1
     dots = dots_of("int8", "int8", "int32", context)
     wanted = 2 if pixels > 1 else 4
@@ -109,27 +110,28 @@ def _plan(product: Product, context: KernelContext) -> _Plan:
         dot for dot in dots if dot.lanes <= max(product.outputs, 1) and dot.group <= length and (not run or length % dot.group == 0)
     ]
     if not fitting and product.padded:
-        # Elements of a ring behind those of a pixel are read as well: their weights are zero.
+        # The group also reads elements of the ring past those of a pixel; their weights are zero.
         wider = (dot for dot in dots if dot.lanes <= product.outputs and dot.group == length + 1)
         fitting = [dot for dot in wider if tile_of(dot) is not None]
     if not fitting:
         return _Plan(product, pixels, min(wanted, product.outputs), 1, None, False)
-    # What is left of a group is added up one by one.
+    # The remainder of a group is added one by one.
     dot = min(fitting, key=lambda each: (abs(each.lanes - wanted), length % each.group, -each.group))
     return _Plan(product, pixels, dot.lanes, dot.group, dot, run, tile_of(dot))
 
 
 def _direct(plan: _Plan, context: KernelContext) -> _Direct:
     product, epilogue = plan.product, Epilogue(plan.product, context)
-    # Step by step: output channels of a tile, elements of a group.
+    # Weights are [steps, output channels of a tile, elements of a group].
     count = -(-product.outputs // plan.width) * product.rows.taps * plan.taps * plan.steps
     weights = ir.Buffer(product.weights.name, (count, plan.width, plan.group), product.weights.dtype)
-    return _Direct(plan, epilogue, rows_of(product, epilogue.flat[product.data], plan.beyond), weights)
+    return _Direct(plan, epilogue, rows_of(product, epilogue.flat[product.data], plan.slack), weights)
 
 
 @dataclass(frozen=True)
 class _Direct:
-    """
+    """The loop nest:
+
     for y, pixels, channels:
         total[pixel, channel] = 0
         for taps and groups:
@@ -143,7 +145,7 @@ class _Direct:
     weights: ir.Buffer
 
     def program(self) -> ir.LoopProgram:
-        """The kernel."""
+        """Build the kernel."""
         pixels, count = self.plan.pixels, self.plan.product.columns.outputs
         y, x = Var("y"), Var("x")
         whole, rest = divmod(count, pixels)
@@ -155,7 +157,7 @@ class _Direct:
         return self.epilogue.program(self.weights, self.rows.over(y, ir.Seq(tuple(parts))))
 
     def _pixels(self, y: Var, first: arith.Expr, pixels: int) -> ir.Stmt:
-        """All output channels of some pixels."""
+        """Build the loop over output channels for `pixels` pixels."""
         plan, o = self.plan, Var("o")
         total = ir.Buffer("total", (pixels, plan.width), INT32, "register")
         channel = arith.simplify(o * plan.width)
@@ -166,7 +168,7 @@ class _Direct:
         return ir.For(o, arith.wrap(-(-plan.product.outputs // plan.width)), body)
 
     def _sums(self, total: ir.Buffer, y: Var, first: arith.Expr, o: Var) -> ir.Stmt:
-        """Add up a tile."""
+        """Build the sums of a tile."""
         plan, product = self.plan, self.plan.product
         ky, kx = Var("ky"), Var("kx")
         length = product.columns.taps if plan.run else product.depth
@@ -174,17 +176,17 @@ class _Direct:
         row = o * product.rows.taps + ky
 
         def at(offset: arith.Expr | int) -> list[arith.Expr]:
-            """Where an element of each pixel lies."""
+            """Return the index of an element for each pixel."""
             stride = product.columns.stride * product.channels
             return [self.rows.place(y, ky, (first + p) * stride + offset) for p in range(int(total.shape[0]))]  # type: ignore[arg-type]
 
-        if plan.beyond:
+        if plan.slack:
             taps = [
                 stmt for tap in range(plan.taps) for stmt in self._group(total, at(tap * product.channels), row * plan.taps + tap)
             ]
             return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(taps)))
         if rest == 0:
-            # Taps of a row and groups of channels follow one another in memory.
+            # Taps of a row and groups of channels are contiguous in memory.
             count = plan.taps * whole
             if plan.dot is None and count <= UNROLLED:
                 done = [store for k in range(count) for store in self._ones(total, at(arith.wrap(k)), row * count + k, 1)]
@@ -199,13 +201,13 @@ class _Direct:
         return ir.For(ky, arith.wrap(product.rows.taps), ir.For(kx, arith.wrap(plan.taps), ir.Seq(tuple(body))))
 
     def _groups(self, total: ir.Buffer, at: Callable[[arith.Expr], list[arith.Expr]], number: arith.Expr, count: int) -> ir.Stmt:
-        """Add the products of groups that follow one another, a few in each round of a loop."""
+        """Add the products of `count` consecutive groups, a few per iteration of a loop."""
         group, step = self.plan.group, Var("step")
         each = TILED if self._is_tile(total) else 1
         whole = count // each if count > each else 0
 
         def some(first: arith.Expr, length: int) -> list[ir.Stmt]:
-            """Those from one on."""
+            """Add `length` groups starting at `first`."""
             ones = (first + k for k in range(length))
             return [stmt for one in ones for stmt in self._group(total, at(one * group), number + one)]
 
@@ -216,7 +218,7 @@ class _Direct:
         return self.plan.tile is not None and total.shape[0] == self.plan.pixels
 
     def _group(self, total: ir.Buffer, places: list[arith.Expr], number: arith.Expr) -> list[ir.Stmt]:
-        """Add the products of a group of elements of each pixel; `number` is that of the weights."""
+        """Add the products of a group of elements of each pixel. number: index of the group's weights."""
         plan = self.plan
         if plan.dot is None:
             return self._ones(total, places, number, 1)

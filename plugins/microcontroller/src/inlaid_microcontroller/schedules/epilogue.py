@@ -1,4 +1,4 @@
-"""What a kernel makes of its sums, and where it puts it."""
+"""Epilogue of a kernel: initial values of sums, and results computed from them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from inlaid_microcontroller.schedules.requantise import Requantised, intrinsic_f
 
 INT8, INT32, BOOL = dtype("int8"), dtype("int32"), dtype("bool")
 MOST_PRODUCTS = 1 << 15
-"""Of 8-bit numbers in a sum that is requantised by the intrinsic: it stays below 2^29."""
+"""Exclusive limit of int8 products in a sum for the requantising intrinsics, so that it stays below 2^29."""
 
 
 class Epilogue:
-    """What follows the sums of a kernel: `requantised`, where that is a requantisation. `flat` are the parameters that lie in one
-    dimension: the data and what is of the result's shape, channels last, and what there is one of for each output channel."""
+    """The epilogue of a kernel. requantised: its requantisation, None for other epilogues. flat: the parameters flattened to one
+    dimension: the data and buffers of the result's shape, with channels last, and per-channel parameters."""
 
     def __init__(self, product: Product, context: KernelContext) -> None:
         self._product, self._context = product, context
@@ -31,7 +31,7 @@ class Epilogue:
         final = last_of(product.anchor)
         if final is not None:
             s = Schedule(product.program)
-            # A number that padding holds may be one that follows the sums as well, such as the least of a relu.
+            # Blocks before the anchor are inlined too: the padding value may also be an operand of the epilogue, as in a relu.
             inlined = (*product.anchor.before[:-1], *(block for block in product.anchor.after if block.name != final))
             inline_all(s, [block.name for block in inlined])
             block = next(stmt for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.Block) and stmt.name == final)
@@ -49,14 +49,14 @@ class Epilogue:
         }
 
     def program(self, weights: ir.Buffer, body: ir.Stmt) -> ir.LoopProgram:
-        """The kernel: its parameters as they lie."""
+        """Build the kernel with flattened parameters."""
         program = self._product.program
         lie = {**self.flat, self._product.weights: weights}
         inputs, outputs = (tuple(lie.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
         return ir.LoopProgram(program.name, inputs, outputs, body)
 
     def start(self, total: ir.Buffer, first: arith.Expr) -> list[ir.Stmt]:
-        """Store what rows of sums of neighbouring output channels, the first of them given, begin with."""
+        """Store the initial values of rows of sums over adjacent output channels, starting at channel `first`."""
         rows, lanes = _shape(total)
         biased = self._begins_biased(lanes)
         bias = self.flat[self.requantised.bias] if biased and self.requantised is not None else None
@@ -71,8 +71,8 @@ class Epilogue:
         ]
 
     def results(self, total: ir.Buffer, first: arith.Expr, pixels: Sequence[arith.Expr]) -> list[ir.Stmt]:
-        """Store what becomes of rows of sums, those of neighbouring output channels, the first of them given, each row at a pixel.
-        Channels that there are not are left out. The sums have begun with what `start` stores."""
+        """Store the results of rows of sums, one row per pixel, over adjacent output channels starting at `first`. Channels past
+        the last one are skipped. The sums were initialised by `start`."""
         product = self._product
         rows, lanes = _shape(total)
         whole = self._rescaled(total, 0, rows, first, pixels) if self._begins_biased(lanes) else []
@@ -92,15 +92,15 @@ class Epilogue:
         return done
 
     def _begins_biased(self, lanes: int) -> bool:
-        """Whether sums begin with their biases, which saves an addition for each: not where a channel may be one that there is
-        not, and not where the processor adds several biases at once."""
+        """Test whether to initialise sums with their biases, which saves an addition each. Not if a channel may be past the last
+        one, and not if the processor adds several biases at once."""
         of = self.requantised
         if of is None or self._product.outputs % lanes or not INT8.limits[0] <= of.zero <= INT8.limits[1]:
             return False
         return intrinsic_for(rescaling(1, lanes, of.rounding), self._context) is not None
 
     def _rescaled(self, total: ir.Buffer, row: int, rows: int, first: arith.Expr, pixels: Sequence[arith.Expr]) -> list[ir.Stmt]:
-        """Store rows of sums that have begun with their biases, as many at once as an intrinsic takes."""
+        """Store the results of rows of sums initialised with their biases, as many at once as an intrinsic takes."""
         of, lanes = self.requantised, _shape(total)[1]
         assert of is not None
         intrinsic = intrinsic_for(rescaling(rows, lanes, of.rounding), self._context)
@@ -118,8 +118,8 @@ class Epilogue:
         return [intrinsic.on(*regions, args=_limits(of))]
 
     def stored(self, total: ir.Buffer, row: int, lane: int, lanes: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
-        """Store what becomes of some lanes of a row of sums, all of which are channels that there are, the first of them given. The
-        sums have begun with zero."""
+        """Store the results of some lanes of a row of sums, starting at channel `first`. All channels exist, and the sums were
+        initialised with zero."""
         of, product = self.requantised, self._product
         place = arith.simplify(pixel * product.outputs + first)
         intrinsic = None if of is None else intrinsic_for(requantisation(lanes, of.rounding), self._context)
@@ -136,13 +136,13 @@ class Epilogue:
         return [intrinsic.on(*regions, args=_limits(of))]
 
     def _store(self, total: ir.Expr, channel: arith.Expr, pixel: arith.Expr) -> ir.Stmt:
-        """Store what becomes of one sum."""
+        """Store the result of one sum."""
         product = self._product
         place = arith.simplify(pixel * product.outputs + channel)
         result = self.flat[product.program.outputs[0]]
         if self._value is None:
             return ir.Store(result, (place,), total)
-        # Axes of one element have no variable. Pixels may be counted in one row, whatever the shape of the result.
+        # Axes of one element have no variable. Pixels may be numbered as one row, regardless of the result's shape.
         columns = product.anchor.buffer.shape[-1]
         where = (arith.ZERO, channel, pixel // columns, pixel % columns) if product.is_image else (pixel, channel)
         moved: dict[arith.Expr, arith.Expr] = {

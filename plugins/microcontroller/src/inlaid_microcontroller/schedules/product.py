@@ -1,4 +1,4 @@
-"""What the schedules of integer products ask of a kernel: its window, its operands, and what follows the sum."""
+"""Matching of int8 convolutions and matrix products: window, operands and anchor."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from inlaid.types import ROW_MAJOR, Layout
 
 @dataclass(frozen=True)
 class Window:
-    """A window along one axis of a source of `size` elements with `before` elements of padding in front: `taps` of it, and
-    `outputs` places, `stride` apart."""
+    """A window of `taps` along one axis, at `outputs` positions that are `stride` apart. The source has `size` elements, with
+    `before` elements of padding in front."""
 
     taps: int
     stride: int
@@ -26,7 +26,7 @@ class Window:
 
     @property
     def span(self) -> int:
-        """Elements, padding included, from the first place's first tap to the last place's last."""
+        """Number of elements, padding included, from the first tap at the first position to the last tap at the last."""
         return (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     @property
@@ -35,13 +35,13 @@ class Window:
 
 
 POINT = Window(1, 1, 1, 0, 1, 1)
-"""Of one element."""
+"""The window of one element."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """Sums of products of a kernel: over `depth` channels of the data and a window; each output channel has weights of its own, or,
-    `by_channel`, each channel is summed alone. Padding has the value `fill`."""
+    """The sums of a kernel, over `depth` channels of the data and a window. Each output channel has separate weights; with
+    `by_channel` (depthwise), each channel is summed separately. fill: padding value."""
 
     program: ir.LoopProgram
     anchor: Anchor
@@ -56,26 +56,26 @@ class Product:
 
     @property
     def padded(self) -> bool:
-        """Whether some window reaches beyond the data."""
+        """Whether any window includes padding."""
         return any(axis.before > 0 or axis.span > axis.before + axis.size for axis in (self.rows, self.columns))
 
     @property
     def channels(self) -> int:
-        """Of the data."""
+        """Number of channels of the data."""
         return self.outputs if self.by_channel else self.depth
 
     @property
     def summed(self) -> int:
-        """Products in a sum."""
+        """Number of products in a sum."""
         return self.depth * self.rows.taps * self.columns.taps
 
     @property
     def is_image(self) -> bool:
-        """Whether the result is N C H W, and no matrix."""
+        """Whether the result is N C H W rather than a matrix."""
         return len(self.anchor.buffer.shape) == 4
 
     def layout_of(self, buffer: ir.Buffer, weights: Layout) -> Layout:
-        """How a parameter lies: images with their channels last, the weights as given."""
+        """Return the layout of a parameter: channels last for images, `weights` for the weights."""
         if buffer is self.weights:
             return weights
         if self.is_image and (buffer is self.data or buffer.shape == self.anchor.buffer.shape):
@@ -84,7 +84,7 @@ class Product:
 
 
 def find_layer(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> Product | None:
-    """The sum of products of a kernel whose weights are constant, over windows without gaps; None where it is something else."""
+    """Match a product with constant weights and without dilation; None for any other kernel."""
     product = find_product(program)
     if product is None or max(product.rows.dilation, product.columns.dilation) > 1:
         return None
@@ -92,7 +92,7 @@ def find_layer(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> Product
 
 
 def find_product(program: ir.LoopProgram) -> Product | None:
-    """The sum of products of a kernel of one image, or of a matrix, of 8-bit operands in int32; None where it is something else."""
+    """Match a product on one image or on a matrix, of int8 operands with int32 sums; None for any other kernel."""
     if not is_static(program) or len(program.outputs) != 1 or 0 in program.outputs[0].shape:
         return None
     anchor = find_anchor(program)
@@ -111,14 +111,14 @@ def find_product(program: ir.LoopProgram) -> Product | None:
 
 
 def merged(product: Product) -> Product:
-    """The product with all its pixels in one row, where windows are single pixels."""
+    """Merge all pixels into one row if the window is a single pixel."""
     if not (product.rows.is_point and product.columns.is_point and product.is_image):
         return product
     return replace(product, rows=POINT, columns=_line(product.rows.outputs * product.columns.outputs))
 
 
 def _line(pixels: int) -> Window:
-    """Single pixels."""
+    """Return the 1-tap window over a line of pixels."""
     return Window(1, 1, 1, 0, pixels, pixels)
 
 
@@ -158,7 +158,7 @@ def _image(program: ir.LoopProgram, anchor: Anchor, data: ir.Load, weights: ir.L
 
 
 def _source(program: ir.LoopProgram, anchor: Anchor, data: ir.Buffer) -> tuple[ir.Buffer | None, tuple[int, int], int]:
-    """What is convolved, rows and columns of padding in front of it, and what they hold; no buffer where that is unknown."""
+    """Return the convolved buffer (None if unknown), rows and columns of padding in front of it, and the padding value."""
     if not anchor.before:
         return (data if data in program.inputs else None), (0, 0), 0
     nothing = None, (0, 0), 0

@@ -1,4 +1,4 @@
-"""The end of most integer kernels: a sum, plus a bias, times a factor in fixed point, plus a zero point, within limits, as int8."""
+"""Requantisation, the epilogue of most integer kernels: int8(clamp((sum + bias) * fixed-point factor + zero point))."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ROUNDINGS = ("up", "away")
 
 @dataclass(frozen=True)
 class Requantised:
-    """What becomes of a sum: buffers with a bias, a multiplier and a shift for each output channel, the `rounding` of
-    `inlaid.ops.fixed_point`, and the zero point and the limits of the result."""
+    """A matched requantisation: buffers with bias, multiplier and shift per output channel, `rounding` of `inlaid.ops.fixed_point`,
+    and zero point and limits of the result."""
 
     bias: ir.Buffer
     multiplier: ir.Buffer
@@ -32,7 +32,7 @@ class Requantised:
 
 
 def requantisation(lanes: int, rounding: str) -> ir.LoopProgram:
-    """The intrinsic for so many sums."""
+    """Return the semantics of the intrinsic that requantises `lanes` sums."""
     total, bias, multiplier, shift = (ir.Buffer(name, (lanes,), INT32) for name in ("total", "bias", "multiplier", "shift"))
     zero, low, high = (ir.Buffer(name, (), INT32) for name in ("zero", "low", "high"))
     out, i = ir.Buffer("out", (lanes,), INT8), Var("i")
@@ -43,7 +43,7 @@ def requantisation(lanes: int, rounding: str) -> ir.LoopProgram:
 
 
 def rescaling(rows: int, lanes: int, rounding: str) -> ir.LoopProgram:
-    """The intrinsic for so many sums of each of some rows, pixels for instance, that have begun with their biases."""
+    """Return the semantics of the intrinsic that requantises `rows` (pixels) of `lanes` sums, initialised with their biases."""
     total = ir.Buffer("total", (rows, lanes), INT32)
     multiplier, shift = (ir.Buffer(name, (lanes,), INT32) for name in ("multiplier", "shift"))
     zero, low, high = (ir.Buffer(name, (), INT32) for name in ("zero", "low", "high"))
@@ -60,7 +60,7 @@ def rescaling(rows: int, lanes: int, rounding: str) -> ir.LoopProgram:
 def requantised_value(
     total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, zero: ir.Expr, low: ir.Expr, high: ir.Expr, *, rounding: str
 ) -> ir.Expr:
-    """What becomes of a sum."""
+    """Return the expression that requantises a sum."""
     return _limited(_value(total, bias, multiplier, shift, rounding=rounding), zero, low, high)
 
 
@@ -73,7 +73,7 @@ def _value(total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, *
 
 
 def requantised(value: ir.Expr, total: ir.Buffer) -> Requantised | None:
-    """How a value is made of a sum; None where it is made in another way."""
+    """Match a value that requantises a sum; None for any other value."""
     match value:
         case ir.Cast(
             dtype=of,
@@ -102,10 +102,10 @@ def requantised(value: ir.Expr, total: ir.Buffer) -> Requantised | None:
 
 
 def _alone(value: ir.Expr) -> ir.LoopProgram:
-    """A program that stores a value."""
+    """Return a program that stores a value."""
     return ir.LoopProgram("", (), (), ir.Store(ir.Buffer("value", (), value.dtype), (), value))
 
 
 def intrinsic_for(wanted: ir.LoopProgram, context: KernelContext) -> TensorIntrin | None:
-    """The intrinsic that does that."""
+    """Find the target's intrinsic with these semantics; None if it has none."""
     return next((each for each in context.intrinsics if structurally_equal(each.semantics, wanted)), None)

@@ -1,4 +1,4 @@
-"""The rows of an image that windows read: where they lie, or copies of them with padding."""
+"""Input rows of an image for windows, read in place or copied with padding."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ def _copy() -> ir.LoopProgram:
 
 
 COPY = TensorIntrin("copy", _copy())
-"""Bytes copied from one run of memory to another; the two do not overlap."""
+"""Intrinsic that copies a run of bytes between runs that do not overlap."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows under a window of a product's data, which lies in one dimension. Where there is a `ring`, it holds those of one
-    output row, padding included: rows that the next one has as well move up in it, so that each row of the data is read once, in
-    order."""
+    """The input rows under a window of a product's flattened data. With padding, `ring` holds the rows for one output row, padding
+    included. Rows that the next output row shares are moved up in it, so each row of the data is read once, in order."""
 
     product: Product
     data: ir.Buffer
@@ -36,18 +35,18 @@ class Rows:
 
     @property
     def buffer(self) -> ir.Buffer:
-        """What holds the rows."""
+        """The buffer that holds the rows."""
         return self.ring or self.data
 
     def place(self, y: arith.Expr, tap: arith.Expr | int, offset: arith.Expr | int) -> arith.Expr:
-        """Where element `offset` of the row of tap `tap` at output row `y` lies."""
+        """Return the index of element `offset` in the row of tap `tap` at output row `y`."""
         rows, columns = self.product.rows, self.product.columns
         if self.ring is not None:
             return arith.simplify(arith.wrap(tap) * self._width + offset)
         return arith.simplify((y * rows.stride + tap) * (columns.size * self.product.channels) + offset)
 
     def over(self, y: Var, body: ir.Stmt) -> ir.Stmt:
-        """The loop over output rows."""
+        """Build the loop over output rows around `body`."""
         rows = self.product.rows
         if self.ring is None:
             return ir.For(y, arith.wrap(rows.outputs), body)
@@ -58,7 +57,7 @@ class Rows:
             for tap in range(rows.before, min(kept, rows.before + rows.size))
         ]
         moved = [
-            copied(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
+            copy_run(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
             for tap in range(kept)
         ]
         read = [self._read(tap, y) for tap in range(kept, rows.taps)]
@@ -67,11 +66,11 @@ class Rows:
 
     @property
     def _width(self) -> int:
-        """Of a row of the ring, in elements."""
+        """Number of elements of a row of the ring."""
         return self.product.columns.span * self.product.channels
 
     def _read(self, tap: int, y: Var) -> ir.Stmt:
-        """The row of a tap, of the data or, beyond it, of padding."""
+        """Load the row of a tap into the ring, from the data or as padding."""
         rows = self.product.rows
         first = tap - rows.before
         row = arith.simplify(y * rows.stride + first)
@@ -85,11 +84,11 @@ class Rows:
         return ir.If(ir.as_expr(inside, BOOL), load, self._blank(tap * self._width, self._width))
 
     def _loaded(self, tap: int, row: arith.Expr) -> ir.Stmt:
-        """A row of the data between its padding."""
+        """Copy a row of the data between its padding."""
         columns, channels = self.product.columns, self.product.channels
         length = min(columns.size, columns.span - columns.before) * channels
         start = arith.simplify(row * (columns.size * channels))
-        return copied(self.data, start, self.buffer, tap * self._width + columns.before * channels, length)
+        return copy_run(self.data, start, self.buffer, tap * self._width + columns.before * channels, length)
 
     def _blank(self, start: int, length: int) -> ir.Stmt:
         i = Var("i")
@@ -97,15 +96,15 @@ class Rows:
         return ir.For(i, arith.wrap(length), store)
 
 
-def rows_of(product: Product, data: ir.Buffer, beyond: int = 0) -> Rows:
-    """The rows, in a ring where there is padding; so many elements `beyond` the last row of a ring may be read as well."""
+def rows_of(product: Product, data: ir.Buffer, slack: int = 0) -> Rows:
+    """Create the rows, with a ring buffer if there is padding. slack: number of readable elements past the ring's last row."""
     if not product.padded:
         return Rows(product, data, None)
-    size = product.rows.taps * product.columns.span * product.channels + beyond
+    size = product.rows.taps * product.columns.span * product.channels + slack
     return Rows(product, data, ir.Buffer("rows", (size,), INT8))
 
 
-def copied(source: ir.Buffer, start: arith.Expr, target: ir.Buffer, to: int, length: int) -> ir.Stmt:
-    """A run of elements copied from one buffer to another, or to another part of the same."""
+def copy_run(source: ir.Buffer, start: arith.Expr, target: ir.Buffer, to: int, length: int) -> ir.Stmt:
+    """Copy a run of elements from one buffer to another, or within one buffer."""
     size = arith.wrap(length)
     return COPY.on(ir.Region(source, ((start, size),)), ir.Region(target, ((arith.wrap(to), size),)))

@@ -1,4 +1,4 @@
-"""The schedule rules of the microcontroller target, in the order in which they are tried."""
+"""Schedule rules of the microcontroller target, in order of preference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inlaid_microcontroller.schedules.scalar import ScalarRule
 from inlaid_microcontroller.schedules.vector_depthwise import VectorDepthwiseRule
 from inlaid_microcontroller.schedules.vector_direct import VectorDirectRule
 
-# Those with vectors decline where there are none; they stand before those that take the same kernels. The last takes every kernel.
+# Vector rules make no offers without vectors; they precede the scalar rules for the same kernels. The last rule takes every kernel.
 RULES: tuple[ScheduleRule, ...] = (
     VectorDirectRule(),
     VectorDepthwiseRule(),

@@ -1,4 +1,4 @@
-"""Kernels of static shape on a processor that does one thing at a time: as little memory as possible, channels innermost."""
+"""Default schedule for kernels of static shape on scalar processors: minimal memory, channels innermost."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import ROW_MAJOR, Layout
 
 CHANNEL = 1
-"""The axis of channels."""
+"""Number of the channel axis."""
 SLOWER = 1.5
-"""How much longer a window takes whose channels do not lie together: fewer addresses are worked out once for many elements."""
+"""Relative time of a window whose channels are not contiguous, since fewer address computations are shared by elements."""
 
 
 class ScalarRule:
-    """Takes every kernel of static shape; what has a window or an image is offered with channels last as well."""
+    """Schedule rule for every kernel of static shape. Kernels with a window or an image are also offered with channels last."""
 
     name = "scalar"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Declines kernels of shapes that are not known."""
+        """Return offers; none for kernels of symbolic shape."""
         if not is_static(program):
             return ()
         plain = (ROW_MAJOR,) * len(program.params)
@@ -50,8 +50,7 @@ class ScalarRule:
 
 
 def channels_last(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> dict[ir.Buffer, Layout]:
-    """The layouts of parameters with channels last: of images, and of weights, whose order is O H W I, or H W O where there is one
-    input channel for each output."""
+    """Return channels-last layouts of parameters: images, and weights as O H W I, or H W O for depthwise ones."""
     found: dict[ir.Buffer, Layout] = {}
     rank = len(program.outputs[0].shape)
     if rank < 3:
@@ -70,7 +69,8 @@ def _iterations(anchor: Anchor) -> int:
 
 
 def _schedule(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout]) -> Schedule:
-    """
+    """Schedule a kernel:
+
     for n, y, x, channel:
         acc = identity
         for window, input channels: acc = combine(acc, data)
@@ -81,7 +81,7 @@ def _schedule(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout]) -> Sche
         try:
             return _anchored(program, anchor, layouts)
         except ScheduleError:
-            pass  # what stands before or after is no chain of elements: as it is, then
+            pass  # producers or consumers are not element-wise: keep the loops as they are
     s = Schedule(program)
     merge_chains(s)
     if layouts:
@@ -108,7 +108,7 @@ def _anchored(program: ir.LoopProgram, anchor: Anchor, layouts: dict[ir.Buffer, 
 
 
 def _channels_innermost(s: Schedule, block: str) -> None:
-    """Loop over channels inside of all others."""
+    """Reorder the channel loop innermost."""
     loops: list[Var | None] = axis_loops(s, block)
     if len(loops) < 3 or loops[CHANNEL] is None:
         return

@@ -1,7 +1,7 @@
-"""Convolutions of each channel alone, of 8-bit numbers with channels last, on processors with vectors: a window at a time.
+"""Schedule of int8 depthwise convolutions with channels last on processors with vectors, window by window.
 
-An intrinsic sums the products of a window for some neighbouring channels, and requantises them. Where a window's elements lie
-depends on the image, and intrinsics have boxes of buffers: so there is one for each distance, and its name tells them.
+An intrinsic sums the products of a window for some adjacent channels, and requantises them. Its regions of buffers are fixed, but
+the strides of a window depend on the image. So each window has a separate intrinsic, whose name includes the strides.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from inlaid_microcontroller.schedules.vector_direct import vector_dot
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 LANES = 8
-"""Channels of a vector of 16-bit products."""
+"""Channels per vector of 16-bit products."""
 SCALARS = ("zero", "low", "high")
 MOST = 1 << 14
-"""Of zero points that leave what saturates at 16 bits beyond the limits."""
+"""Limit of zero points for which values that saturate at 16 bits still exceed the int8 limits."""
 _NAME = re.compile(r"window(\d)_(\w+)_(\d+)x(\d+)_(\d+)_(\d+)")
 
 
 @dataclass(frozen=True)
 class WindowSums:
-    """The sums of `lanes` channels, of `channels` in all, over a window of `rows` and `columns`, whose rows lie `row` elements
-    apart; requantised with a `rounding` of `inlaid.ops.fixed_point`."""
+    """Requantised sums of `lanes` of `channels` channels over a window of `rows` by `columns`. row: stride of rows in elements.
+    rounding: see `inlaid.ops.fixed_point`."""
 
     lanes: int
     rounding: str
@@ -44,26 +44,26 @@ class WindowSums:
 
     @property
     def name(self) -> str:
-        """Of the intrinsic."""
+        """Name of the intrinsic."""
         return f"{self.function}_{self.rows}x{self.columns}_{self.row}_{self.channels}"
 
     @property
     def function(self) -> str:
-        """The part of the name that does not tell distances."""
+        """The part of the name without sizes and strides: the C function."""
         return f"window{self.lanes}_{self.rounding}"
 
     @property
     def data(self) -> int:
-        """Elements from the first that is read to the last."""
+        """Number of data elements from the first to the last that is read."""
         return (self.rows - 1) * self.row + (self.columns - 1) * self.channels + self.lanes
 
     @property
     def weights(self) -> int:
-        """Weights from the first that is read to the last."""
+        """Number of weights from the first to the last that is read."""
         return (self.rows * self.columns - 1) * self.channels + self.lanes
 
     def intrinsic(self) -> TensorIntrin:
-        """What it does."""
+        """Return the intrinsic with its semantics."""
         a, b = ir.Buffer("a", (self.data,), INT8), ir.Buffer("b", (self.weights,), INT8)
         bias, multiplier, shift = parts = tuple(ir.Buffer(name, (self.lanes,), INT32) for name in ("bias", "multiplier", "shift"))
         scalars = tuple(ir.Buffer(name, (), INT32) for name in SCALARS)
@@ -82,7 +82,7 @@ class WindowSums:
 
 
 def window_sums(name: str) -> WindowSums | None:
-    """What an intrinsic of a name sums; None where it sums no window."""
+    """Parse the name of a window intrinsic; None for any other intrinsic."""
     found = _NAME.fullmatch(name)
     if found is None or found[2] not in ROUNDINGS:
         return None
@@ -90,26 +90,27 @@ def window_sums(name: str) -> WindowSums | None:
 
 
 class VectorDepthwiseRule:
-    """Windows over single channels, of int8 operands, which are requantised, where there are vectors."""
+    """Schedule rule for requantised int8 depthwise convolutions on processors with vectors."""
 
     name = "vector_depthwise"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines dilated windows, weights that are not constant, and limits beyond those of int8."""
+        """Return an offer; None for dilated windows, weights that are not constant, and limits beyond those of int8."""
         product = find_layer(program, given)
         if product is None or vector_dot(context) is None or not product.by_channel:
             return None
         of = Epilogue(product, context).requantised
         if of is None or abs(of.zero) > MOST or of.low < -128 or of.high > 127:
             return None
-        # One image of weights: KH KW C.
+        # Weights have order KH KW C.
         weights = Layout(((0, product.outputs),))
         layouts = tuple(product.layout_of(buffer, weights) for buffer in program.params)
         return Offer(layouts, lambda _: _windows(product, Epilogue(product, context)))
 
 
 def _windows(product: Product, epilogue: Epilogue) -> ir.LoopProgram:
-    """
+    """Build the loop nest:
+
     for y, x, channels: out = requantise(sums of the window)
     """
     of = epilogue.requantised

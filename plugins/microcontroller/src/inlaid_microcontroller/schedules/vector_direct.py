@@ -1,8 +1,8 @@
-"""Convolutions and matrix products of bytes with channels last, where processors multiply vectors and add the products up.
+"""Schedule of int8 convolutions and matrix products with channels last, by dot products of vectors.
 
-A tile is one pixel by as many neighbouring output channels as are requantised at once. Its sums are made in chunks, a vector of
-data each: where windows have fewer elements in a row than a vector, or a number of channels is no multiple of it, the rest of a
-chunk are weights of 0, so that it does not matter which data these meet.
+A tile is one pixel by as many adjacent output channels as are requantised at once. Its sums are computed in chunks of one vector of
+data each. If a window has fewer contiguous elements than a vector, or the channels are not a multiple of it, the rest of a chunk
+has weights of 0, so the data there are irrelevant.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from inlaid.types import Layout, dtype
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer, merged
 from inlaid_microcontroller.schedules.requantise import intrinsic_for
-from inlaid_microcontroller.schedules.rows import Rows, copied, rows_of
+from inlaid_microcontroller.schedules.rows import Rows, copy_run, rows_of
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 LEAST = 16
-"""Bytes of a vector: shorter dot products are of words."""
+"""Minimum bytes of a vector dot product; shorter ones operate on words."""
 
 
 @dataclass(frozen=True)
 class _Chunks:
-    """How sums are cut into chunks: each has `rows` rows and `columns` columns of a window, and `depth` channels, of `stride`
-    weights in all, of which those of a vector are read. `runs` of the window, each of `length` elements that lie together in the
-    data, have `each` chunks of their own, or a part of one."""
+    """Partition of sums into chunks of `rows` by `columns` of a window by `depth` channels. stride: weights of a chunk, of which a
+    `vector` is read. runs: numbers of runs along both axes of the window; each has `length` contiguous elements of data, and fills
+    whole chunks or a part of one."""
 
     rows: int
     columns: int
@@ -45,16 +45,16 @@ class _Chunks:
 
     @property
     def slot(self) -> int:
-        """Elements from where a run's chunks begin to where the next one's do."""
+        """Stride in elements between the chunks of consecutive runs."""
         return self.length if self.rows > 1 else -(-self.length // self.vector) * self.vector
 
     @property
     def count(self) -> int:
-        """Of chunks."""
+        """Number of chunks."""
         return -(-self.runs[0] * self.runs[1] * self.slot // self.vector)
 
     def weights(self, product: Product, lanes: int) -> Layout:
-        """How weights lie: chunk by chunk, those of a tile's channels one after another."""
+        """Return the layout of the weights: by chunks, and within these by the channels of a tile."""
         if not product.is_image:
             return Layout(((0, self.slot), (1, lanes), (0, self.vector)))
         if self.stride == self.vector == self.depth:
@@ -64,7 +64,7 @@ class _Chunks:
 
 
 def _chunks(product: Product, vector: int) -> _Chunks:
-    """Chunks of several rows of a window, of a row, or of the channels of a pixel, whichever are the fewest."""
+    """Choose chunks of several rows of a window, of one row, or of the channels of a pixel, whichever are the fewest."""
     rows, columns, depth = product.rows.taps, product.columns.taps, product.depth
     row = columns * depth
     if rows > 1 and row < vector and vector % row == 0:
@@ -77,12 +77,12 @@ def _chunks(product: Product, vector: int) -> _Chunks:
 
 
 class VectorDirectRule:
-    """Sums over all channels, of int8 operands, where there is a dot product of vectors."""
+    """Schedule rule for int8 sums over all channels on processors with a vector dot product."""
 
     name = "vector_direct"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines dilated windows, and weights that are not constant."""
+        """Return an offer; None for dilated windows and for weights that are not constant."""
         product, dot = find_layer(program, given), vector_dot(context)
         if product is None or dot is None or product.by_channel:
             return None
@@ -94,7 +94,7 @@ class VectorDirectRule:
 
 
 def run_of_dots(lanes: int, group: int) -> ir.LoopProgram:
-    """For each of n groups of data, for each lane i, total[i] += sum over j < group of a[group k + j] * b[k, i, j], in int32."""
+    """Return the semantics total[i] += sum over j < group of a[group k + j] * b[k, i, j] for each group k and lane i, in int32."""
     n, k, i, j = SizeVar("n"), Var("k"), Var("i"), Var("j")
     a, b = ir.Buffer("a", (arith.unwrap(n * group),), INT8), ir.Buffer("b", (n, lanes, group), INT8)
     total = ir.Buffer("total", (lanes,), INT32)
@@ -105,15 +105,16 @@ def run_of_dots(lanes: int, group: int) -> ir.LoopProgram:
 
 
 def vector_dot(context: KernelContext) -> Dot | None:
-    """The dot product of vectors that does most at once."""
+    """Find the target's largest vector dot product; None if it has none."""
     return next((dot for dot in dots_of("int8", "int8", "int32", context) if dot.group >= LEAST), None)
 
 
 @dataclass(frozen=True)
 class _Vector:
-    """
+    """The loop nest:
+
     for y, pixel:
-        patch = data                          # where chunks do not lie in it
+        patch = data                          # unless chunks are contiguous in the data
         for channels:
             total[channel] = 0
             for runs:
@@ -128,7 +129,7 @@ class _Vector:
     epilogue: Epilogue
 
     def program(self) -> ir.LoopProgram:
-        """The kernel."""
+        """Build the kernel."""
         product, lanes = self.product, self.dot.lanes
         size = -(-product.outputs // lanes) * self.chunks.count
         weights = ir.Buffer(product.weights.name, (size, lanes, self.chunks.stride), product.weights.dtype)
@@ -150,14 +151,14 @@ class _Vector:
         return self.epilogue.program(weights, body)
 
     def _patch(self, rows: Rows) -> ir.Buffer | None:
-        """Where the elements under a window are gathered; None where chunks lie in the data."""
+        """Create the buffer in which the elements under a window are gathered; None if chunks are contiguous in the data."""
         chunks = self.chunks
         if chunks.rows == 1 and (chunks.slot == chunks.length or rows.ring is not None):
             return None
         return ir.Buffer("patch", (chunks.count * chunks.vector,), INT8)
 
     def _start(self, rows: Rows, y: Var, ky: arith.Expr | int, x: arith.Expr, kx: arith.Expr | int) -> arith.Expr:
-        """Where a run begins."""
+        """Return the index at which a run starts."""
         columns = self.product.columns
         return rows.place(y, ky, arith.simplify((x * columns.stride + kx) * self.product.channels))
 
@@ -165,7 +166,7 @@ class _Vector:
         chunks = self.chunks
         down, across = chunks.runs
         return [
-            copied(rows.buffer, self._start(rows, y, ky, x, kx), patch, (ky * across + kx) * chunks.slot, chunks.length)
+            copy_run(rows.buffer, self._start(rows, y, ky, x, kx), patch, (ky * across + kx) * chunks.slot, chunks.length)
             for ky in range(down)
             for kx in range(across)
         ]
@@ -178,7 +179,7 @@ class _Vector:
         at: tuple[Var, Var, arith.Expr],
         lanes: int,
     ) -> ir.Stmt:
-        """Some output channels of a pixel: `lanes` of a tile."""
+        """Build the code of one tile: `lanes` output channels of a pixel."""
         chunks, (y, x, o) = self.chunks, at
         total = ir.Buffer("total", (1, self.dot.lanes), INT32, "register")
         start = [ir.Store(total, (arith.ZERO, arith.wrap(lane)), ir.const(0, INT32)) for lane in range(self.dot.lanes)]
@@ -199,7 +200,7 @@ class _Vector:
     def _sum(
         self, total: ir.Buffer, data: tuple[ir.Buffer, arith.Expr], weights: tuple[ir.Buffer, arith.Expr], count: int
     ) -> ir.Stmt:
-        """Add up chunks that follow one another."""
+        """Sum consecutive chunks."""
         vector, lanes, step = arith.wrap(self.dot.group), arith.wrap(self.dot.lanes), Var("step")
 
         def chunks(first: arith.Expr, number: int, intrinsic: TensorIntrin) -> ir.Stmt:

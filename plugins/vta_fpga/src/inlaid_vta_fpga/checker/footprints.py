@@ -1,4 +1,4 @@
-"""Elements that GEMM and ALU instructions access, exactly, and how close in the pipeline."""
+"""Exact sets of elements that GEMM and ALU instructions access, and pipeline hazards between their micro-ops."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from inlaid_vta_fpga.isa.instructions import Alu, Gemm, Uops
 
 Indices = npt.NDArray[np.int64]
 DISTANCE = 3
-"""Micro-ops from a write of an accumulator to its next access, at least: the pipeline has no interlock."""
+"""Minimum number of micro-ops from a write of an accumulator to its next access: the pipeline has no interlock."""
 EXECUTIONS = 1 << 22
-"""Micro-op executions of an instruction that is checked, at most: they are enumerated."""
+"""Maximum micro-op executions of a checked instruction, since the checker enumerates them."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Elements that an instruction accesses: ascending indices, each once.
+    """Elements that an instruction accesses, as ascending unique indices.
 
-    written: in ACC. read: memory and indices of each operand. close: an accumulator is accessed less than `DISTANCE` micro-ops
-    after it was written. outside: a memory and an index beyond its depth; all else is empty then.
+    written: indices in ACC. read: memory and indices of each operand. close: an accumulator is accessed fewer than `DISTANCE`
+    micro-ops after its write. outside: a memory and an out-of-range index, None if all are in range; otherwise the rest is empty.
     """
 
     written: Indices
@@ -33,11 +33,11 @@ class Footprint:
 
 
 _Operand = tuple[Memory, int, tuple[int, int]]
-"""Memory, field of the micro-ops (dst 0, src 1, wgt 2), factors."""
+"""Memory, micro-op field (dst 0, src 1, wgt 2), and factors (outer, inner)."""
 
 
 class Footprints:
-    """Footprints for one configuration. Instructions that agree in micro-ops, loops and factors share one."""
+    """Cache of footprints for one configuration, keyed by micro-ops, loops and factors."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -45,7 +45,7 @@ class Footprints:
         self._known: dict[tuple[object, ...], Footprint] = {}
 
     def of(self, instruction: Gemm | Alu, uops: Uops) -> Footprint:
-        """The footprint of an instruction that executes the encoded micro-ops `uops`."""
+        """Return the footprint of an instruction that executes the encoded micro-ops `uops`."""
         written: _Operand = (Memory.ACC, 0, instruction.dst_factors)
         read: list[_Operand] = []
         if isinstance(instruction, Alu):

@@ -1,4 +1,4 @@
-"""Rules that an instruction keeps or breaks by itself."""
+"""Rules that can be checked on a single instruction."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Gemm, Instructi
 
 _SHIFTS = range(-16, 16)
 Broken = Iterator[tuple[Rule, str]]
-"""Rules, each with what was expected, found, and to be done."""
+"""Violated rules, each with a message: expected, found, remedy."""
 
 
 class InstructionRules:
-    """Checks single instructions for a device: DRAM of `dram_bytes`, with ACC_8BIT and MUL or without."""
+    """Checks single instructions for a device with `dram_bytes` of DRAM, and optionally ACC_8BIT and MUL."""
 
     def __init__(self, config: Config, dram_bytes: int, acc_8bit: bool, mul: bool) -> None:
         self._config = config
@@ -26,7 +26,7 @@ class InstructionRules:
         self._mul = mul
 
     def broken(self, instruction: Instruction) -> Broken:
-        """The rules that an instruction breaks. If none, what it accesses is defined, but for the indices in micro-ops."""
+        """Yield the rules that an instruction breaks. If there are none, its accesses are in range, except micro-op indices."""
         try:
             self._encoding.encode(instruction)
         except EncodingError as error:

@@ -1,8 +1,8 @@
-"""Rules of memory: races, initialised reads, the OUT buffer, and what GEMM and ALU access.
+"""Memory rules: races, initialised reads, the OUT buffer, and the accesses of GEMM and ALU.
 
-The stream is walked in one order of execution. For each element, the last access of each module is kept; an access races with those
-that its vector clock does not cover (Flanagan and Freund, FastTrack, 2009). Without races, every timing gives the same values, so
-the other rules hold in every timing as well.
+The checker walks the stream in one order of execution and keeps the last access of each module to each element. An access races
+with those that its vector clock does not cover (Flanagan and Freund, FastTrack, 2009). A stream without races computes the same
+values in every timing, so the other rules then hold in every timing as well.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from inlaid_vta_fpga.checker.footprints import DISTANCE, Footprints
 from inlaid_vta_fpga.checker.tokens import Order
-from inlaid_vta_fpga.checker.violations import Report, Rule
+from inlaid_vta_fpga.checker.violations import Reporter, Rule
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, Finish, Gemm, Instruction, Load, Module, Store
 
@@ -26,11 +26,11 @@ _ACCESSORS = {
     "OUT": (Module.COMPUTE, Module.STORE),
     "DRAM": (Module.STORE, Module.LOAD, Module.COMPUTE),
 }
-"""The module that writes each memory, then those that read it. ACC and UOP have one module, so no races."""
+"""The writing module of each memory, followed by its readers. Only one module accesses ACC and UOP, so they cannot race."""
 
 
 class _Out(IntEnum):
-    """What an element of OUT holds, from the worst."""
+    """State of an element of OUT, worst first."""
 
     UNDEFINED = 0
     LOADED = 1
@@ -42,26 +42,26 @@ _TO_COMPUTE = {_Out.UNDEFINED: "compute it before", _Out.LOADED: "copy it by ALU
 
 
 class MemoryRules:
-    """Checks the instructions of a stream one by one, in their order of execution."""
+    """Checks the instructions of a stream one by one in order of execution."""
 
-    def __init__(self, config: Config, dram: npt.NDArray[np.uint8], order: Order, report: Report) -> None:
+    def __init__(self, config: Config, dram: npt.NDArray[np.uint8], order: Order, report: Reporter) -> None:
         self._config = config
         self._dram = dram
         self._order = order
         self._report = report
         self._footprints = Footprints(config)
-        # DRAM counts the smallest elements: all others are whole numbers of them.
+        # DRAM is tracked in units of the smallest element, of which all other element sizes are multiples.
         self._grain = min(config.element_bytes(memory) for memory in Memory)
         sizes = {memory.name: config.depth(memory) for memory in Memory} | {"DRAM": len(dram) // self._grain + 1}
         self._last = {name: {module: np.zeros(sizes[name], np.int32) for module in _ACCESSORS[name]} for name in _ACCESSORS}
-        """Last access of each module to each element, as its position in the module's program from 1; 0 for none."""
+        """Last access of each module to each element: a 1-based position in the module's program, 0 if not accessed."""
         self._initialised = {memory: np.zeros(config.depth(memory), np.bool_) for memory in Memory}
         self._out = np.zeros(config.depth(Memory.OUT), np.int8)
         self._uops = np.zeros(config.depth(Memory.UOP), np.uint32)
         self._uops_known = True
 
     def check(self, number: int, instruction: Instruction) -> None:
-        """Report violations, and take the instruction's effects."""
+        """Report an instruction's violations and apply its effects on the tracked state."""
         match instruction:
             case Load() if instruction.x_size:
                 self._load(number, instruction)
@@ -73,7 +73,7 @@ class MemoryRules:
                 pass
 
     def skip(self, number: int, instruction: Instruction) -> None:
-        """Take an instruction of unknown effects: what it may have written counts as initialised, to report no consequences."""
+        """Apply an instruction with unknown effects: mark all that it may write as initialised, to avoid follow-up violations."""
         match instruction:
             case Load(memory=Memory.UOP):
                 self._uops_known = False
@@ -92,7 +92,7 @@ class MemoryRules:
         self._access(number, load, "DRAM", rows)
         self._initialised[memory][elements] = True
         if memory is Memory.ACC:
-            # LOAD leaves OUT as it is, but whether STORE may read there depends on it.
+            # LOAD ACC does not write OUT, but it makes the element stale for a STORE.
             self._access(number, load, "OUT", elements)
             self._out[elements] = _Out.LOADED
         elif memory is Memory.UOP:
@@ -150,7 +150,7 @@ class MemoryRules:
         return True
 
     def _rows(self, transfer: Load | Store, memory: Memory) -> slice | npt.NDArray[Any]:
-        """The DRAM elements of a transfer."""
+        """Return the DRAM elements of a transfer, in units of `_grain` bytes."""
         scale = self._config.element_bytes(memory) // self._grain
         base, row, stride = (scale * size for size in (transfer.dram_base, transfer.x_size, transfer.x_stride))
         if transfer.y_size == 1 or row == stride:

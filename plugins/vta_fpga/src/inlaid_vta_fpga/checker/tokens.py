@@ -1,8 +1,8 @@
 """Execution order of a stream: dependence tokens, command queues, happens-before.
 
 A token queue has one producer and one consumer module, and both run in order. So the k-th pop takes the token of the k-th push,
-and the happens-before order is a static graph: program order of each module, and an edge from each push to its pop. Vector clocks
-(Fidge 1988, Mattern 1989) over the three modules represent it.
+and the happens-before order is a static graph: the program order of each module plus an edge from each push to its pop. It is
+represented by vector clocks over the three modules (Fidge 1988, Mattern 1989).
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inlaid_vta_fpga.checker.violations import Report, Rule
+from inlaid_vta_fpga.checker.violations import Reporter, Rule
 from inlaid_vta_fpga.isa.instructions import Finish, Instruction, Module
 
 COMMANDS = 512
-"""Instructions that the command queue of a module holds, the running one included."""
+"""Capacity of a module's command queue in instructions, including the running one."""
 TOKENS = 255
-"""Tokens that a queue holds: its counter saturates there."""
+"""Capacity of a token queue: its counter saturates at this value."""
 Queue = tuple[Module, Module]
-"""Producer and consumer of tokens."""
+"""A token queue: its producer and its consumer. `simulators.commands.TokenQueue` names the same four queues."""
 Queues = Sequence[Sequence[Queue]]
-"""Of each instruction by number."""
+"""Queues that each instruction uses, by instruction number."""
 Clock = tuple[int, int, int]
-"""Instructions of each module that are complete."""
+"""Vector clock: number of completed instructions of each module."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Happens-before order of a stream that runs to its end.
+    """Happens-before order of a stream that terminates.
 
-    sequence: instruction numbers in one order of execution. clocks: of each instruction by number, the instructions of each module
-    that are complete before it starts, in every timing. numbers: instruction numbers of each module.
+    sequence: instruction numbers in one order of execution. clocks: by instruction number, how many instructions of each module are
+    complete before it starts, in every timing. numbers: instruction numbers of each module.
     """
 
     sequence: Sequence[int]
@@ -39,8 +39,8 @@ class Order:
     numbers: Sequence[Sequence[int]]
 
 
-def check_tokens(instructions: Sequence[Instruction], report: Report) -> Order | None:
-    """Check flags, balance, deadlock, overflow, and FINISH; None for a stream that does not run to its end."""
+def check_tokens(instructions: Sequence[Instruction], report: Reporter) -> Order | None:
+    """Check flags, token balance, deadlock, overflow and FINISH. Returns None for a stream that does not terminate."""
     _check_flags(instructions, report)
     pops = [_queues(instruction, "pop") for instruction in instructions]
     pushes = [_queues(instruction, "push") for instruction in instructions]
@@ -61,7 +61,7 @@ def check_tokens(instructions: Sequence[Instruction], report: Report) -> Order |
 
 
 def _queues(instruction: Instruction, kind: str) -> list[Queue]:
-    """The queues that an instruction pops or pushes; flags for absent modules are ignored."""
+    """Return the queues that an instruction pops or pushes; flags for absent neighbours are ignored."""
     own, flags = instruction.module, instruction.flags
     others = [(-1, flags.pop_prev), (1, flags.pop_next)] if kind == "pop" else [(-1, flags.push_prev), (1, flags.push_next)]
     found = [Module(own + step) for step, given in others if given and own + step in (0, 1, 2)]
@@ -72,7 +72,7 @@ def _name(queue: Queue) -> str:
     return " -> ".join(module.name.lower() for module in queue)
 
 
-def _check_flags(instructions: Sequence[Instruction], report: Report) -> None:
+def _check_flags(instructions: Sequence[Instruction], report: Reporter) -> None:
     for number, instruction in enumerate(instructions):
         own, flags = instruction.module, instruction.flags
         if own is not Module.COMPUTE:
@@ -89,9 +89,9 @@ def _check_flags(instructions: Sequence[Instruction], report: Report) -> None:
         )
 
 
-def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, report: Report) -> Order | None:
-    """Run the stream as far as it goes. Whether it ends does not depend on timing: modules share queues alone, each with one
-    producer and one consumer (Kahn 1974)."""
+def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, report: Reporter) -> Order | None:
+    """Run the stream until no module can proceed. Termination does not depend on timing: modules communicate only through queues
+    with one producer and one consumer each (Kahn 1974)."""
     tokens: dict[Queue, deque[Clock]] = {(own, other): deque() for own in Module for other in Module}
     commands: list[deque[int]] = [deque() for _ in Module]
     numbers: list[list[int]] = [[] for _ in Module]
@@ -106,7 +106,7 @@ def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, repo
         ready = [queue[0] for queue in commands if queue and all(tokens[popped] for popped in pops[queue[0]])]
         if not ready:
             break
-        # The first of the stream, so that its own order is taken where it is one of execution.
+        # Run the earliest runnable instruction, so that the result is program order where that is a legal execution order.
         number = min(ready)
         own = instructions[number].module
         commands[own].popleft()
@@ -127,7 +127,7 @@ def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, repo
     return None
 
 
-def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Report) -> None:
+def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Reporter) -> None:
     for queue in {queue for queues in pushes for queue in queues}:
         producer, consumer = queue
         taken = [0]
@@ -135,7 +135,7 @@ def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Report) 
             taken.append(taken[-1] + (queue in pops[number]))
         pushing = [number for number in order.numbers[producer] if queue in pushes[number]]
         for given, number in enumerate(pushing, 1):
-            # In the worst timing, the consumer has completed only what happens before the push.
+            # Worst case: the consumer has completed only the instructions that happen before the push.
             if (held := given - taken[order.clocks[number][consumer]]) > TOKENS:
                 report(
                     number,
@@ -145,7 +145,7 @@ def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Report) 
                 break
 
 
-def _check_finish(instructions: Sequence[Instruction], order: Order, report: Report) -> None:
+def _check_finish(instructions: Sequence[Instruction], order: Order, report: Reporter) -> None:
     if instructions and isinstance(instructions[-1], Finish):
         for module, complete in zip(Module, order.clocks[-1], strict=True):
             late = order.numbers[module][complete:]

@@ -1,6 +1,6 @@
 """Rules of legal VTA streams, and their violations.
 
-Source: what the hardware of apache/tvm-vta (2022-01, HLS and Chisel) leaves undefined, and its simulators.
+Source: behaviour that the hardware (HLS and Chisel) and simulators of apache/tvm-vta (2022-01) leave undefined.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """The rules: each with what a legal stream fulfils."""
+    """Rules; the comment of each states what holds for a legal stream."""
 
-    FIELDS = "fields"  # Every value fits its field of the encoding
+    FIELDS = "fields"  # Every value fits its encoding field
     FLAGS = "flags"  # LOAD has no previous module, STORE no next one
-    FINISH = "finish"  # FINISH is the last instruction, and occurs once
+    FINISH = "finish"  # FINISH is the last instruction and occurs once
     LOOP_COUNT = "loop-count"  # Loops, micro-op ranges and transfers are not empty: hardware counters compare with n - 1
     PORTABLE = "portable"  # No padding of WGT and UOP, one row of UOP; ACC_8BIT and MUL only where the device has them
-    SHIFT = "shift-range"  # Immediates of SHR are -16 to 15: hardware takes 5 bits
+    SHIFT = "shift-range"  # Immediates of SHR are -16 to 15: hardware reads 5 bits
     SRAM_RANGE = "sram-range"  # Every index is below the depth of its buffer
-    DRAM_RANGE = "dram-range"  # Transfers stay within DRAM and off page 0. Addresses count elements, so all are aligned
+    DRAM_RANGE = "dram-range"  # Transfers stay within DRAM and off page 0. Addresses count elements, so they are always aligned
     TOKEN_BALANCE = "token-balance"  # Each token queue has as many pushes as pops
     TOKEN_OVERFLOW = "token-overflow"  # A queue holds at most 255 tokens in every timing: its counter saturates
     DEADLOCK = "deadlock"  # Every instruction runs, with command queues of 512 filled in program order
     BEFORE_FINISH = "before-finish"  # Tokens order every instruction before FINISH
-    RACE = "race"  # Tokens order two accesses to one element, of which one is a write
+    RACE = "race"  # Tokens order any two accesses to one element if one of them is a write
     INITIALISED = "initialised-read"  # Elements are written before they are read
-    OUT_BUFFER = "out-buffer"  # STORE reads what GEMM or ALU wrote last: LOAD ACC does not reach OUT, a reset writes no zeros there
-    DISTANCE = "accumulator-distance"  # A written accumulator is accessed 3 micro-ops later or more, within one instruction
-    CONSTANT_UOPS = "constant-micro-ops"  # No STORE overwrites micro-ops that are loaded later: the checker must know them
+    OUT_BUFFER = "out-buffer"  # GEMM or ALU wrote what STORE reads: neither LOAD ACC nor a reset writes to OUT
+    DISTANCE = "accumulator-distance"  # Within an instruction, an accumulator is accessed at least 3 micro-ops after its write
+    CONSTANT_UOPS = "constant-micro-ops"  # No STORE overwrites micro-ops that are loaded later: the checker must know their values
 
 
 @dataclass(frozen=True)
 class Violation:
-    """Instruction `number` breaks `rule`; `source` names its operator, "" if unknown."""
+    """A violation of `rule` by instruction `number`; `source` names its operator, "" if unknown."""
 
     number: int
     rule: Rule
@@ -46,5 +46,5 @@ class Violation:
         return f"instruction {self.number}: {self.rule}: {self.message}{source}"
 
 
-Report = Callable[[int, Rule, str], None]
-"""Takes the number of an instruction, the rule that it breaks, and what was expected, found, and to be done."""
+Reporter = Callable[[int, Rule, str], None]
+"""Callback for a violation: instruction number, rule, and message (expected, found, remedy)."""

@@ -1,4 +1,4 @@
-"""Affine forms of indices over a nest of loops: analysed once per statement, evaluated once per task."""
+"""Affine forms of indices over a loop nest: analysed once per statement, evaluated once per task."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from inlaid.errors import ScheduleError
 from inlaid.tensor import ir
 
 Env = Mapping[arith.Expr, int]
-"""Values of the loops around a nest."""
+"""Values of the loop variables around a nest."""
 Loops = tuple[tuple[arith.Var, int], ...]
 """The loops of a nest, outermost first, with their extents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """constant + sum of factor * term of `outer` + sum of `inner` * loop of the nest. The terms of `outer` are loops around the
-    nest, or expressions of them."""
+    """The form `constant` + sum(factor * term for `outer`) + sum(`inner`[i] * loop i of the nest). The terms of `outer` are
+    variables of loops around the nest, or expressions of them."""
 
     constant: int
     outer: tuple[tuple[arith.Expr, int], ...]
     inner: tuple[int, ...]
 
     def at(self, env: Env) -> int:
-        """The value where all loops of the nest are at 0."""
+        """Evaluate with all loops of the nest at 0."""
         found = self.constant
         for term, factor in self.outer:
             value = env.get(term)
@@ -33,7 +33,7 @@ class Affine:
         return found
 
     def over(self, lanes: int, kept: Sequence[int], what: str) -> Affine:
-        """The number of an element of `lanes` scalars, over some loops of the nest, from that of a scalar."""
+        """Convert a scalar index to the index of an element of `lanes` scalars, over the loops numbered `kept`."""
         inner = [self.inner[number] for number in kept]
         if any(factor % lanes for factor in (self.constant, *(factor for _, factor in self.outer), *inner)):
             raise ScheduleError(f"{what}: expected steps of {lanes} scalars, found {self}", remedy="keep blocks of channels whole")
@@ -42,19 +42,19 @@ class Affine:
 
 
 def affine(expr: arith.Expr, loops: Loops, what: str) -> Affine:
-    """The affine form of an integer expression. Raises `ScheduleError`, which says `what` it is, where it is not affine."""
+    """Return the affine form of an integer expression. Raises `ScheduleError`, which begins with `what`, if it is not affine."""
     form = arith.linear(expr)
     variables = {var for var, _ in loops}
     outer = tuple((term, factor) for term, factor in form.terms.items() if term not in variables)
     if any(not variables.isdisjoint(arith.free_vars(term)) or arith.reads_data(term) for term, _ in outer):
         raise ScheduleError(
-            f"{what}: expected an index affine in loops, found {expr!r}", remedy="split loops instead of fusing them"
+            f"{what}: expected an index affine in the loops, found {expr!r}", remedy="split loops instead of fusing them"
         )
     return Affine(form.constant, outer, tuple(form.terms.get(var, 0) for var, _ in loops))
 
 
 def scalar(buffer: ir.Buffer, indices: Sequence[arith.Expr], loops: Loops, what: str) -> Affine:
-    """The row-major number of a scalar of a buffer."""
+    """Return the row-major index of a scalar of a buffer."""
     flat: arith.Expr = arith.ZERO
     for index, dim in zip(indices, buffer.shape, strict=True):
         flat = flat * dim + index
@@ -63,13 +63,13 @@ def scalar(buffer: ir.Buffer, indices: Sequence[arith.Expr], loops: Loops, what:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The condition 0 <= value of a nest, which one loop of it varies at most: `loop` is its number, -1 for none."""
+    """The condition 0 <= `value`, which depends on at most one loop of the nest: number `loop`, or -1 for none."""
 
     value: Affine
     loop: int
 
     def narrow(self, env: Env, ranges: list[tuple[int, int]]) -> bool:
-        """Narrow the ranges of loops to where the condition holds. False: it never does."""
+        """Narrow the ranges of the loops to where the condition holds. Returns False if it never holds."""
         start = self.value.at(env)
         if self.loop < 0:
             return start >= 0
@@ -82,7 +82,7 @@ class Guard:
 
 
 def guards(condition: arith.Expr, loops: Loops, what: str) -> Iterator[Guard]:
-    """The guards that a conjunction of comparisons consists of. Raises `ScheduleError` for any other condition."""
+    """Split a conjunction of comparisons into guards. Raises `ScheduleError` for any other condition."""
     if isinstance(condition, arith.And):
         for part in condition.operands:
             yield from guards(part, loops, what)
@@ -100,5 +100,5 @@ def guards(condition: arith.Expr, loops: Loops, what: str) -> Iterator[Guard]:
         else:
             return
     raise ScheduleError(
-        f"{what}: expected comparisons with one loop each, found {condition!r}", remedy="guard whole rows and columns"
+        f"{what}: expected comparisons of one loop each, found {condition!r}", remedy="guard whole rows and columns"
     )

@@ -1,4 +1,4 @@
-"""Values stored to accumulators as chains of ALU operations."""
+"""Translation of values stored to accumulators to chains of ALU operations."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from inlaid_vta_fpga.isa.instructions import AluOp
 _OPS = {"min": AluOp.MIN, "max": AluOp.MAX, "add": AluOp.ADD}
 _SMALLEST, _LARGEST = -(1 << 15), (1 << 15) - 1
 _RIGHT, _LEFT = 15, 16
-"""Portable shifts of one instruction: 15 to the right, 16 to the left."""
+"""Largest portable shift amounts of one instruction: right and left."""
 
 
 class Chain(NamedTuple):
-    """A value as operations on an element of a buffer, or on 0 where `first` is None. The other operand of each operation is an
-    immediate or an element."""
+    """A value as operations applied in turn to the element `first`, or to 0 if it is None. The second operand of each operation is
+    an immediate or an element."""
 
     first: ir.Load | None
     operations: tuple[tuple[AluOp, int | ir.Load], ...] = ()
 
 
 def chain_of(value: ir.Expr, what: str, own: ir.Buffer) -> Chain:
-    """A value as a chain of operations; where both operands are elements, the one of `own` comes first. Raises `ScheduleError`
-    where the ALU has no such operation."""
+    """Translate a value to a chain of operations that starts with an element of `own` if possible. Raises `ScheduleError` for an
+    operation that the ALU does not have."""
     if isinstance(value, ir.Load):
         return Chain(value)
     if isinstance(value, ir.Const):
@@ -48,7 +48,7 @@ def _is_of(value: ir.Expr, buffer: ir.Buffer) -> bool:
 
 
 def _immediates(op: str, value: int, what: str) -> Iterator[tuple[AluOp, int]]:
-    """Operations with immediates of 16 bits and portable shifts."""
+    """Split an operation with a constant into operations with 16-bit immediates and portable shifts."""
     if op == "mul" and value > 0 and value & (value - 1) == 0:
         op, value = "shl", value.bit_length() - 1
     if op == "sub":

@@ -20,7 +20,7 @@ MOST_PAD = 15
 
 
 class _Dim(NamedTuple):
-    """A dimension of a copy: steps in elements of SRAM and DRAM; elements outside `low` to `high` (exclusive) are zeros."""
+    """A dimension of a copy: strides in SRAM and DRAM elements. Elements outside [`low`, `high`) are zero padding."""
 
     extent: int
     sram: int
@@ -37,7 +37,7 @@ _UNIT = _Dim(1, 1, 1, 0, 1)
 
 
 class _Part(NamedTuple):
-    """One instruction, relative to the first elements of the copy."""
+    """The fields of one instruction, with addresses relative to the first elements of the copy."""
 
     sram: int
     dram: int
@@ -49,8 +49,8 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Transfer:
-    """A nest of loops that copies elements of a memory; implements `Plan`. `sram` and `dram` number the elements, those of DRAM
-    from `base`. Numbers of a task: its first elements, and the ranges of loops that are not padding."""
+    """A loop nest that copies elements of a memory; implements `Plan`. `sram` and `dram` are the element indices, those of DRAM
+    relative to `base`. Numbers of a task: its first elements, and the loop ranges without padding."""
 
     what: str
     config: Config
@@ -64,7 +64,7 @@ class Transfer:
     _known: dict[tuple[int, ...], list[_Part]] = field(default_factory=dict)
 
     def bind(self, env: Env) -> tuple[int, ...] | None:
-        """The numbers of a task; None where nothing is copied."""
+        """Return the numbers of a task; None for a copy of no elements."""
         ranges = [(0, extent) for _, extent in self.loops]
         if not all(guard.narrow(env, ranges) for guard in self.guards):
             if self.memory is Memory.OUT:
@@ -73,20 +73,21 @@ class Transfer:
         return self.sram.at(env), self.base + self.dram.at(env), *(end for item in ranges for end in item)
 
     def steps(self, numbers: tuple[int, ...], tiles: tuple[Tile, ...], source: str) -> Iterator[Step]:
-        """LOAD or STORE instructions."""
+        """Yield the LOAD or STORE instructions of a task."""
         sram, dram, *ranges = numbers
         key = tuple(ranges)
         if key not in self._known:
             self._known[key] = list(self._parts(list(zip(ranges[::2], ranges[1::2], strict=True))))
         for part in self._known[key]:
             place = tiles[0].base + sram + part.sram, dram + part.dram, part.y_size, part.x_size, part.x_stride
-            yield moved(self.config, Store(*place) if self.memory is Memory.OUT else Load(self.memory, *place, *part.pads), source)
+            item = Store(*place) if self.memory is Memory.OUT else Load(self.memory, *place, *part.pads)
+            yield step_of(self.config, item, source)
 
     def _parts(self, ranges: Sequence[tuple[int, int]]) -> Iterator[_Part]:
         steps = zip(self.loops, self.sram.inner, self.dram.inner, ranges, strict=True)
         dims = [_Dim(extent, sram, dram, *ends) for (_, extent), sram, dram, ends in steps]
         start = 0
-        if self.memory is Memory.OUT:  # what is not stored is left out
+        if self.memory is Memory.OUT:  # STORE cannot pad: drop the elements that the guards exclude
             start = sum(dim.sram * dim.low for dim in dims)
             dims = [_Dim(dim.high - dim.low, dim.sram, dim.dram, 0, dim.high - dim.low) for dim in dims]
         first = sum(dim.dram * low for dim, (low, _) in zip(dims, ranges, strict=True))
@@ -96,9 +97,9 @@ class Transfer:
         column = dims.pop() if by_rows else _UNIT
         y, x, pads = column.high - column.low, row.high - row.low, (*column.pads, *row.pads)
         if any(any(dim.pads) for dim in dims) or (any(pads) and self.memory is Memory.WGT):
-            raise self._error("padding of the two innermost dimensions of an activation", f"dimensions {[*dims, column, row]}")
+            raise self._error("padding in the two innermost dimensions of an activation", f"dimensions {[*dims, column, row]}")
         if max(pads) > MOST_PAD or max(y, x) > MOST:
-            raise self._error(f"at most {MOST_PAD} elements of padding a side, {MOST} rows and columns", f"{pads}, {y} rows of {x}")
+            raise self._error(f"padding of at most {MOST_PAD} a side, {MOST} rows and columns", f"padding {pads}, {y} rows of {x}")
         for at in product(*(range(dim.extent) for dim in dims)):
             sram, dram = (sum(dim[n] * step for dim, step in zip(dims, at, strict=True)) for n in (1, 2))
             yield _Part(start + sram, first + dram, y, x, column.dram if y > 1 else x, pads)
@@ -109,7 +110,7 @@ class Transfer:
 
 
 def _merged(dims: list[_Dim]) -> list[_Dim]:
-    """Dimensions from outermost to innermost in SRAM, contiguous ones merged."""
+    """Sort dimensions from outermost to innermost in SRAM and merge contiguous ones."""
     found: list[_Dim] = []
     for dim in sorted((dim for dim in dims if dim.extent > 1), key=lambda dim: -dim.sram):
         outer = found[-1] if found else _UNIT
@@ -121,8 +122,8 @@ def _merged(dims: list[_Dim]) -> list[_Dim]:
     return found
 
 
-def moved(config: Config, item: Load | Store, source: str) -> Step:
-    """The step of a LOAD or STORE."""
+def step_of(config: Config, item: Load | Store, source: str) -> Step:
+    """Return the step of a LOAD or STORE."""
     memory = item.memory if isinstance(item, Load) else Memory.OUT
     load, unit = memory is not Memory.OUT, config.element_bytes(memory) // config.element_bytes(Memory.INP)
     rows, length = (1, item.y_size * item.x_size) if item.x_stride == item.x_size else (item.y_size, item.x_size)

@@ -1,4 +1,4 @@
-"""The end of a stream: the last tile's ALU operations and stores in chunks, so that storing overlaps with computing."""
+"""Epilogue of a stream: split the last tile's ALU operations and stores into chunks, so that stores overlap with compute."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil, sqrt
 
-from inlaid_vta_fpga.compiler.dma import MOST, moved
+from inlaid_vta_fpga.compiler.dma import MOST, step_of
 from inlaid_vta_fpga.compiler.tasks import Step
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Alu, Store
 
 _START = 8
-"""Cycles of an ALU instruction besides its micro-ops."""
+"""Start-up cycles of an ALU instruction, without its micro-ops."""
 _STORED = 3
-"""Cycles of a STORE for each element."""
+"""Cycles of a STORE per element."""
 _Row = tuple[int, int, int]
-"""SRAM place, elements and DRAM place of what is stored contiguously."""
+"""A contiguous store: SRAM index, number of elements, DRAM index."""
 
 
-def drained(steps: Sequence[Step], config: Config) -> list[Step]:
-    """The steps with the last operations on a run of accumulators, and the stores of them, cut into chunks.
+def chunk_last_stores(steps: Sequence[Step], config: Config) -> list[Step]:
+    """Split the last ALU operations on a run of accumulators, and the stores of their results, into chunks.
 
-    Nothing is computed beside the last stores of a stream. The number of chunks weighs the cycles that each further instruction
-    takes against those of the last chunk's store.
+    No computation overlaps with the last store of a stream. The number of chunks balances the start-up cycles of the additional
+    instructions against the cycles of the last store.
     """
     stores = first = len(steps)
     while stores and isinstance(steps[stores - 1].instruction, Store):
@@ -54,7 +54,7 @@ def drained(steps: Sequence[Step], config: Config) -> list[Step]:
 
 
 def _run(step: Step) -> tuple[int, int] | None:
-    """The accumulators that an instruction with an immediate changes one after the other: the first, and how many."""
+    """Return the first accumulator and the count of a contiguous ALU operation with an immediate; None for other instructions."""
     item = step.instruction
     if isinstance(item, Alu) and item.imm is not None and (item.uop_end, item.iter_out, item.dst_factors[1]) == (1, 1, 1):
         return step.accesses[0].start, step.accesses[0].length
@@ -68,11 +68,11 @@ def _rows(item: object) -> Iterator[_Row]:
 
 
 def _stored(rows: Sequence[_Row], source: str, config: Config) -> Iterator[Step]:
-    """Stores of rows, those of one length and distance in one instruction."""
+    """Yield stores of rows; rows of equal length and stride share an instruction."""
     while rows:
         (sram, length, dram), count = rows[0], 1
         stride = rows[1][2] - dram if len(rows) > 1 else length
         while count < len(rows) and 0 < stride <= MOST and rows[count][1:] == (length, dram + count * stride):
             count += 1
-        yield moved(config, Store(sram, dram, count, length, stride if count > 1 else length), source)
+        yield step_of(config, Store(sram, dram, count, length, stride if count > 1 else length), source)
         rows = rows[count:]

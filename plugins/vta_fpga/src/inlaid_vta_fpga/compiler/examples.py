@@ -1,4 +1,4 @@
-"""What the target says of itself to the conformance suite."""
+"""Declarations of the target for the conformance suite."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from inlaid.types import TensorType
 
 
 def conformance() -> Conformance:
-    """Examples of convolutions, whose input channels have a lower bound. Integers are exact, so there are no tolerances."""
+    """Return example convolutions with enough input channels. Integer results are exact, so no tolerances are declared."""
     return Conformance(examples=(_convolution(None), _convolution(9)))
 
 
 def _convolution(shift: int | None) -> Function:
-    """A padded convolution with a bias; its sums, or what they are after a shift to the right, clipped."""
+    """Build a padded convolution with a bias. Returns int32 sums, or with `shift` sums that are shifted right and clipped."""
     random = np.random.default_rng(0)
     x = var("x", TensorType((1, 16, 6, 6), "int8"))
     padded = ops.pad(x, constant(np.zeros((), np.int8)), pads=(0, 0, 1, 1, 0, 0, 1, 1))

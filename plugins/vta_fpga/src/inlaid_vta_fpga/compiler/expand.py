@@ -1,7 +1,7 @@
-"""Scheduled loop programs expanded to tasks in program order.
+"""Expansion of scheduled loop programs to tasks in program order.
 
-A nest of loops around one statement is one task: a copy, a product, an operation of the ALU. The loops around nests are expanded,
-and so are allocations: each iteration has tiles of its own, so that the order of tasks is bound by data alone.
+A loop nest around one statement is one task: a copy, a product or an ALU operation. The loops around nests are unrolled and so are
+allocations: each iteration gets separate tiles, so that only data dependences constrain the order of tasks.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _Element = tuple[ir.Buffer, Sequence[arith.Expr]]
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A scheduled loop program without blocks and virtual threads. `addresses` are the byte addresses in DRAM of `program.params`;
-    `source` names the operators that it computes."""
+    """A scheduled loop program without blocks and virtual threads. `addresses`: DRAM byte addresses of `program.params`. `source`:
+    names of the operators that it computes."""
 
     source: str
     program: ir.LoopProgram
@@ -35,7 +35,7 @@ class Scheduled:
 
 
 def expand(layer: Scheduled, config: Config) -> list[Task]:
-    """The tasks of a layer. Raises `ScheduleError` for what VTA has no instruction for, which names the statement's buffer."""
+    """Return the tasks of a layer. Raises `ScheduleError`, which names the buffer, for a statement that VTA cannot execute."""
     walk = _Walk(layer, config)
     walk.stmt(layer.program.body)
     return walk.tasks
@@ -51,7 +51,7 @@ class _Walk:
         self._plans: dict[ir.Stmt, list[Plan] | None] = {}
 
     def stmt(self, stmt: ir.Stmt) -> None:
-        """Expand a statement under the current values of loops."""
+        """Expand a statement for the current values of the loop variables."""
         if stmt not in self._plans:
             nest = _nest(stmt)
             self._plans[stmt] = None if nest is None else list(self._match(*nest))
@@ -74,7 +74,7 @@ class _Walk:
                 self.stmt(then if arith.evaluate(condition, self._env) else otherwise or ir.Seq(()))
             case ir.Alloc(buffer=buffer, body=body):
                 if buffer.scope not in SCOPES:
-                    raise self._error(f"one of scopes {', '.join(SCOPES)}", f"buffer {buffer} in {buffer.scope!r}")
+                    raise self._error(f"a buffer in one of {', '.join(SCOPES)}", f"buffer {buffer} in {buffer.scope!r}")
                 memory = SCOPES[buffer.scope]
                 scalars = prod(arith.evaluate(dim, self._env) for dim in buffer.shape)
                 self._tiles[buffer] = Tile(buffer, memory, -(-scalars // self._lanes(memory)))
@@ -83,7 +83,7 @@ class _Walk:
                 raise self._error("loops, allocations, branches, stores and intrinsics", type(stmt).__name__)
 
     def _match(self, loops: Loops, conditions: tuple[arith.Expr, ...], stmt: ir.Store | ir.Intrinsic) -> Iterator[Plan]:
-        """The plans of a statement."""
+        """Yield the plans of a statement in order."""
         if isinstance(stmt, ir.Intrinsic):
             yield self._product(loops, conditions, stmt)
             return
@@ -108,7 +108,7 @@ class _Walk:
         what = f"{self._source}: copy of {dram[0]}"
         size, address = self._config.element_bytes(memory), self._address[dram[0]]
         if dram[0].dtype.bytes * self._lanes(memory) != size or address % size:
-            raise self._error(f"elements of {size} bytes, aligned", f"buffer {dram[0]} of {dram[0].dtype} at {address}")
+            raise self._error(f"aligned elements of {size} bytes", f"buffer {dram[0]} of {dram[0].dtype} at {address}")
         kept, (sram, place) = self._elements(memory, loops, [chip, dram], what)
         known = tuple(guard for condition in conditions for guard in guards(condition, kept, what))
         return Transfer(what, self._config, memory, kept, sram, place, address // size, known, (chip[0],))
@@ -126,7 +126,7 @@ class _Walk:
         return Operation(self._config, loops, places, buffers)
 
     def _operations(self, loops: Loops, stmt: ir.Store) -> Iterator[Plan]:
-        """In place on the buffer that is stored to; what begins with another one begins with a reset and a sum."""
+        """Yield ALU operations in place on the stored buffer. A value of another buffer is first copied: a reset and an add."""
         what = f"{self._source}: store to {stmt.buffer}"
         first, operations = chain_of(stmt.value, what, stmt.buffer)
 
@@ -149,7 +149,7 @@ class _Walk:
         if (not in_place or len(operations) > 1) and any(
             extent > 1 and not step for (_, extent), step in zip(loops, place.inner, strict=True)
         ):
-            raise self._error("one store to each element", f"a store to {stmt.buffer} in loops that do not move it")
+            raise self._error("one store to each element", f"a store to {stmt.buffer} in loops that its indices do not use")
         if not in_place:
             yield operation(None)
             if first is not None:
@@ -158,7 +158,7 @@ class _Walk:
             yield operation(op, operand)
 
     def _elements(self, memory: Memory, loops: Loops, elements: Sequence[_Element], what: str) -> tuple[Loops, list[Affine]]:
-        """Numbers of elements over the loops that are not their lanes."""
+        """Return the loops that do not run over the lanes of an element, and the element indices over these loops."""
         places = [scalar(*element, loops, what) for element in elements]
         size, lanes, taken = 1, self._lanes(memory), set()
         while size < lanes:
@@ -178,7 +178,7 @@ class _Walk:
 
 
 def _nest(stmt: ir.Stmt) -> tuple[Loops, tuple[arith.Expr, ...], ir.Store | ir.Intrinsic] | None:
-    """The loops and conditions around one statement, and the statement; None for what is no such nest."""
+    """Return the loops and conditions around a single statement, and the statement; None for any other structure."""
     loops: list[tuple[arith.Var, int]] = []
     conditions: list[arith.Expr] = []
     while True:

@@ -25,7 +25,7 @@ program reset() -> (c: int32[{block}]):
 
 
 def scopes(config: Config) -> tuple[MemoryScope, ...]:
-    """INP, WGT and ACC as memory scopes: bytes, and the alignment of one element."""
+    """Return INP, WGT and ACC as memory scopes, with their bytes and aligned to one element."""
     found = ((INP, Memory.INP), (WGT, Memory.WGT), (ACC, Memory.ACC))
     return tuple(
         MemoryScope(name, "device", config.depth(memory) * config.element_bytes(memory), config.element_bytes(memory))
@@ -35,7 +35,7 @@ def scopes(config: Config) -> tuple[MemoryScope, ...]:
 
 @cache
 def intrinsics(block: int) -> tuple[TensorIntrin, ...]:
-    """`vta.gemm`: acc += inp @ wgt.T, and `vta.reset`: acc = 0, each on one element of `block` channels."""
+    """Return `vta.gemm` (acc += inp @ wgt.T) and `vta.reset` (acc = 0), each on one element of `block` channels."""
     return (
         TensorIntrin(GEMM, parse(_GEMM.format(block=block))),
         TensorIntrin(RESET, parse(_RESET.format(block=block))),

@@ -1,7 +1,7 @@
 """Layers as tensor expressions over blocked DRAM buffers: one loop program for each layer, one block for each stage.
 
 DRAM holds activations as int8 [n, channels / block, rows, columns, block], matrices as [rows, channels / block, block], weights and
-biases as `compiler.legalise` packs them. Each stage has a buffer of its own here; `accumulate_in_place` makes them one.
+biases as `compiler.legalise` packs them. Each stage writes a separate buffer here; `accumulate_in_place` merges them into one.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from inlaid.tensor import ir, te
 from inlaid.tensor.analysis.footprint import reads
 from inlaid.tensor.lower import lower
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
+from inlaid_vta_fpga.compiler.legalise import AluStage, BiasStage, Layer, ProductStage
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 PLANES = 4
-"""Bytes of an accumulator, each stored by itself."""
+"""Byte planes of an int32 result: each STORE writes one byte of every accumulator."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What a GEMM stage reads: the buffers of its data and weights; `staged` where a block of the kernel computes that data, which
-    pads it or selects rows. `parts`: blocks of weights that a bias is spread over."""
+    """Operands of a GEMM stage: the buffers of its data and weights. `staged`: a block of the kernel computes the data, by padding
+    or selecting rows. `parts`: number of weight blocks that encode a bias."""
 
     block: str
     data: str
@@ -35,9 +35,9 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A layer's loop program, unscheduled. `chain` are the blocks of the accumulator's stages in order, `gemms` those that are
-    products with what they read, `stores` the blocks that store each plane, each with the stage that it stores; `main` is the block
-    of the largest product."""
+    """A layer's unscheduled loop program. `chain`: the blocks of the accumulator's stages in order. `gemms`: the GEMM stages with
+    their operands. `stores`: pairs of the block that stores a byte plane and the stage that it reads. `main`: the block of the
+    largest product."""
 
     layer: Layer
     program: ir.LoopProgram
@@ -48,8 +48,8 @@ class Kernel:
 
 
 def kernel(layer: Layer, shapes: Sequence[tuple[int, ...]], block: int, name: str) -> Kernel:
-    """The kernel of a layer. `shapes` are those of the data of each product, as DRAM holds them. Parameters: the constant vector,
-    then data, weights and biases in the order of the stages; results are the stored planes."""
+    """Build the kernel of a layer. `shapes`: DRAM shapes of the data of each product. The program's parameters are the constant
+    vector, then data, weights and biases in stage order, then the stored planes as results."""
     return _Writer(layer, tuple(shapes), block).write(name)
 
 
@@ -65,24 +65,24 @@ class _Writer:
     def write(self, name: str) -> Kernel:
         for number, stage in enumerate(self.layer.stages):
             match stage:
-                case Bias():
+                case BiasStage():
                     self._bias(number, stage)
-                case Product():
+                case ProductStage():
                     self._product(number, stage)
-                case Alu():
+                case AluStage():
                     self._alu(f"{stage.op.name.lower()}{number}", stage)
         stores = []
         for plane in range(PLANES if self.layer.wide else 1):
             if plane:
-                self._alu(f"byte{plane}", Alu(AluOp.SHR, 8))
+                self._alu(f"byte{plane}", AluStage(AluOp.SHR, 8))
             stores.append((self._store(plane), self.chain[-1].buffer.name))
         products = {gemm.block for gemm in self.gemms}
         pairs = zip(self.chain, self.chain[1:], strict=False)
         before = {tensor.buffer.name: previous for previous, tensor in pairs if tensor.buffer.name in products}
-        # No expression reads what a reduction begins with: these stages are results at first.
+        # No expression reads the initial value of a reduction, so these stages are kept alive as results until `_continued`.
         program = lower([*before.values(), *(tensor for tensor, _ in stores)], self.inputs, name)
         program = _continued(program, {block: tensor.buffer for block, tensor in before.items()})
-        sizes = {f"product{n}": stage.weights.size for n, stage in enumerate(self.layer.stages) if isinstance(stage, Product)}
+        sizes = {f"product{n}": stage.weights.size for n, stage in enumerate(self.layer.stages) if isinstance(stage, ProductStage)}
         main = max(sizes, key=lambda key: sizes[key])
         chain = tuple(tensor.buffer.name for tensor in self.chain)
         return Kernel(self.layer, program, chain, tuple(self.gemms), tuple((t.buffer.name, of) for t, of in stores), main)
@@ -91,7 +91,7 @@ class _Writer:
         self.inputs.append(te.placeholder(shape, "int8", name))
         return self.inputs[-1]
 
-    def _bias(self, number: int, stage: Bias) -> None:
+    def _bias(self, number: int, stage: BiasStage) -> None:
         weights = self._input(stage.blocks.shape, f"bias{number}")
         axes = part, lane = te.reduce_axis(weights.shape[1], "part"), te.reduce_axis(self.block, "lane")
         self._gemm(
@@ -99,7 +99,7 @@ class _Writer:
             lambda n, c, i, j, o: te.sum_(_product(self.ones[lane], weights[c, part, o, lane]), axes),
         )
 
-    def _product(self, number: int, stage: Product) -> None:
+    def _product(self, number: int, stage: ProductStage) -> None:
         shape = self.shapes.pop(0)
         data, weights = self._input(shape, f"data{number}"), self._input(stage.weights.shape, f"weights{number}")
         _, inputs, rows, columns, *_ = stage.weights.shape
@@ -118,9 +118,11 @@ class _Writer:
 
         self._gemm(Source(f"product{number}", staged or data.buffer.name, weights.buffer.name, bool(staged)), element)
 
-    def _window(self, number: int, stage: Product, data: te.Tensor, shape: tuple[int, ...]) -> tuple[Callable[..., ir.Expr], str]:
-        """The data that a product reads, by n, input block, row, column and lane; and the name of the stage that pads it or selects
-        the rows that it reads, "" for none."""
+    def _window(
+        self, number: int, stage: ProductStage, data: te.Tensor, shape: tuple[int, ...]
+    ) -> tuple[Callable[..., ir.Expr], str]:
+        """Return the data of a product as a function of (n, input block, row, column, lane), and the name of the stage that pads it
+        or selects its rows, "" for none."""
         if self.layer.matrix:
             return (lambda n, c, i, j, k: data[j, c, k]), ""
         count, inputs, height, width, block = shape
@@ -153,7 +155,7 @@ class _Writer:
         self.chain.append(te.compute((*self.layer.shape, self.block), element, source.block))
         self.gemms.append(source)
 
-    def _alu(self, name: str, stage: Alu) -> None:
+    def _alu(self, name: str, stage: AluStage) -> None:
         before, imm = self.chain[-1], te.const(abs(stage.imm) if stage.op is AluOp.SHR else stage.imm, "int32")
 
         def element(*at: arith.Var) -> ir.Expr:
@@ -184,7 +186,7 @@ def _product(a: ir.Expr, b: ir.Expr) -> ir.Expr:
 
 
 def _continued(program: ir.LoopProgram, before: dict[str, ir.Buffer]) -> ir.LoopProgram:
-    """Let each reduction of a name begin with the elements of another buffer, which is allocated and no result from then on."""
+    """Initialise the reduction of each named block from another buffer, and turn that buffer from a result into an allocation."""
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         if not isinstance(stmt, ir.Block) or stmt.name not in before or not isinstance(stmt.init, ir.Store):

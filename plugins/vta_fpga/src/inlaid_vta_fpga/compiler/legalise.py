@@ -1,9 +1,9 @@
-"""Steps of a region as layers: what VTA does to a tile of accumulators, stage after stage.
+"""Legalisation of a region's steps to layers: sequences of stages on a tile of accumulators.
 
-A layer begins with its bias, which passes through GEMM: a constant vector (1, 127, 127, ...) times a block of weights for each
-block of output channels. Zero points and the half that rounds are part of it. Products follow, then ALU operations with immediates.
-A sum of two tensors is the products of their elements and scaled identity blocks; where an operand is the result of a layer that
-nothing else reads, the sum continues that layer's accumulators.
+A layer starts with its bias, which GEMM adds: a constant vector (1, 127, 127, ...) times a weight block for each block of output
+channels. The bias includes zero points and the rounding half. Products follow, then ALU operations with immediates. A sum of two
+tensors multiplies each by scaled identity blocks. If one operand is the result of a layer with no other use, the sum is appended to
+that layer and computed in its accumulators.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from inlaid_vta_fpga.isa.instructions import AluOp
 Array = np.ndarray[Any, Any]
 
 LARGEST_LEFT = 6
-"""Identity blocks hold 2^6 at most."""
+"""Largest left shift of an addend: its identity block holds int8 values of at most 2^6."""
 LARGEST_IMMEDIATE_SHIFT = 15
-"""Shifts by 16 and more differ between implementations of VTA: they take two instructions."""
+"""Implementations of VTA differ for shifts by 16 or more, so these are split into two instructions."""
 BIAS_SHIFT = 14
-"""Places between the high and the low part of a bias that two blocks cannot hold."""
+"""Bits of the low part of a bias that is split because two weight blocks cannot encode it."""
 STEP = 127
-"""All lanes of the constant vector but the first, which is 1."""
+"""Value of every lane of the constant vector except the first, which is 1."""
 LIMIT = 1 << 31
 
 
 @dataclass(frozen=True, eq=False)
-class Bias:
-    """acc += the constant vector @ blocks.T. blocks: int8 [output blocks, n, block, block]."""
+class BiasStage:
+    """The stage acc += constant vector @ blocks.T. blocks: int8 [output blocks, n, block, block]."""
 
     blocks: Array
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
-    """acc += data @ weights.T under a window. `data` is a buffer's number. weights: int8 [output blocks, input blocks, rows,
-    columns, block, block]. `before` is the padding with 0 above and to the left. `elementwise`: each output block reads the input
-    block of its number, of weights [1, 1, 1, 1, block, block]."""
+class ProductStage:
+    """The stage acc += data @ weights.T over a window. data: number of a buffer. weights: int8 [output blocks, input blocks, rows,
+    columns, block, block]. before: zero padding at the top and left. elementwise: output block i reads input block i only, and
+    weights is [1, 1, 1, 1, block, block]."""
 
     data: int
     weights: Array
@@ -56,20 +56,20 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Alu:
-    """acc = op(acc, imm)."""
+class AluStage:
+    """The stage acc = op(acc, imm)."""
 
     op: AluOp
     imm: int
 
 
-Stage = Bias | Product | Alu
+Stage = BiasStage | ProductStage | AluStage
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Stages over accumulators of blocks (n, channels, rows, columns) in `shape`; a matrix has n = rows = 1 and its rows as
-    columns. The result is the buffer `output`: int8, or with `wide` int32 as four byte planes."""
+    """Stages over accumulators of `shape` (n, channel blocks, rows, columns). A `matrix` has n = rows = 1, its rows are columns.
+    The result goes to buffer `output`: int8, or with `wide` int32 as four byte planes."""
 
     name: str
     nodes: tuple[str, ...]
@@ -81,7 +81,7 @@ class Layer:
 
 
 def layers(steps: Sequence[Step], outputs: frozenset[int], block: int) -> list[Layer]:
-    """The layers of a region. `outputs` are the buffers that leave it. Raises `Unsupported` for a step without a layer."""
+    """Legalise the steps of a region to layers. outputs: result buffers of the region. Raises `Unsupported` for any other step."""
     uses: dict[int, int] = {}
     for step in steps:
         for number in step.inputs:
@@ -100,29 +100,29 @@ def layers(steps: Sequence[Step], outputs: frozenset[int], block: int) -> list[L
         elif step.name.startswith(("conv", "dense")):
             made = _product(step, block)
         else:
-            raise Unsupported("no layer computes it", operator=step.name)
+            raise Unsupported("expected a composite conv*, dense* or add*, found another step", operator=step.name)
         found[made.output] = made
     return list(found.values())
 
 
 def bias_blocks(bias: Array, block: int) -> tuple[Stage, ...]:
-    """Stages that add a bias to accumulators of 0: int64, one for each output channel, taken modulo 2^32. One block, two, or where
-    these cannot hold it, its high part, a shift to the left, and the rest."""
+    """Return stages that set accumulators of 0 to a bias: int64 [output channels], taken modulo 2^32. These are one or two weight
+    blocks; a larger bias takes its high part, a left shift and its low part."""
     wrapped = ((bias + LIMIT) % (2 * LIMIT)) - LIMIT
     padded = np.pad(wrapped, (0, -len(wrapped) % block)).reshape(-1, block)
     largest = STEP * STEP * (block - 1)
     count = max(1, -(-int(np.abs(padded).max(initial=0)) // largest))
     if count <= 2:
-        return (Bias(_encoded(padded, count)),)
+        return (BiasStage(_encoded(padded, count)),)
     high = padded >> BIAS_SHIFT
     parts = high, padded - (high << BIAS_SHIFT)
     sizes = [max(1, -(-int(np.abs(part).max(initial=0)) // largest)) for part in parts]
-    first, last = (Bias(_encoded(part, size)) for part, size in zip(parts, sizes, strict=True))
-    return (first, Alu(AluOp.SHR, -BIAS_SHIFT), last)
+    first, last = (BiasStage(_encoded(part, size)) for part, size in zip(parts, sizes, strict=True))
+    return (first, AluStage(AluOp.SHR, -BIAS_SHIFT), last)
 
 
 def _encoded(bias: Array, count: int) -> Array:
-    """bias [output blocks, block] as weights [output blocks, count, block out, block in] for the constant vector."""
+    """Encode a bias [output blocks, block] as weights [output blocks, count, block out, block in] of the constant vector."""
     block = bias.shape[1]
     many, ones = (bias + STEP // 2) // STEP, (bias + STEP // 2) % STEP - STEP // 2
     lanes = count * (block - 1)
@@ -137,12 +137,12 @@ def _encoded(bias: Array, count: int) -> Array:
 
 
 def constant_vector(block: int) -> Array:
-    """The data that biases are multiplied by."""
+    """Return the int8 vector that bias blocks are multiplied by: [1, STEP, STEP, ...]."""
     return np.array([1] + [STEP] * (block - 1), np.int8)
 
 
 def places(factor: Factor) -> int | None:
-    """By how many places a factor shifts to the right; None where it does more."""
+    """Return the right shift that equals a factor; None for a factor that is not a power of two or differs between channels."""
     multipliers, shifts = np.unique(factor.multipliers), np.unique(factor.shifts)
     if factor.rounding != "once" or len(multipliers) != 1 or len(shifts) != 1:
         return None
@@ -154,7 +154,7 @@ def places(factor: Factor) -> int | None:
 
 
 def bound(weights: Array, bias: Array) -> int:
-    """What no sum exceeds in magnitude. weights: [outputs, ...]."""
+    """Return an upper bound on the magnitude of all sums. weights: [outputs, ...]."""
     sums = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(1) * 128
     return int((sums + np.abs(bias.astype(np.int64))).max(initial=0))
 
@@ -165,7 +165,7 @@ def _product(step: Step, block: int) -> Layer:
     weights = step.array("w")
     weights = weights.T[..., None, None] if matrix else weights
     wide = "_sums" in step.name
-    after: tuple[Alu, ...] = ()
+    after: tuple[AluStage, ...] = ()
     if wide:
         bias = step.array("bias") if "bias" in step else np.zeros(1, np.int32)
         bias = np.resize(bias.reshape(-1).astype(np.int64), len(weights))
@@ -173,17 +173,17 @@ def _product(step: Step, block: int) -> Layer:
         bias, after = _requantised(decode_layer(step.parts), weights)
     packed = pack_weights(weights, block)
     if matrix:
-        shape, product = (1, len(packed), 1, sizes[0]), Product(step.buffer("x"), packed)
+        shape, product = (1, len(packed), 1, sizes[0]), ProductStage(step.buffer("x"), packed)
     else:
         shape = (sizes[0], len(packed), sizes[2], sizes[3])
         geometry = window(step.parts)
         strides, before = ((each[0], each[1]) for each in (geometry.strides, geometry.before))
-        product = Product(step.buffer("x"), packed, strides, before)
+        product = ProductStage(step.buffer("x"), packed, strides, before)
     return Layer(step.name, step.nodes, step.outputs[0], shape, matrix, (*bias_blocks(bias, block), product, *after), wide)
 
 
 def pack_weights(weights: Array, block: int) -> Array:
-    """Weights O I H W as [O/block, I/block, H, W, block, block], filled up with zeros."""
+    """Pack weights O I H W to [O/block, I/block, H, W, block, block], zero-padded to whole blocks."""
     outputs, inputs = (-size % block for size in weights.shape[:2])
     padded = np.pad(weights, ((0, outputs), (0, inputs), (0, 0), (0, 0)))
     cut = padded.reshape(-1, block, padded.shape[1] // block, block, *weights.shape[2:])
@@ -191,13 +191,13 @@ def pack_weights(weights: Array, block: int) -> Array:
 
 
 def sizes_of(type_: Type) -> tuple[int, ...]:
-    """The static sizes of a tensor."""
+    """Return the sizes of a tensor of static shape."""
     assert isinstance(type_, TensorType)
     return tuple(int(dim) for dim in type_.shape)  # type: ignore[arg-type]
 
 
-def _requantised(numbers: Numbers, weights: Array) -> tuple[Array, tuple[Alu, ...]]:
-    """The bias with everything that can be part of it, and the ALU operations that bring sums to stored integers."""
+def _requantised(numbers: Numbers, weights: Array) -> tuple[Array, tuple[AluStage, ...]]:
+    """Return the bias, with the rounding half and if possible the zero point folded in, and the ALU stages that requantise."""
     shift = places(numbers.factor)
     assert shift is not None
     bias = np.resize(numbers.bias.astype(np.int64), len(weights)) + ((1 << shift) >> 1)
@@ -207,15 +207,15 @@ def _requantised(numbers: Numbers, weights: Array) -> tuple[Array, tuple[Alu, ..
     return bias, (*_shifts(shift), *_clip(numbers.output))
 
 
-def _shifts(count: int) -> tuple[Alu, ...]:
+def _shifts(count: int) -> tuple[AluStage, ...]:
     if count <= LARGEST_IMMEDIATE_SHIFT:
-        return (Alu(AluOp.SHR, count),) if count else ()
-    return (Alu(AluOp.SHR, LARGEST_IMMEDIATE_SHIFT), *_shifts(count - LARGEST_IMMEDIATE_SHIFT))
+        return (AluStage(AluOp.SHR, count),) if count else ()
+    return (AluStage(AluOp.SHR, LARGEST_IMMEDIATE_SHIFT), *_shifts(count - LARGEST_IMMEDIATE_SHIFT))
 
 
-def _clip(output: Output) -> tuple[Alu, ...]:
-    point = (Alu(AluOp.ADD, output.zero_point),) if output.zero_point else ()
-    return (*point, Alu(AluOp.MIN, output.greatest), Alu(AluOp.MAX, output.least))
+def _clip(output: Output) -> tuple[AluStage, ...]:
+    point = (AluStage(AluOp.ADD, output.zero_point),) if output.zero_point else ()
+    return (*point, AluStage(AluOp.MIN, output.greatest), AluStage(AluOp.MAX, output.least))
 
 
 def _identity(places: int, block: int) -> Array:
@@ -223,7 +223,7 @@ def _identity(places: int, block: int) -> Array:
 
 
 def _sum(step: Step, block: int) -> Layer:
-    """A sum of two tensors as a layer of its own."""
+    """Build a separate layer for a sum of two tensors."""
     both = decode_binary(step.parts)
     shift = places(both.factor)
     assert shift is not None
@@ -231,7 +231,8 @@ def _sum(step: Step, block: int) -> Layer:
     blocks = -(-sizes[1] // block)
     shape = (1, blocks, 1, sizes[0]) if len(sizes) == 2 else (sizes[0], blocks, sizes[2], sizes[3])
     products = [
-        Product(step.buffer(name), _identity(side.left, block), elementwise=True) for name, side in (("a", both.a), ("b", both.b))
+        ProductStage(step.buffer(name), _identity(side.left, block), elementwise=True)
+        for name, side in (("a", both.a), ("b", both.b))
     ]
     bias = np.full(sizes[1], _added(step) + (both.output.zero_point << shift), np.int64)
     after = (*_shifts(shift), *_clip(replace(both.output, zero_point=0)))
@@ -239,7 +240,7 @@ def _sum(step: Step, block: int) -> Layer:
 
 
 def _added(step: Step) -> int:
-    """What is added to the scaled elements of both operands before the shift: bias, zero points and the half that rounds."""
+    """Return the constant added to the scaled operands before the shift: bias, input zero points and the rounding half."""
     both = decode_binary(step.parts)
     shift = places(both.factor)
     assert shift is not None
@@ -248,8 +249,8 @@ def _added(step: Step) -> int:
 
 
 def _continued(layer: Layer, step: Step, block: int) -> Layer | None:
-    """A layer of int8 results with the sum of it and another tensor computed in its accumulators; None where that is not
-    possible."""
+    """Append the sum of an int8 layer and another tensor to that layer's stages. Returns None if the layer is `wide` or the added
+    constant exceeds 16 bits."""
     both = decode_binary(step.parts)
     shift = places(both.factor)
     assert shift is not None
@@ -258,9 +259,9 @@ def _continued(layer: Layer, step: Step, block: int) -> Layer | None:
     if layer.wide or not -(1 << 15) <= added < 1 << 15:
         return None
     stages = (
-        *((Alu(AluOp.SHR, -own.left),) if own.left else ()),
-        Product(step.buffer(name), _identity(other.left, block), elementwise=True),
-        *((Alu(AluOp.ADD, added),) if added else ()),
+        *((AluStage(AluOp.SHR, -own.left),) if own.left else ()),
+        ProductStage(step.buffer(name), _identity(other.left, block), elementwise=True),
+        *((AluStage(AluOp.ADD, added),) if added else ()),
         *_shifts(shift),
         *_clip(replace(both.output, zero_point=0)),
     )

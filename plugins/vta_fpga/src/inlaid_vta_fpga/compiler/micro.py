@@ -1,4 +1,4 @@
-"""Nests of products, resets and ALU operations as GEMM and ALU instructions: loop registers and micro-ops."""
+"""Translation of loop nests to GEMM and ALU instructions: loop registers and micro-ops."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Gemm, Uops
 
 OPERANDS = (Memory.ACC, Memory.INP, Memory.WGT)
-"""Destination, source and weights: what the fields of a micro-op index. The ALU's source is an accumulator."""
+"""Memories that the micro-op fields dst, src and wgt index. For the ALU, src indexes ACC."""
 
 
 def resident_uops(config: Config) -> int:
-    """Micro-ops that a memory holds. The Chisel core has 2048 at most, whatever the configuration."""
+    """Return the capacity of the UOP memory in micro-ops, limited to the 2048 of the Chisel core."""
     return min(2048, config.depth(Memory.UOP))
 
 
 class Operation:
-    """A nest of micro-ops over elements of tiles, the destination first; implements `Plan`.
+    """A loop nest of micro-ops over elements of tiles; implements `Plan`.
 
-    places: the numbers of the elements. op: the ALU's operation; None: products, or resets where there is a destination alone. imm:
-    the ALU's other operand where it is no element.
+    places, buffers: element index and buffer of each operand, the destination first. op: the ALU's operation; None for GEMM, or for
+    a reset if there is only a destination. imm: the ALU's second operand if it is an immediate.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Operation:
             self._template = Alu(op, *loops_of, dst, dst if len(places) == 1 else src, imm)
 
     def bind(self, env: Env) -> tuple[int, ...]:
-        """The first element of each operand within its tile."""
+        """Return the first element of each operand, relative to its tile."""
         return tuple(place.at(env) for place in self._places)
 
     def steps(self, numbers: tuple[int, ...], tiles: Sequence[Tile], source: str) -> Iterator[Step]:
-        """GEMM or ALU instructions. Raises `ScheduleError` for an index beyond its memory."""
+        """Yield GEMM or ALU instructions. Raises `ScheduleError` for an index outside its memory."""
         for start in self._folded.starts:
             first = tuple(number + tile.base + at for number, tile, at in zip(numbers, tiles, start, strict=True))
             if first not in self._kernels:
@@ -84,7 +84,7 @@ class Operation:
             yield Step(self._template, source, tuple(accesses), self._kernels[first])
 
     def _word(self, indices: Iterable[npt.ArrayLike]) -> Uops:
-        """Micro-ops as words; the words of sums of indices are sums of words."""
+        """Encode micro-ops as words. The encoding is linear: the word of a sum of indices is the sum of their words."""
         shifted = [np.asarray(index, np.int64) << low for index, low in zip(indices, self._lows, strict=False)]
         total: npt.NDArray[np.int64] = np.sum(shifted, axis=0)
         return (total & 0xFFFFFFFF).astype(np.uint32)

@@ -1,4 +1,4 @@
-"""The order of loads: in that of their first use."""
+"""Reordering of adjacent loads by first use."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from inlaid_vta_fpga.isa.config import Memory
 
 
 def by_first_use(tasks: Sequence[Task]) -> list[Task]:
-    """Tasks with adjacent loads in the order in which other tasks need them: all that the first of two virtual threads waits for
-    comes before what the second one does."""
+    """Sort adjacent loads by their first use, so that the loads of the first virtual thread come before those of the second."""
     reader: dict[Tile, int] = {}
     for number, task in enumerate(tasks):
         if not _loads(task):

@@ -1,8 +1,8 @@
-"""What VTA takes: convolutions and matrix products by constant weights, and sums of two tensors, on int8 data.
+"""Rules for the int8 operators that VTA supports: convolutions, matrix products by constant weights, sums of two tensors.
 
-Where sums are requantised by a shift, that is part of the composite ("conv", "dense"). Otherwise the composite ends with the sums
-in int32 ("conv_sums", "dense_sums") and whatever follows is another target's. LOAD pads with 0 alone: a `pad` with another value
-stays outside of the composite ("conv_outside").
+A composite includes the requantisation if it is a shift ("conv", "dense"). Otherwise it ends with the int32 sums ("conv_sums",
+"dense_sums") and another target requantises. LOAD can only pad with 0, so a `pad` with another value stays outside of the composite
+("conv_outside").
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from inlaid_vta_fpga.compiler.legalise import LARGEST_LEFT, LIMIT, bound, places
 from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 
 LARGEST_PAD = 15
-"""LOAD has 4 bits for each side's padding."""
+"""Largest padding of a side: LOAD has 4 bits for it."""
 LARGEST_KERNEL = 11
 LEAST_CHANNELS = 8
-"""Input channels of a convolution: fewer use less than half of a block of 16."""
+"""Minimum input channels of a convolution: fewer would use less than half of a block of 16."""
 
 
 def rules(options: VtaOptions) -> tuple[OpRule, ...]:
-    """The rules, the most specific first."""
+    """Return the rules, most specific first."""
     padded, matmul = composites.padded_conv(), composites.matmul()
     conv = composites.conv().where(lambda expr: not _pads_with_zeros(expr), "LOAD pads with 0, as part of the convolution")
     block = options.config.block
@@ -51,7 +51,7 @@ def rules(options: VtaOptions) -> tuple[OpRule, ...]:
 
 
 def _pads_with_zeros(conv: Expr) -> bool:
-    """Whether a convolution reads a `pad` with 0, which is part of another composite."""
+    """Test whether a convolution's data is a `pad` with 0, which belongs to another composite."""
     assert isinstance(conv, Call)
     data = conv.args[0]
     return isinstance(data, Call) and data.callee is pad and isinstance(data.args[1], Constant) and not data.args[1].data.any()
@@ -64,18 +64,18 @@ def _tensor(found: Match, name: str = "") -> TensorType:
 
 
 def _operands(found: Match, rank: int) -> str | None:
-    """Why operands or result have a wrong type; None where they fit."""
+    """Return why the types of operands or result are unsupported; None if they are supported."""
     for name in (part for part in "xwab" if part in found):
         type_ = _tensor(found, name)
         if type_.dtype.name != "int8" or type_.rank != rank:
             return f"expected int8 operands of rank {rank}, found {type_!r}"
     for type_ in (_tensor(found), *(_tensor(found, name) for name in "xab" if name in found)):
         if not all(isinstance(dim, int) and dim > 0 for dim in type_.shape):
-            return f"expected static sizes above 0, found {type_!r}"
+            return f"expected static sizes >= 1, found {type_!r}"
     if any(isinstance(found[name], Constant) for name in "xab" if name in found):
         return "expected computed operands, found a constant"
     if "y" in found and _tensor(found).dtype.name != "int8":
-        return f"STORE writes int8, found a result of {_tensor(found).dtype}"
+        return f"expected an int8 result, which STORE writes, found {_tensor(found).dtype}"
     return None
 
 
@@ -87,9 +87,9 @@ def _convolution(found: Match, block: int) -> Verdict:
     geometry = window(found.captures)
     channels = int(found.constant("w").shape[1])
     if attrs.groups != 1:
-        return Reject(f"GEMM sums over all input channels, found {attrs.groups} groups")
+        return Reject(f"expected 1 group, since GEMM sums over all input channels, found {attrs.groups}")
     if channels < LEAST_CHANNELS:
-        return Reject(f"{channels} input channels would use {channels} of the {block} lanes of a block")
+        return Reject(f"expected at least {LEAST_CHANNELS} input channels to fill the {block} lanes of a block, found {channels}")
     reason = _geometry(geometry) or _scaled(found, 0)
     if reason is not None:
         return Reject(reason)
@@ -99,28 +99,28 @@ def _convolution(found: Match, block: int) -> Verdict:
 
 def _geometry(geometry: Window) -> str | None:
     if geometry.dilations != (1, 1):
-        return f"dilated windows are not supported, found dilations {geometry.dilations}"
+        return f"expected no dilation, found dilations {geometry.dilations}"
     if max(geometry.kernel) > LARGEST_KERNEL:
         return f"expected a window of at most {LARGEST_KERNEL} by {LARGEST_KERNEL}, found {geometry.kernel}"
     padding = max(*geometry.before, *geometry.after)
     if padding and geometry.fill != 0:
-        return f"LOAD pads with 0, found padding with {geometry.fill:g}"
+        return f"expected padding with 0, as LOAD pads, found {geometry.fill:g}"
     if padding > LARGEST_PAD:
-        return f"LOAD pads by at most {LARGEST_PAD} on a side, found {padding}"
+        return f"expected padding of at most {LARGEST_PAD} on a side, found {padding}"
     return None
 
 
 def _scaled(found: Match, outputs: int) -> str | None:
-    """Why sums cannot be requantised, `outputs` being that axis of the weights; None where they can, or are the result."""
+    """Return why VTA cannot requantise the sums; None if it can or need not. outputs: the output axis of the weights."""
     if "y" not in found:
         return None
     numbers = decode_layer(found.captures)
     shift = places(numbers.factor)
     if shift is None:
-        return "sums are requantised by one shift to the right for all channels"
+        return "expected requantisation by one right shift for all channels, found another factor"
     weights = found.constant("w").swapaxes(0, outputs)
     largest = bound(weights, np.resize(numbers.bias, len(weights))) + ((1 << shift) >> 1)
-    return None if largest < LIMIT else f"sums of up to {largest} leave int32 no room to round them"
+    return None if largest < LIMIT else f"expected sums that fit int32 after rounding, found up to {largest}"
 
 
 def _product(found: Match, block: int) -> Verdict:
@@ -134,24 +134,24 @@ def _product(found: Match, block: int) -> Verdict:
 def _sum(found: Match, block: int) -> Verdict:
     a, b = _tensor(found, "a"), _tensor(found, "b")
     if a.shape != b.shape or a.rank not in (2, 4):
-        return Reject(f"expected two tensors of one shape and rank 2 or 4, found {a!r} and {b!r}")
+        return Reject(f"expected two tensors of equal shape and rank 2 or 4, found {a!r} and {b!r}")
     reason = _operands(found, a.rank)
     if reason is not None:
         return Reject(reason)
     both = decode_binary(found.captures)
     if both.step is not None:
-        return Reject("operands are added in float32")
+        return Reject("expected an integer addition, found one in float32")
     if places(both.factor) is None:
-        return Reject("sums are requantised by a shift to the right")
+        return Reject("expected requantisation by a right shift, found another factor")
     for side in (both.a, both.b):
         if side.left > LARGEST_LEFT:
-            return Reject(f"an operand is shifted to the left by at most {LARGEST_LEFT} places, found {side.left}")
+            return Reject(f"expected operands shifted left by at most {LARGEST_LEFT} bits, found {side.left}")
         if side.factor.scale.tolist() != [1.0]:
-            return Reject(f"operands are scaled by powers of two, found a factor of {side.factor.scale.tolist()}")
+            return Reject(f"expected operands scaled by powers of two, found a factor of {side.factor.scale.tolist()}")
     return Accept(_elements(found, block) * 7 / CLOCK_HZ)
 
 
 def _elements(found: Match, block: int) -> int:
-    """Accumulators of a result."""
+    """Return the number of accumulators of a result."""
     count, channels, *space = sizes_of(found.root.type)
     return count * -(-channels // block) * prod(space)

@@ -1,4 +1,4 @@
-"""A region as a stream: its layers' schedules, its map of DRAM, its instructions."""
+"""Compilation of a region to an image: layer schedules, DRAM map, instruction stream."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from inlaid.errors import CompileError
 from inlaid.lowering.steps import StepProgram
 from inlaid_vta_fpga.checker import check
 from inlaid_vta_fpga.compiler.kernels import PLANES, kernel
-from inlaid_vta_fpga.compiler.legalise import Bias, Layer, Product, constant_vector, layers
-from inlaid_vta_fpga.compiler.schedule import scheduled
+from inlaid_vta_fpga.compiler.legalise import BiasStage, Layer, ProductStage, constant_vector, layers
+from inlaid_vta_fpga.compiler.schedule import schedule_kernel
 from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region
 from inlaid_vta_fpga.compiler.tiles import tile_of
 from inlaid_vta_fpga.image import Header, Image
@@ -23,37 +23,37 @@ from inlaid_vta_fpga.options import VtaOptions
 Array = np.ndarray[Any, Any]
 
 
-def lowered(program: StepProgram, options: VtaOptions) -> Image:
-    """The code of a region of steps. Constants are added to the program. Raises `Unsupported` for a step without a layer or a
-    tile."""
+def lower_steps(program: StepProgram, options: VtaOptions) -> Image:
+    """Compile the steps of a region to an image and add constants to the program. Raises `Unsupported` for a step without a layer
+    and for a layer without a tile that fits."""
     outputs = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.storage == "output")
-    return assembled(program, layers(program.steps, outputs, options.config.block), options)
+    return compile_layers(program, layers(program.steps, outputs, options.config.block), options)
 
 
-def assembled(program: StepProgram, found: list[Layer], options: VtaOptions) -> Image:
-    """The code of layers over the buffers of a program, checked."""
+def compile_layers(program: StepProgram, found: list[Layer], options: VtaOptions) -> Image:
+    """Compile layers over the buffers of a program to a checked image."""
     dram, config = _Dram(program), options.config
     made, slots = [], options.slots
     for number, layer in enumerate(found):
-        products = [stage for stage in layer.stages if isinstance(stage, Product)]
+        products = [stage for stage in layer.stages if isinstance(stage, ProductStage)]
         shapes = [_sizes(program.buffers[stage.data].shape) for stage in products]
         main = max(range(len(products)), key=lambda n: products[n].weights.size)
         tile = tile_of(layer, shapes[main], config, options.threads)
-        # A layer without tiles for all threads: a second place in SRAM lets loads run ahead instead.
+        # If a layer has too few tiles for all threads, a second slot in SRAM lets loads run ahead instead.
         slots = max(slots, options.threads // tile.threads)
-        loops = scheduled(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
+        loops = schedule_kernel(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
         given = [dram.constant(constant_vector(config.block))]
         for stage in layer.stages:
-            if isinstance(stage, Bias):
+            if isinstance(stage, BiasStage):
                 given.append(dram.constant(stage.blocks))
-            elif isinstance(stage, Product):
+            elif isinstance(stage, ProductStage):
                 given += [dram.buffer(stage.data)[0], dram.constant(stage.weights)]
         made.append(Scheduled(", ".join(layer.nodes) or layer.name, loops, (*given, *dram.buffer(layer.output))))
     return dram.image(lower_region(made, config, dram.end, slots=slots, serial=options.serial), options)
 
 
 class _Dram:
-    """The map of DRAM: byte addresses of what the program has, each on a page of its own."""
+    """The DRAM map: page-aligned byte addresses of the program's buffers and constants."""
 
     def __init__(self, program: StepProgram) -> None:
         self.end = PAGE_BYTES
@@ -61,17 +61,17 @@ class _Dram:
         self._buffers: dict[int, tuple[int, ...]] = {}
 
     def take(self, size: int) -> int:
-        """The address of the next pages of `size` bytes."""
+        """Allocate pages for `size` bytes. Returns their address."""
         start = self.end
         self.end += -(-max(size, 1) // PAGE_BYTES) * PAGE_BYTES
         return start
 
     def constant(self, array: Array) -> int:
-        """The address of an array that the region keeps."""
+        """Add a constant array to the region. Returns its address."""
         return self.buffer(self._program.constant(array))[0]
 
     def buffer(self, number: int) -> tuple[int, ...]:
-        """The address of a buffer of bytes; of int32, those of its byte planes."""
+        """Return the address of an int8 buffer, or of the four byte planes of an int32 buffer."""
         if number not in self._buffers:
             buffer = self._program.buffers[number]
             size = prod(_sizes(buffer.shape))
@@ -79,7 +79,7 @@ class _Dram:
         return self._buffers[number]
 
     def image(self, stream: Stream, options: VtaOptions) -> Image:
-        """The code of a stream, which the checker accepts. Raises `CompileError` where it does not."""
+        """Check a stream and build its image. Raises `CompileError` if the checker finds violations."""
         places: dict[str, dict[int, tuple[int, ...]]] = {"input": {}, "output": {}, "constant": {}, "arena": {}}
         for number, buffer in enumerate(self._program.buffers):
             places[buffer.storage][buffer.index] = self._buffers.get(number, (0,))
@@ -90,7 +90,7 @@ class _Dram:
         dram[stream.uops_at : stream.uops_at + len(uops)] = np.frombuffer(uops, np.uint8)
         violations = check(stream.instructions, dram, options.config, stream.sources)
         if violations:
-            raise CompileError(f"the stream of region {self._program.name} breaks {len(violations)} rules, first: {violations[0]}")
+            raise CompileError(f"expected a legal stream, found {violations[0]}", region=self._program.name)
         code = Encoding(options.config).encode_program(stream.instructions)
         at = self.take(len(code))
         inputs, outputs, constants = (

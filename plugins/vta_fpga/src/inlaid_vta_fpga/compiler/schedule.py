@@ -1,4 +1,4 @@
-"""Schedules of kernels: tiles of accumulators as virtual threads, data and weights staged in INP and WGT, GEMM by the intrinsic."""
+"""Kernel schedules: tiles of accumulators as virtual threads, data and weights staged in INP and WGT, tensorized GEMM."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from inlaid_vta_fpga.compiler.kernels import Kernel, Source
 
 
 @dataclass(frozen=True)
-class Tile:
-    """Sizes that divide a layer's: output blocks, rows and columns of a tile, whose input blocks are read in `steps`. What precedes
-    and follows the main product is done in `chunks` of output blocks, so that stores and compute overlap. `axis` is that of virtual
-    threads, 1 for output blocks, 2 for rows, 3 for columns, of which `threads` run interleaved."""
+class TileSizes:
+    """Tile sizes in output blocks, rows and columns, which divide those of the layer. The input blocks are read in `steps`. Stages
+    before and after the main product run in `chunks` of output blocks, so that stores overlap with compute. `threads` virtual
+    threads run interleaved along `axis`: 1 for output blocks, 2 for rows, 3 for columns."""
 
     channels: int
     rows: int
@@ -31,8 +31,8 @@ class Tile:
     threads: int = 1
 
 
-def scheduled(kernel: Kernel, tile: Tile, block: int) -> ir.LoopProgram:
-    """The loop program of a kernel, flat, with its tiles' copies, intrinsics and in-place stages, virtual threads interleaved."""
+def schedule_kernel(kernel: Kernel, tile: TileSizes, block: int) -> ir.LoopProgram:
+    """Schedule and lower a kernel: tile it, stage its operands, tensorize GEMM, accumulate in place, interleave virtual threads."""
     s = Schedule(kernel.program, intrinsics(block))
     main = kernel.main
     for name in kernel.chain:
@@ -47,15 +47,15 @@ def scheduled(kernel: Kernel, tile: Tile, block: int) -> ir.LoopProgram:
         if name in by_name:
             _staged(s, by_name[name], inner, step if name == main else None, name == kernel.chain[0], tile.chunks)
     if thread is not None:
-        # A loop over one step is simplified away, and its mark with it.
+        # `simplify_program` removes a loop of one iteration, and the annotation with it.
         s.vthread(thread, step if tile.steps > 1 else thread)
     program = accumulate_in_place(s.program, kernel.chain)
     return lower_vthreads(compact_buffers(simplify_program(flatten_blocks(program))))
 
 
-def _tiled(s: Schedule, kernel: Kernel, tile: Tile) -> tuple[Var, Var, Var | None]:
-    """Cut the main product's loops. Returns the innermost loop over tiles, that over steps of input blocks, and that over
-    threads."""
+def _tiled(s: Schedule, kernel: Kernel, tile: TileSizes) -> tuple[Var, Var, Var | None]:
+    """Split and reorder the main product's loops. Returns the innermost loop over tiles, the loop over steps of input blocks, and
+    the loop over virtual threads, if any."""
     n, c, i, j, o, *reduced = s.loops(kernel.main)
     sizes = (tile.channels, tile.rows, tile.columns)
     outer, inner, thread = [], [], None
@@ -68,7 +68,7 @@ def _tiled(s: Schedule, kernel: Kernel, tile: Tile) -> tuple[Var, Var, Var | Non
         inner.append(within)
     k = reduced[-1]
     if len(reduced) == 1:
-        step, rest = s.split(k, (1, None))  # an element-wise product: one step
+        step, rest = s.split(k, (1, None))  # an element-wise product has one step
         s.reorder(n, *outer, *((thread,) if thread else ()), step, *inner, o, rest)
     else:
         ci, ky, kx, _ = reduced
@@ -78,11 +78,11 @@ def _tiled(s: Schedule, kernel: Kernel, tile: Tile) -> tuple[Var, Var, Var | Non
 
 
 def _epilogue(s: Schedule, kernel: Kernel, inner: Var, chunks: int) -> None:
-    """What follows the main product, with the stores, chunk by chunk."""
+    """Place the stages after the main product and the stores in the tile loop, split into chunks."""
     later = kernel.chain[kernel.chain.index(kernel.main) :]
     place = inner
     for number, name in enumerate(later):
-        # A consumer is put right behind what it reads: the store of a stage, which comes second, before the next stage.
+        # A consumer is placed directly behind its producer, so the store of a stage, placed second, precedes the next stage.
         for block in (*later[number + 1 : number + 2], *(store for store, of in kernel.stores if of == name)):
             s.reverse_compute_at(block, place)
             if place is inner and chunks > 1:
@@ -90,8 +90,8 @@ def _epilogue(s: Schedule, kernel: Kernel, inner: Var, chunks: int) -> None:
 
 
 def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool, chunks: int) -> None:
-    """A product's init, its operands' copies, and its intrinsic. The `first` stage of a tile begins with a reset, chunk by chunk,
-    which waits for the store of no more."""
+    """Decompose a product's init, stage its operands, and tensorize it. The `first` stage of a tile starts with a reset per chunk,
+    which waits for the store of that chunk only."""
     if gemm.parts > 1:
         o, part, lane = s.loops(gemm.block)[-3:]
         s.reorder(part, o, lane)
@@ -114,14 +114,14 @@ def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool
 
 
 def _after(s: Schedule, block: str, loop: Var) -> Var:
-    """The next loop around a block inside of a loop."""
+    """Return the loop around a block that is nested directly in `loop`."""
     loops = s.loops(block)
     return loops[loops.index(loop) + 1]
 
 
 def accumulate_in_place(program: ir.LoopProgram, chain: tuple[str, ...]) -> ir.LoopProgram:
-    """One buffer for the stages of a chain, each of which reads the elements of the one before that it writes, and nothing else
-    does from then on. Blocks that would copy an element to itself go."""
+    """Merge the buffers of a chain of stages into one, and remove copies of an element to itself. Requires that each stage reads
+    only the elements of its predecessor that it writes, and that nothing else reads these afterwards."""
     buffers = {stmt.buffer.name: stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
     own = buffers[chain[0]]
     others = {buffers[name]: own for name in chain[1:]}

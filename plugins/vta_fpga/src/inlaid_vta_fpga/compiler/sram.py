@@ -1,4 +1,4 @@
-"""Places of tiles in SRAM: where the longest unused elements are, so that loads run ahead of compute as far as there is room."""
+"""Allocation of tiles in SRAM. Least recently used elements are reused first, so that loads can run far ahead of compute."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from inlaid_vta_fpga.compiler.tasks import Task, Tile
 from inlaid_vta_fpga.isa.config import Config, Memory
 
 _SMALL = 8
-"""Tiles below this share of a memory are small."""
+"""A tile of less than 1/_SMALL of a memory is small."""
 
 
 def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
-    """Give each tile of the tasks a base.
+    """Set the base of each tile of the tasks.
 
-    A tile takes elements that no tile in use has. The tiles of one buffer take turns in up to `slots` places, so that few distinct
-    micro-op kernels are needed; a new place is where the last use is longest ago. Where that leaves no room, the memory
-    planner gives each buffer one place, over the whole of the region.
+    Tiles that are live at the same time do not overlap. The tiles of a buffer rotate through up to `slots` slots, which keeps the
+    number of distinct micro-op kernels small. A new slot takes the least recently used elements. If the tiles do not fit that way,
+    the memory planner gives each buffer one slot for the whole region.
     """
     tiles: dict[Memory, dict[Tile, None]] = {}
     for number, task in enumerate(tasks):
@@ -32,13 +32,13 @@ def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
             tile.first = number if tile.first < 0 else tile.first
             tile.last = number
     for memory, found in tiles.items():
-        if not _by_turns(list(found), config.depth(memory), slots):
-            _planned(list(found), memory, config.depth(memory))
+        if not _allocate_slots(list(found), config.depth(memory), slots):
+            _allocate_planned(list(found), memory, config.depth(memory))
 
 
-def _by_turns(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
-    """Places in the order of first uses; False where one does not fit."""
-    used = np.full(depth, -1, np.int64)  # the last use of each element, by tiles that have places
+def _allocate_slots(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
+    """Allocate slots in order of first use. Returns False if a tile does not fit."""
+    used = np.full(depth, -1, np.int64)  # last use of each element by the tiles allocated so far
     places: dict[ir.Buffer, list[int]] = {}
     for tile in tiles:
         known = places.setdefault(tile.buffer, [])
@@ -46,7 +46,7 @@ def _by_turns(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
         if not free or len(known) < slots:
             for several in range(
                 1 if known else slots, 0, -1
-            ):  # the first time neighbours for all turns, so that memory stays whole
+            ):  # first try adjacent slots for the whole buffer, which avoids fragmentation
                 found = _longest_unused(used, tile, several * tile.size)
                 if found is not None:
                     turns = [found[1] + turn * tile.size for turn in range(several)]
@@ -62,8 +62,8 @@ def _by_turns(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
 
 
 def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile, size: int) -> tuple[int, int] | None:
-    """The last use and the start of the run of elements that is unused for longest. Small tiles, which may stay for long, go to the
-    end of memory."""
+    """Return last use and start of the least recently used run of `size` elements; None if no run is free. Small tiles, which tend
+    to live long, go to the end of memory."""
     start = len(used) - len(used) // _SMALL
     for low in [start, 0] if size <= len(used) - start else [0]:
         if size <= len(used) - low:
@@ -74,8 +74,8 @@ def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile
     return None
 
 
-def _planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
-    """One place for each buffer by the planner, or as many as tiles of it are in use at once."""
+def _allocate_planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
+    """Let the memory planner allocate one slot per buffer, or as many as it has tiles live at once."""
     lives: dict[tuple[ir.Buffer, int], tuple[int, int, int]] = {}
     turns: dict[Tile, tuple[ir.Buffer, int]] = {}
     for tile in tiles:

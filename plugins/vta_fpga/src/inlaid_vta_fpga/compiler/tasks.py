@@ -1,4 +1,4 @@
-"""Tasks of a region in program order, the SRAM tiles that they use, and the steps that they become."""
+"""Data types of lowering: tasks in program order, the SRAM tiles that they use, and the steps that they expand to."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from inlaid_vta_fpga.isa.instructions import Instruction, Uops
 
 Indices = npt.NDArray[np.intp]
 SCOPES = {INP: Memory.INP, WGT: Memory.WGT, ACC: Memory.ACC}
-"""Memory scopes of loop programs. OUT is implied: it is what a STORE reads of "vta.acc"."""
+"""Memory of each buffer scope. OUT has no scope: a STORE from "vta.acc" reads it."""
 
 
 @dataclass(slots=True, eq=False)
 class Tile:
-    """A buffer of one iteration of the loops around its allocation: `size` elements of a memory, at `base` once allocated, in use
-    from task `first` to task `last`."""
+    """A buffer in one iteration of the loops around its allocation: `size` elements of a memory, live from task `first` to task
+    `last`. `base` is -1 until `sram.allocate` sets it."""
 
     buffer: ir.Buffer
     memory: Memory
@@ -35,8 +35,8 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Elements that a step touches: `rows` runs of `length`, `stride` apart, or any `indices`, from `start`. `memory` None: DRAM,
-    in units of an INP element."""
+    """Elements that a step accesses: `rows` runs of `length` elements, `stride` apart, or arbitrary `indices`, all relative to
+    `start`. memory None: DRAM, in units of an INP element."""
 
     memory: Memory | None
     write: bool
@@ -48,7 +48,7 @@ class Access:
 
     @property
     def parts(self) -> list[slice] | list[Indices]:
-        """The elements, as indices of an array."""
+        """Return the elements as array indices."""
         if self.indices is not None:
             return [self.indices + self.start]
         starts = (self.start + row * self.stride for row in range(self.rows))
@@ -57,8 +57,8 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """An instruction without flags, and what orders it: `accesses` of memories that modules share. `kernel`: the micro-ops of a
-    GEMM or ALU instruction, whose place is not known yet."""
+    """An instruction before flags are set. accesses: elements of memories shared between modules, which order the step. kernel:
+    micro-ops of a GEMM or ALU instruction, before they have an address."""
 
     instruction: Instruction
     source: str
@@ -67,23 +67,23 @@ class Step:
 
 
 class Plan(Protocol):
-    """How a statement under its nest of loops becomes instructions. `buffers` are those of its tiles."""
+    """Translation of a statement and its loop nest to instructions. `buffers`: the buffers of its tiles."""
 
     @property
     def buffers(self) -> tuple[ir.Buffer, ...]: ...
 
     def bind(self, env: Env) -> tuple[int, ...] | None:
-        """What varies between tasks, under values of the loops around; None for nothing to do."""
+        """Evaluate what varies between tasks, for the values of the outer loops; None if the task is empty."""
         ...
 
     def steps(self, numbers: tuple[int, ...], tiles: tuple[Tile, ...], source: str) -> Iterable[Step]:
-        """The steps of a task, whose tiles have places."""
+        """Yield the steps of a task whose tiles are allocated."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A plan, with the numbers and the tiles of one iteration of the loops around."""
+    """A plan with its bound numbers and tiles for one iteration of the outer loops."""
 
     plan: Plan
     numbers: tuple[int, ...]

@@ -1,8 +1,8 @@
-"""Tiles of a layer by a model of cycles: no search on hardware or simulator.
+"""Choice of a layer's tile sizes by an analytical cycle model, without search on hardware or simulator.
 
-Rates are those of VTA's pipelined RTL (apache/tvm-vta): a GEMM micro-op, a reset or an ALU operation with an immediate takes a
-cycle, the DRAM port moves a bus word a cycle, and an instruction costs some cycles to start and to drain. Loads run beside compute:
-a tile takes as long as the slower of the two, and a layer begins with the loads of its first step and ends with its last store.
+Rates are those of VTA's pipelined RTL (apache/tvm-vta): a GEMM micro-op, a reset or an ALU operation with an immediate takes one
+cycle, the DRAM port moves one bus word per cycle, and each instruction has start-up and drain cycles. Loads overlap with compute: a
+tile takes as long as the slower of the two. A layer starts with the loads of its first step and ends with its last store.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from itertools import product
 from math import prod, sqrt
 
 from inlaid.errors import Unsupported
-from inlaid_vta_fpga.compiler.legalise import Alu, Bias, Layer, Product
-from inlaid_vta_fpga.compiler.schedule import Tile
+from inlaid_vta_fpga.compiler.legalise import AluStage, BiasStage, Layer, ProductStage
+from inlaid_vta_fpga.compiler.schedule import TileSizes
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 
 START = 8
-"""Cycles that a GEMM or ALU instruction takes besides its micro-ops."""
+"""Start-up and drain cycles of a GEMM or ALU instruction, without its micro-ops."""
 TRANSFER = 16
-"""Cycles that a LOAD or STORE takes besides its data: the latency of DRAM and the handshake."""
+"""Cycles of a LOAD or STORE without its data: DRAM latency and handshake."""
 ROW = 1
-"""Cycles that each row of a LOAD takes besides its data."""
+"""Cycles of each row of a LOAD without its data."""
 STORED = 3
-"""Cycles that a STORE takes for an element."""
+"""Cycles of a STORE per element."""
 
 
 @dataclass(frozen=True)
 class Extents:
-    """What the model sees of a layer: the result's blocks, those of the data, the main product's window; bias blocks, further
-    products and ALU operations for each element."""
+    """Inputs of the cycle model. shape: result (n, channel blocks, rows, columns). inputs, height, width: data in blocks. kernel,
+    strides: window of the main product. biases, further, alus, stores: bias blocks, other products, ALU operations and stores."""
 
     shape: tuple[int, int, int, int]
     inputs: int
@@ -45,19 +45,19 @@ class Extents:
     stores: int
 
 
-def tile_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -> Tile:
-    """The tile of a layer with the fewest predicted cycles. `data`: the shape of the main product's data in DRAM. Raises
-    `Unsupported` where none fits the buffers."""
+def tile_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -> TileSizes:
+    """Return the tile sizes with the fewest predicted cycles. data: DRAM shape of the main product's data. Raises `Unsupported` if
+    no tile fits the buffers."""
     return _best(_extents(layer, data), config, threads)[1]
 
 
 def _extents(layer: Layer, data: tuple[int, ...]) -> Extents:
-    products = [stage for stage in layer.stages if isinstance(stage, Product)]
+    products = [stage for stage in layer.stages if isinstance(stage, ProductStage)]
     main = max(products, key=lambda stage: stage.weights.size)
     _, inputs, rows, columns = (int(size) for size in main.weights.shape[:4])
     height, width = (1, data[0]) if layer.matrix else (data[2], data[3])
-    alus = sum(isinstance(stage, Alu) for stage in layer.stages)
-    biases = sum(stage.blocks.shape[1] for stage in layer.stages if isinstance(stage, Bias))
+    alus = sum(isinstance(stage, AluStage) for stage in layer.stages)
+    biases = sum(stage.blocks.shape[1] for stage in layer.stages if isinstance(stage, BiasStage))
     return Extents(
         layer.shape, inputs, height, width, (rows, columns), main.strides, main.elementwise,
         biases, len(products) - 1, alus + (3 if layer.wide else 0), 4 if layer.wide else 1,
@@ -65,22 +65,22 @@ def _extents(layer: Layer, data: tuple[int, ...]) -> Extents:
 
 
 @cache
-def _best(extents: Extents, config: Config, threads: int) -> tuple[float, Tile]:
-    found: tuple[float, Tile] | None = None
+def _best(extents: Extents, config: Config, threads: int) -> tuple[float, TileSizes]:
+    found: tuple[float, TileSizes] | None = None
     _, channels, rows, columns = extents.shape
     inputs = [1] if extents.elementwise else _divisors(extents.inputs)
     for c, i, j, steps in product(_divisors(channels), _divisors(rows), _divisors(columns), inputs):
         axis = next((n for n, tiles in enumerate((channels // c, rows // i, columns // j), 1) if tiles % threads == 0), 0)
-        # One thread computes the next tile beside stores: chunks are for threads, whose tiles end together.
+        # With one thread, stores overlap with the next tile. Chunks help only threads, whose tiles end together.
         for chunks in () if not axis else _divisors(c) if threads > 1 else (1,):
-            tile = Tile(c, i, j, steps, chunks, axis, threads)
+            tile = TileSizes(c, i, j, steps, chunks, axis, threads)
             cost = _cycles(extents, tile, config)
             if cost is not None and (found is None or cost < found[0]):
                 found = cost, tile
     if found is None and threads > 1:
         return _best(extents, config, 1)
     if found is None:
-        raise Unsupported(f"expected a tile that fits the buffers of VTA, found none for {extents}")
+        raise Unsupported(f"expected a tile that fits the buffers, found none for {extents}", remedy="raise log_*_buff options")
     return found
 
 
@@ -88,8 +88,8 @@ def _divisors(extent: int) -> list[int]:
     return [size for size in range(1, extent + 1) if extent % size == 0]
 
 
-def _cycles(e: Extents, tile: Tile, config: Config) -> float | None:
-    """Predicted cycles of a layer; None where tiles do not fit, each buffer twice."""
+def _cycles(e: Extents, tile: TileSizes, config: Config) -> float | None:
+    """Predict the cycles of a layer; None if its double-buffered tiles do not fit."""
     beats = {memory: config.element_bytes(memory) / config.bus_bytes for memory in (Memory.INP, Memory.WGT)}
     accumulators = tile.channels * tile.rows * tile.columns
     down = 1 if e.kernel[0] == 1 else e.strides[0]
@@ -110,15 +110,15 @@ def _cycles(e: Extents, tile: Tile, config: Config) -> float | None:
     after = accumulators * (1 + e.biases + e.further + e.alus) + START * (1 + e.biases + e.further + e.alus) * tile.chunks
     store = e.stores * accumulators * STORED + tile.chunks * e.stores * TRANSFER
     tiles = prod(e.shape) / accumulators
-    # The stream's end is cut into chunks that balance stores and start-up cycles: see `compiler.drain`.
+    # `compiler.drain` splits the end of the stream into chunks that balance stores and start-up cycles.
     tail = 2 * sqrt(STORED * accumulators / tile.chunks * START * max(1, e.alus))
-    # Loads run ahead by two steps while compute begins and ends tiles.
+    # Loads run two steps ahead during the prologue and epilogue of a tile.
     slack = max(0, load - gemm)
     steady = max(tile.steps * gemm + after + max(0, tile.steps - 2) * slack, tile.steps * load + once, store)
     fill = max(0, load + once - tile.threads * accumulators * (1 + e.biases))
-    # Loop registers hold the two longest loops: the others' micro-ops are loaded before the first product.
+    # The loop registers hold the two longest loops; micro-ops for the other loops are loaded before the first product.
     loops = sorted((tile.channels, tile.rows, tile.columns, *e.kernel, 1 if e.elementwise else depth))
     fill += prod(loops[:-2]) * tile.threads * UOP_BYTES / config.bus_bytes
-    # Threads in one chunk: the next reset waits for the store of all of the tile.
+    # With several threads and one chunk, the next reset waits for the store of the whole tile.
     steady += store if tile.chunks == 1 and tile.threads > 1 else 0
     return fill + tiles * steady + tail

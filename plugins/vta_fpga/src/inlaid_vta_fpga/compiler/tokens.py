@@ -1,4 +1,4 @@
-"""Dependence tokens over a flat stream, exactly where data asks for them."""
+"""Insertion of dependence tokens into a flat stream, only where data dependences require them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, Finish, Flags, Gemm, Instruction, Load, Module, Store
 
 _Needs = dict[Module, int]
-"""The last instruction or step of other modules that one has to follow."""
+"""Dependences of a step: the last step (or instruction) of each other module that must precede it."""
 _NOOP = Load(Memory.UOP)
-"""Does nothing, in the compute module."""
+"""A no-op of the compute module."""
 _APART = {Module.LOAD: Module.STORE, Module.STORE: Module.LOAD}
-"""Modules without a common queue."""
+"""Modules that share no token queue."""
 _OUTSTANDING = 128
-"""Tokens that may wait in a queue, about: counters of 8 bits saturate at 255."""
+"""Approximate limit of tokens in a queue, well below the 255 at which its 8-bit counter saturates."""
 
 
-def ordered(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool) -> tuple[list[Instruction], list[str]]:
-    """The instructions of the steps with their flags, up to FINISH, and the source of each.
+def insert_tokens(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool) -> tuple[list[Instruction], list[str]]:
+    """Set the flags of all steps and append FINISH. Returns the instructions and the source of each.
 
-    Each step waits for the steps of other modules whose elements it reads or overwrites; with `serial`, for all steps before it.
+    Each step waits for the steps of other modules whose elements it reads or overwrites; with `serial`, for all earlier steps.
     """
     shared, relays = _Shared(config, -(-dram_bytes // config.element_bytes(Memory.INP))), _Relays(steps)
     latest: _Needs = {}
@@ -56,7 +56,7 @@ def ordered(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool
 
 
 class _Shared:
-    """Which step last wrote, and per module last read, each element of the memories and of DRAM."""
+    """The last write and, per module, the last read of each element of the memories and of DRAM."""
 
     def __init__(self, config: Config, dram: int) -> None:
         self._sizes: dict[Memory | None, int] = {memory: config.depth(memory) for memory in (Memory.INP, Memory.WGT, Memory.ACC)}
@@ -64,7 +64,7 @@ class _Shared:
         self._last: dict[tuple[Memory | None, Module, bool], np.ndarray[tuple[int], np.dtype[np.int32]]] = {}
 
     def touch(self, accesses: Sequence[Access], module: Module, number: int) -> _Needs:
-        """The steps that a step with these accesses has to follow; the accesses are recorded as its own."""
+        """Record the accesses of step `number` and return its dependences."""
         found: _Needs = {}
         for access in accesses:
             for (memory, other, wrote), numbers in self._last.items():
@@ -82,11 +82,11 @@ class _Shared:
 
 
 class _Relays:
-    """No-ops of the compute module through which loads wait for stores, and stores for loads.
+    """No-ops of the compute module that relay tokens between load and store, which share no queue.
 
-    A relay stands where compute passes by without waiting: behind the last compute step that the waiting step needs anyway, and
-    where compute was busy for as long as the awaited step takes. `before`: the relays before each step, by number. `awaited`: the
-    step that each waits for.
+    A relay is placed where it does not stall compute: after the last compute step that the waiting step depends on anyway, and
+    after compute has been busy for the duration of the awaited step. before: relays to issue before each step, by step number.
+    awaited: the step that each relay waits for.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -94,11 +94,11 @@ class _Relays:
         self.awaited: list[tuple[Module, int]] = []
         self._steps = steps
         self._compute = [number for number, step in enumerate(steps) if step.instruction.module is Module.COMPUTE]
-        # For each awaited module: the steps awaited, and place and number of the relays, all ascending.
+        # For each awaited module: the awaited steps, and position and number of their relays, all ascending.
         self._made: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in _APART}
 
     def through(self, apart: Module, last: int, number: int, least: int) -> int:
-        """The relay through which step `number`, which waits for compute step `least` anyway, waits for step `last`."""
+        """Return the relay by which step `number` waits for step `last`; the step also waits for compute step `least`."""
         awaited, made = self._made[apart]
         at = bisect_left(awaited, last)
         if at == len(awaited):
@@ -110,7 +110,7 @@ class _Relays:
         return made[at][1]
 
     def _place(self, last: int, number: int, least: int) -> int:
-        """The step before which a relay goes."""
+        """Choose the step before which to issue a relay."""
         left = _duration(self._steps[last].instruction)
         at = bisect_left(self._compute, last)
         while at < len(self._compute) and self._compute[at] < number and (left > 0 or self._compute[at] <= least):
@@ -120,7 +120,7 @@ class _Relays:
 
 
 def _duration(instruction: Instruction) -> int:
-    """About how many cycles an instruction takes."""
+    """Estimate the cycles of an instruction."""
     if isinstance(instruction, (Gemm, Alu)):
         return (instruction.uop_end - instruction.uop_begin) * instruction.iter_out * instruction.iter_in
     return 3 * instruction.sram_size if isinstance(instruction, (Load, Store)) else 0
@@ -128,7 +128,7 @@ def _duration(instruction: Instruction) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Issued:
-    """An instruction of the stream, and its flags so far."""
+    """An issued instruction and the flags set so far."""
 
     instruction: Instruction
     source: str
@@ -136,22 +136,22 @@ class _Issued:
 
 
 class _Stream:
-    """Instructions in order, with the tokens that they wait for.
+    """Instructions in issue order, with their flags.
 
-    A token of a queue pairs an instruction that pushes with one that pops. Both numbers grow from pair to pair, so that the k-th
-    pop meets the k-th push, and no instruction pushes or pops twice. An instruction waits for the last one that it needs of a
-    neighbour, unless its module has waited for that one or a later one before.
+    A token of a queue pairs an instruction that pushes with one that pops. The numbers of both increase from pair to pair, so the
+    k-th pop takes the k-th token and no instruction pushes or pops twice. An instruction waits for its last dependence on a
+    neighbour, unless its module has already waited for that one or a later one.
     """
 
     def __init__(self) -> None:
         self.items: list[_Issued] = []
-        # For each pair of modules (waiting, awaited): the numbers of awaited and of waiting instructions, both ascending.
+        # For each pair of modules (waiting, awaited): numbers of the awaited and of the waiting instructions, both ascending.
         self._pairs: dict[tuple[Module, Module], tuple[list[int], list[int]]] = {
             (a, b): ([], []) for a in Module for b in Module if abs(a - b) == 1
         }
 
     def issue(self, instruction: Instruction, source: str, needs: _Needs) -> int:
-        """Issue an instruction after those that it needs of neighbours. Returns its number."""
+        """Issue an instruction that waits for its dependences on neighbours. Returns its number."""
         module, number = instruction.module, len(self.items)
         self.items.append(_Issued(instruction, source))
         for (waiting, awaited), (pushed, popped) in self._pairs.items():

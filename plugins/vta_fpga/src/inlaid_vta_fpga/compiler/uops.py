@@ -1,4 +1,4 @@
-"""Micro-op kernels: one copy of each in DRAM, loaded where it is not resident."""
+"""Placement of micro-op kernels: one copy of each in DRAM, and a LOAD before each use that does not find it in SRAM."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from inlaid_vta_fpga.isa.instructions import Alu, Gemm, Load, Uops
 
 @dataclass(eq=False)
 class _Page:
-    """Kernels that are loaded together: `start` in DRAM and `base` in SRAM, in micro-ops; no base where they are not resident."""
+    """Kernels that one LOAD brings in: `start` in DRAM and `base` in SRAM, in micro-ops; base -1 if not resident."""
 
     start: int
     size: int = 0
     base: int = -1
 
 
-def resident(steps: Sequence[Step], address: int, config: Config) -> tuple[list[Step], Uops]:
-    """The steps with LOAD UOP where a kernel is not resident, and the micro-ops that lie at a byte address in DRAM.
+def insert_uop_loads(steps: Sequence[Step], address: int, config: Config) -> tuple[list[Step], Uops]:
+    """Insert a LOAD UOP before each step whose kernel is not resident. Returns the steps and the micro-ops at DRAM `address`.
 
-    Equal kernels share their micro-ops. Kernels of one source that are met for the first time make up a page, which one LOAD
-    brings; pages take turns in the memory as in a ring.
+    Equal kernels share their micro-ops. Consecutive new kernels of the same source form a page, loaded by one LOAD. The UOP memory
+    is used as a ring buffer of pages.
     """
     room = resident_uops(config)
     where, words = _pages(steps, max(1, room // 2))
@@ -53,7 +53,7 @@ def resident(steps: Sequence[Step], address: int, config: Config) -> tuple[list[
 
 
 def _pages(steps: Sequence[Step], most: int) -> tuple[dict[bytes, tuple[_Page, int]], Uops]:
-    """The page and the place in it of each kernel, and the micro-ops in order."""
+    """Return the page and the offset in it of each kernel, and all micro-ops in page order."""
     where: dict[bytes, tuple[_Page, int]] = {}
     words: list[Uops] = []
     page, source = _Page(0), None

@@ -1,6 +1,6 @@
-"""Assembler text of VTA programs, both ways.
+"""Parser and printer for VTA assembler text.
 
-One instruction, micro-op or directive a line; `#` starts a comment; numbers are decimal or hexadecimal. For example:
+One instruction, micro-op or directive per line; `#` starts a comment; numbers are decimal or hexadecimal. For example:
 
     .uops 0x400                                     # a table of micro-ops at DRAM element 0x400: dst src wgt
       3 8 7
@@ -44,7 +44,7 @@ from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, In
 
 @dataclass(frozen=True)
 class Program:
-    """Instructions, and tables of micro-ops by the DRAM element index of their first."""
+    """Instructions, and tables of micro-ops keyed by the DRAM element index of their first entry."""
 
     instructions: tuple[Instruction, ...]
     uops: Mapping[int, tuple[Uop, ...]]
@@ -62,13 +62,13 @@ _FLAGS = tuple(field.name for field in fields(Flags))
 
 @dataclass(frozen=True)
 class _Operand:
-    """An operand's attributes of the instruction, and the separator of its two numbers; one attribute may hold both."""
+    """Syntax of an operand: the instruction attributes that it sets, and the separator if it has two numbers."""
 
     attributes: tuple[str, ...]
     separator: str = ""
 
     def parse(self, name: str, text: str) -> dict[str, Any]:
-        """The attributes' values. Raises `ParseError`."""
+        """Parse the text of an operand to attribute values. Raises `ParseError`."""
         match = re.fullmatch(self.separator.join([f"({_NUMBER})"] * (2 if self.separator else 1)), text)
         if match is None:
             form = self.separator.join("NN" if self.separator else "N")
@@ -77,7 +77,7 @@ class _Operand:
         return dict(zip(self.attributes, numbers if len(self.attributes) == len(numbers) else (numbers,), strict=True))
 
     def print(self, instruction: Instruction) -> str:
-        """The value as text; "" for the default."""
+        """Print the operand's value; "" for the default."""
         values = [getattr(instruction, name) for name in self.attributes]
         if values == [_DEFAULTS.get((type(instruction), name)) for name in self.attributes]:
             return ""
@@ -118,7 +118,7 @@ _MNEMONICS: dict[str, tuple[type[Instruction], dict[str, Any]]] = {
 
 
 def print_instruction(instruction: Instruction) -> str:
-    """Assembler text of one instruction: defaults are omitted."""
+    """Print one instruction; operands with default values are omitted."""
     attributes = {name: getattr(instruction, name) for name in ("memory", "reset", "op") if hasattr(instruction, name)}
     words = [name for name, meaning in _MNEMONICS.items() if meaning == (type(instruction), attributes)]
     for name in _OPERANDS_OF[type(instruction)]:
@@ -128,7 +128,7 @@ def print_instruction(instruction: Instruction) -> str:
 
 
 def print_program(program: Program, sources: Sequence[str] = ()) -> str:
-    """Assembler text of a program; `sources[i]`, the operator of instruction i, becomes a comment where it changes."""
+    """Print a program. `sources[i]`, the operator of instruction i, is printed as a comment where it changes."""
     lines = []
     for base, table in program.uops.items():
         lines += [f".uops {base:#x}", *(f"  {uop.dst} {uop.src} {uop.wgt}" for uop in table)]
@@ -144,7 +144,7 @@ def print_program(program: Program, sources: Sequence[str] = ()) -> str:
 
 
 def parse_program(text: str, config: Config) -> Program:
-    """Parse assembler text. Raises `ParseError`, which has the line number, for malformed text, a value beyond its field, and
+    """Parse assembler text. Raises `ParseError` with the line number for malformed text, a value that exceeds its field, and
     overlapping tables of micro-ops."""
     encoding = Encoding(config)
     instructions: list[Instruction] = []
@@ -161,9 +161,7 @@ def parse_program(text: str, config: Config) -> Program:
                 case [".uops", start] if re.fullmatch(_NUMBER, start):
                     base = _integer(start)
                     if base < 0 or any(first <= base < first + max(1, len(table)) for first, table in uops.items()):
-                        raise ParseError(
-                            f"expected DRAM elements of no other table, found {start}", remedy="move or join the tables"
-                        )
+                        raise ParseError(f"expected an unused DRAM index >= 0, found {start}", remedy="move or join the tables")
                     uops[base] = []
                 case [str(directive), *_] if directive.startswith("."):
                     raise ParseError(f"expected .code or .uops N, found {' '.join(words)!r}", remedy="write .uops 0x400")
@@ -174,7 +172,7 @@ def parse_program(text: str, config: Config) -> Program:
                     encoding.encode_uops([uop := _parse_uop(words)])
                     if uops[base] and (end := base + len(uops[base])) in uops:
                         raise ParseError(
-                            f"expected an end before the table at {end:#x}, found a micro-op", remedy="move or join the tables"
+                            f"expected tables that do not overlap, found a micro-op at {end:#x}", remedy="move or join the tables"
                         )
                     uops[base].append(uop)
         except (ParseError, EncodingError) as error:

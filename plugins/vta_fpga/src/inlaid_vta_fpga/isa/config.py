@@ -1,7 +1,7 @@
-"""Configuration of a VTA core: every size is a power of two, given by its logarithm.
+"""Configuration of a VTA core. Every size is a power of two, given as its base-2 logarithm.
 
 Source of fields, defaults and formulas: apache/tvm-vta, `config/pynq_sample.json` and `hardware/xilinx/src/vta.h` (2022-01). The
-default is the one configuration that was shipped for pynq, ultra96, zcu104, de10nano and both simulators.
+default is the configuration shipped for pynq, ultra96, zcu104, de10nano and both simulators.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Memory(IntEnum):
 INSTRUCTION_BYTES = 16
 UOP_BYTES = 4
 PAGE_BYTES = 4096
-"""DRAM buffers start on page boundaries; physical page 0 is invalid."""
+"""Page size in bytes. DRAM buffers start on page boundaries; physical page 0 is invalid."""
 _INSTRUCTION_HALF = 64
 _ADDRESS_BITS = 16
 
@@ -37,8 +37,8 @@ class Config:
 
     log_inp_width, log_wgt_width, log_acc_width: log2 of the bits of an activation, a weight, an accumulator. log_batch, log_block:
     log2 of the rows and of the channels of a GEMM block. log_uop_buff, log_inp_buff, log_wgt_buff, log_acc_buff: log2 of the bytes
-    of the SRAM buffers. bus_bytes: width of the DRAM port, bytes per cycle. burst_beats: longest burst. Raises `TargetError` for an
-    illegal configuration.
+    of the SRAM buffers. bus_bytes: width of the DRAM port, bytes per cycle. burst_beats: longest burst, in beats. Raises
+    `TargetError` for an illegal configuration.
     """
 
     log_inp_width: int = 3
@@ -83,29 +83,29 @@ class Config:
 
     @property
     def batch(self) -> int:
-        """Rows of an INP, ACC or OUT element."""
+        """Number of rows of an INP, ACC or OUT element."""
         return 1 << self.log_batch
 
     @property
     def block(self) -> int:
-        """Channels of an element: columns of INP and ACC, rows and columns of WGT."""
+        """Number of channels of an element: columns of INP and ACC, rows and columns of WGT."""
         return 1 << self.log_block
 
     def shape(self, memory: Memory) -> tuple[int, ...]:
-        """Shape of one element: (batch, block), (block, block) of WGT as [out][in], () of UOP."""
+        """Return the shape of one element: (block, block) as [out][in] for WGT, () for UOP, (batch, block) for the others."""
         if memory is Memory.UOP:
             return ()
         return (self.block, self.block) if memory is Memory.WGT else (self.batch, self.block)
 
     def element_bytes(self, memory: Memory) -> int:
-        """Bytes of one element in DRAM: the unit of `dram_base` and `x_stride`."""
+        """Return the bytes of one element in DRAM, the unit of `dram_base` and `x_stride`."""
         if memory is Memory.UOP:
             return UOP_BYTES
         rows = self.block if memory is Memory.WGT else self.batch
         return rows * self.block * (4 if memory is Memory.ACC else 1)
 
     def depth(self, memory: Memory) -> int:
-        """Elements of the SRAM buffer. OUT has the depth of ACC, and ACC_8BIT is ACC."""
+        """Return the number of elements of the SRAM buffer. OUT has the depth of ACC, and ACC_8BIT is ACC."""
         logs = {
             Memory.UOP: self.log_uop_buff - 2,
             Memory.WGT: self.log_wgt_buff - 2 * self.log_block,
@@ -115,5 +115,5 @@ class Config:
         return 1 << max(0, log)
 
     def index_bits(self, memory: Memory) -> int:
-        """Bits of an index into the SRAM buffer."""
+        """Return the bits of an index into the SRAM buffer."""
         return self.depth(memory).bit_length() - 1

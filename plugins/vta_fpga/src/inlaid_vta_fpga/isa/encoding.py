@@ -1,4 +1,4 @@
-"""Binary encoding of instructions (128 bits, little-endian) and micro-ops (32 bits), both ways."""
+"""Binary encoder and decoder for instructions (128 bits, little-endian) and micro-ops (32 bits)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LOAD, STORE, GEMM, FINISH, ALU = range(5)
 """Opcodes, bits 0 to 2."""
 
 Field = tuple[str, int, int]
-"""Name, lowest bit, width."""
+"""Field of an encoding: name, lowest bit, width in bits."""
 
 
 class EncodingError(InlaidError):
-    """An instruction whose fields do not fit, or bytes that are no instruction."""
+    """An instruction with a value that does not fit its field, or bytes that do not encode an instruction."""
 
 
-_DAMAGED = "the stream is damaged, or was made for another encoding: compile it anew"
+_DAMAGED = "the stream is damaged or has another encoding: compile it again"
 
 
 class Encoding:
-    """The encoding for one configuration: `fields` of each opcode, as (name, lowest bit, width), no two overlapping."""
+    """The encoding for one configuration. `fields`: non-overlapping fields of each opcode as (name, lowest bit, width)."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -39,7 +39,7 @@ class Encoding:
         loops = (("reset", 1), ("uop_begin", uop), ("uop_end", uop + 1), ("iter_out", 14), ("iter_in", 14))
         factors = (("dst_factor_out", acc), ("dst_factor_in", acc))
         gemm = (*factors, ("src_factor_out", inp), ("src_factor_in", inp), ("wgt_factor_out", wgt), ("wgt_factor_in", wgt))
-        # The ALU's second operand lies in ACC, yet its factors are as wide as INP's: the default has equal depths.
+        # The ALU's second operand is in ACC, but its factors have the width of INP's: the default has equal depths.
         alu = (*factors, ("src_factor_out", inp), ("src_factor_in", inp), ("op", 3), ("use_imm", 1), ("imm", 16))
         self.fields: dict[int, tuple[Field, ...]] = {
             LOAD: memory,
@@ -50,11 +50,11 @@ class Encoding:
         }
 
     def mask(self, opcode: int) -> int:
-        """The bits of an instruction that have a meaning."""
+        """Return the mask of an instruction's bits that belong to fields."""
         return sum(((1 << width) - 1) << low for _, low, width in self.fields[opcode])
 
     def encode(self, instruction: Instruction) -> bytes:
-        """The 16 bytes of an instruction; unused bits are 0. Raises `EncodingError` for a value that does not fit its field."""
+        """Encode an instruction in 16 bytes; unused bits are 0. Raises `EncodingError` for a value that does not fit its field."""
         opcode, values = _values(instruction)
         word = 0
         for name, low, width in self.fields[opcode]:
@@ -68,10 +68,10 @@ class Encoding:
         return word.to_bytes(INSTRUCTION_BYTES, "little")
 
     def decode(self, data: bytes) -> Instruction:
-        """The instruction that 16 bytes encode; unused bits are ignored. Raises `EncodingError` for an unknown opcode, memory or
-        ALU operation."""
+        """Decode 16 bytes to an instruction; unused bits are ignored. Raises `EncodingError` for an unknown opcode, memory or ALU
+        operation."""
         if len(data) != INSTRUCTION_BYTES:
-            raise EncodingError(f"expected {INSTRUCTION_BYTES} bytes of an instruction, found {len(data)}", remedy=_DAMAGED)
+            raise EncodingError(f"expected {INSTRUCTION_BYTES} bytes per instruction, found {len(data)}", remedy=_DAMAGED)
         word = int.from_bytes(data, "little")
         opcode = word & 7
         if opcode not in self.fields:
@@ -92,11 +92,11 @@ class Encoding:
         return Alu(AluOp(value["op"]), *loops, dst, src, imm, flags)
 
     def encode_program(self, instructions: Iterable[Instruction]) -> bytes:
-        """Instructions one after the other."""
+        """Encode and concatenate instructions."""
         return b"".join(map(self.encode, instructions))
 
     def decode_program(self, data: bytes) -> list[Instruction]:
-        """The inverse of `encode_program`. Raises `EncodingError`, which has the number of the instruction."""
+        """Decode a program; the inverse of `encode_program`. Raises `EncodingError` with the instruction number."""
         found = []
         for start in range(0, len(data), INSTRUCTION_BYTES):
             try:
@@ -106,7 +106,7 @@ class Encoding:
         return found
 
     def encode_uops(self, uops: Sequence[Uop]) -> Uops:
-        """Micro-ops as words. Raises `EncodingError` for an index beyond its field."""
+        """Encode micro-ops as words. Raises `EncodingError` for an index that exceeds its field."""
         words = np.zeros(len(uops), np.uint32)
         for name, low, width in self.uop_fields:
             column = np.array([getattr(uop, name) for uop in uops], np.int64)
@@ -119,7 +119,7 @@ class Encoding:
         return words
 
     def decode_uops(self, words: Uops) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
-        """The columns (dst, src, wgt) of encoded micro-ops, int64."""
+        """Decode micro-ops to the columns (dst, src, wgt), int64."""
         wide = words.astype(np.int64)
         return tuple(wide >> low & (1 << width) - 1 for _, low, width in self.uop_fields)
 
@@ -133,7 +133,7 @@ def _packed(start: int, sizes: Iterable[tuple[str, int]]) -> list[Field]:
 
 
 def _values(instruction: Instruction) -> tuple[int, dict[str, int]]:
-    """Opcode, and the value of every field."""
+    """Return the opcode and the value of every field."""
     flags = instruction.flags
     value: dict[str, int] = {name: int(getattr(flags, name)) for name in ("pop_prev", "pop_next", "push_prev", "push_next")}
     match instruction:
@@ -143,7 +143,7 @@ def _values(instruction: Instruction) -> tuple[int, dict[str, int]]:
             opcode = LOAD if isinstance(instruction, Load) else STORE
             value["memory"] = int(getattr(instruction, "memory", Memory.OUT))
             if opcode == LOAD and value["memory"] == Memory.OUT:
-                raise EncodingError(f"expected a LOAD of another memory than OUT, found {instruction}", remedy="load into ACC")
+                raise EncodingError(f"expected a LOAD to a memory other than OUT, found {instruction}", remedy="load into ACC")
             value |= {name: getattr(instruction, name) for name in ("sram_base", "dram_base", "y_size", "x_size", "x_stride")}
             value |= {name: getattr(instruction, name, 0) for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")}
         case Gemm() | Alu():
@@ -175,6 +175,6 @@ def _transfer(opcode: int, value: dict[str, int], flags: Flags) -> Instruction:
     if opcode == STORE and memory is Memory.OUT and not any(pads):
         return Store(*place, flags)
     raise EncodingError(
-        f"expected a LOAD of another memory than OUT, or a STORE of OUT without padding, found {memory.name}, {pads}",
+        f"expected a LOAD to a memory other than OUT, or a STORE of OUT without padding, found {memory.name}, {pads}",
         remedy=_DAMAGED,
     )

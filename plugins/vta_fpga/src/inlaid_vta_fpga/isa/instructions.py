@@ -1,4 +1,4 @@
-"""Instructions and micro-ops of VTA as values.
+"""Data types for VTA instructions and micro-ops.
 
 Semantics: apache/tvm-vta, `src/sim/sim_driver.cc` and `hardware/xilinx/src/vta.cc` (2022-01).
 """
@@ -16,7 +16,7 @@ from inlaid_vta_fpga.isa.config import Memory
 
 
 class Module(IntEnum):
-    """The hardware modules that run instructions, in the order of their neighbourhood: tokens flow between neighbours only."""
+    """Hardware modules that execute instructions, in pipeline order: tokens flow between neighbours only."""
 
     LOAD = 0
     COMPUTE = 1
@@ -24,7 +24,7 @@ class Module(IntEnum):
 
 
 class AluOp(IntEnum):
-    """Operations of the ALU. SHR is arithmetic; a negative shift shifts to the left. MUL is missing in the RTL."""
+    """ALU operations. SHR is arithmetic; a negative amount shifts left. The RTL does not implement MUL."""
 
     MIN = 0
     MAX = 1
@@ -37,7 +37,7 @@ class AluOp(IntEnum):
 class Flags:
     """Dependence tokens that an instruction pops before it starts and pushes after its last write.
 
-    `prev` is the module before its own in load, compute, store order, `next` the one behind: LOAD has no `prev`, STORE no `next`.
+    `prev` is the preceding module in load, compute, store order, `next` the following one: LOAD has no `prev`, STORE no `next`.
     """
 
     pop_prev: bool = False
@@ -53,8 +53,8 @@ NONE = Flags()
 class Load:
     """Copies rows of DRAM elements to consecutive SRAM elements, with zero padding around.
 
-    All counts are elements of `memory`. Rows are `x_stride` apart in DRAM; `y_pad_0` and `y_pad_1` rows of zeros go before and
-    behind, `x_pad_0` and `x_pad_1` zeros before and behind each row. x_size 0: a no-op that still pops and pushes tokens.
+    All counts are in elements of `memory`. Rows are `x_stride` apart in DRAM. `y_pad_0` and `y_pad_1` rows of zeros are added
+    before and after, `x_pad_0` and `x_pad_1` zeros before and after each row. x_size 0: a no-op that still pops and pushes tokens.
     """
 
     memory: Memory
@@ -71,23 +71,23 @@ class Load:
 
     @property
     def module(self) -> Module:
-        """INP and WGT are loaded by the load module, all else by compute."""
+        """The executing module: load for INP and WGT, compute for the other memories."""
         return Module.LOAD if self.memory in (Memory.INP, Memory.WGT) else Module.COMPUTE
 
     @property
     def row(self) -> int:
-        """SRAM elements of one row, padding included."""
+        """Number of SRAM elements of one row, padding included."""
         return self.x_pad_0 + self.x_size + self.x_pad_1
 
     @property
     def sram_size(self) -> int:
-        """SRAM elements written, padding included; 0 for a no-op."""
+        """Number of SRAM elements written, padding included; 0 for a no-op."""
         return (self.y_pad_0 + self.y_size + self.y_pad_1) * self.row if self.x_size else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Copies the low bytes of consecutive OUT elements to rows of DRAM elements, `x_stride` apart. x_size 0: a no-op."""
+    """Copies consecutive OUT elements to rows of DRAM elements that are `x_stride` apart. x_size 0: a no-op."""
 
     module: ClassVar[Module] = Module.STORE
     sram_base: int = 0
@@ -99,7 +99,7 @@ class Store:
 
     @property
     def sram_size(self) -> int:
-        """SRAM elements read."""
+        """Number of SRAM elements read."""
         return self.y_size * self.x_size
 
 
@@ -107,7 +107,7 @@ class Store:
 class Gemm:
     """acc[dst] += inp[src] @ wgt[wgt].T for iter_out * iter_in * (uop_end - uop_begin) micro-ops, or acc[dst] = 0 with `reset`.
 
-    Each index is that of the micro-op, plus the outer and the inner iteration times its `factors` (outer, inner).
+    Each index is the micro-op's index plus outer iteration * factors[0] + inner iteration * factors[1].
     """
 
     module: ClassVar[Module] = Module.COMPUTE
@@ -124,8 +124,8 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class Alu:
-    """acc[dst] = op(acc[dst], imm) or op(acc[dst], acc[src]), over loops as those of `Gemm`. `imm` None: the other operand is a
-    tensor; else a signed 16-bit number."""
+    """acc[dst] = op(acc[dst], imm) or op(acc[dst], acc[src]), with the loops of `Gemm`. `imm`: a signed 16-bit number, or None if
+    the second operand is acc[src]."""
 
     module: ClassVar[Module] = Module.COMPUTE
     op: AluOp
@@ -141,7 +141,7 @@ class Alu:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Ends the program: the host may read results. Nothing is waited for but by tokens before it."""
+    """Ends the program, after which the host may read results. It waits for other modules only through tokens."""
 
     module: ClassVar[Module] = Module.COMPUTE
     flags: Flags = NONE
@@ -150,7 +150,7 @@ class Finish:
 Instruction = Load | Store | Gemm | Alu | Finish
 
 Uops = npt.NDArray[np.uint32]
-"""Encoded micro-ops, one a word."""
+"""Encoded micro-ops, one per 32-bit word."""
 
 
 @dataclass(frozen=True, slots=True)

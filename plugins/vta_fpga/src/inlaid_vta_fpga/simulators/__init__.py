@@ -1,1 +1,1 @@
-"""Simulators of VTA: functional, timing, and the RTL core; sweeps and pages."""
+"""VTA simulators (functional, timing, RTL core), configuration sweeps, and profile pages."""

@@ -1,4 +1,4 @@
-"""A stream, split into the command queues of its modules, and the token queues between them."""
+"""Decoding of a stream into the command queues of its modules and the token queues between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inlaid_vta_fpga.simulators.loops import micro_ops
 
 
 class TokenQueue(Enum):
-    """The four token FIFOs, each from one module to a neighbour. The value names both."""
+    """The four token queues, each from one module to a neighbour. The value names both."""
 
     L2G = "load to compute"
     G2L = "compute to load"
@@ -29,22 +29,22 @@ _POPS = {
     Module.COMPUTE: (TokenQueue.L2G, TokenQueue.S2G),
     Module.STORE: (TokenQueue.G2S, None),
 }
-"""The queues that pop_prev and pop_next of a module's instructions pop."""
+"""The queues from which pop_prev and pop_next pop, by module."""
 _PUSHES = {
     Module.LOAD: (None, TokenQueue.L2G),
     Module.COMPUTE: (TokenQueue.G2L, TokenQueue.G2S),
     Module.STORE: (TokenQueue.S2G, None),
 }
-"""The queues that push_prev and push_next push."""
+"""The queues to which push_prev and push_next push, by module."""
 
 Queues = tuple[TokenQueue, ...]
 
 
 @dataclass(frozen=True)
 class Commands:
-    """A stream whose flags name existing queues and whose last instruction is its only FINISH.
+    """A decoded stream. All flags refer to existing queues, and the last instruction is the only FINISH.
 
-    pops, pushes: token queues of each instruction. queues: the numbers of each module's instructions, in order.
+    pops, pushes: token queues of each instruction. queues: instruction numbers of each module, in order.
     """
 
     instructions: Sequence[Instruction]
@@ -63,7 +63,7 @@ class Commands:
 
     @staticmethod
     def of(instructions: Sequence[Instruction]) -> Commands:
-        """Split a stream into queues. Raises `KernelFault` for tokens without a neighbour, and for no or an early FINISH."""
+        """Split a stream into queues. Raises `KernelFault` for a flag without a neighbour and for a missing or early FINISH."""
         queues: dict[Module, list[int]] = {module: [] for module in Module}
         pops, pushes = [], []
         for number, instruction in enumerate(instructions):
@@ -72,11 +72,11 @@ class Commands:
             pushes.append(_queues(number, _PUSHES[module], flags.push_prev, flags.push_next))
             queues[module].append(number)
             if isinstance(instruction, Finish) != (number == len(instructions) - 1):
-                raise fault(number, f"expected FINISH as the last instruction and nowhere else, found {instruction}")
+                raise fault(number, f"expected FINISH as the last instruction and only there, found {instruction}")
         return Commands(instructions, pops, pushes, queues)
 
     def report(self, config: Config) -> Report:
-        """The counters of a run, without cycles: each instruction runs once."""
+        """Count the work of a run, without cycles; each instruction runs once."""
         uops: Counter[str] = Counter()
         loaded: Counter[Memory] = Counter()
         stored = 0
@@ -96,5 +96,5 @@ class Commands:
 
 def _queues(number: int, queues: tuple[TokenQueue | None, TokenQueue | None], prev: bool, following: bool) -> Queues:
     if (prev and queues[0] is None) or (following and queues[1] is None):
-        raise fault(number, "expected tokens of a neighbouring module, found a *_prev flag of load or a *_next flag of store")
+        raise fault(number, "expected a flag of a neighbouring module, found a *_prev flag of load or a *_next flag of store")
     return tuple(queue for queue, used in zip(queues, (prev, following), strict=True) if used and queue is not None)

@@ -1,4 +1,4 @@
-"""SRAM of a core, and what each instruction does to it and to DRAM."""
+"""SRAM of a core, and the effect of each instruction on SRAM and DRAM."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from inlaid_vta_fpga.simulators.loops import Indices, check_range, expand, micro
 from inlaid_vta_fpga.simulators.products import Plans, accumulate
 
 STEP = 1 << 8
-"""Work of an instruction, and of each batch of dependent ALU micro-ops, beside its micro-ops and elements."""
+"""Fixed work of an instruction and of each batch of dependent ALU micro-ops, added to their micro-ops and elements."""
 BATCH_LANES = 1 << 20
-"""Lanes that one batch of micro-ops gathers at most: 4 MiB of float32."""
+"""Maximum lanes that one batch of micro-ops gathers: 4 MiB of float32."""
 SHIFTS = range(-16, 16)
-"""Shift amounts on which all implementations agree; those of tensors must be >= 0."""
+"""Shift amounts on which all implementations agree. Amounts from a tensor must also be >= 0."""
 
 
 class Core:
-    """SRAM during one run. INP and WGT hold int8 values as float32, WGT as [in][out], ready for products.
+    """SRAM during one run. INP and WGT hold int8 values as float32, WGT transposed to [in][out], for BLAS products.
 
-    strict: raise `KernelFault` for reads of unwritten elements and for repeated accumulators. limit: largest work.
+    strict: raise `KernelFault` for reads of unwritten elements and for repeated accumulators. limit: maximum work of the run.
     """
 
     def __init__(self, encoding: Encoding, plans: Plans, dram: Dram, strict: bool, limit: int) -> None:
@@ -41,7 +41,7 @@ class Core:
         self.piece = max(1, BATCH_LANES // (config.batch * config.block))
 
     def execute(self, number: int, instruction: Instruction) -> None:
-        """Apply an instruction to SRAM and DRAM. Raises `KernelFault` for an illegal one, and beyond the limit of work."""
+        """Apply an instruction to SRAM and DRAM. Raises `KernelFault` for an illegal one and beyond the work limit."""
         self._spend(number, STEP + _work(instruction))
         match instruction:
             case Load() if instruction.x_size:
@@ -63,7 +63,7 @@ class Core:
             )
 
     def _rows(self, number: int, instruction: Load | Store, memory: Memory) -> Dram:
-        """The rows of a transfer, [y_size, bytes of a row], as a view of DRAM, and its SRAM range checked."""
+        """Check the ranges of a transfer and return its rows [y_size, bytes of a row] as a view of DRAM."""
         depth, size = self.config.depth(memory), self.config.element_bytes(memory)
         if not instruction.y_size:
             raise fault(number, f"expected y_size >= 1 for x_size > 0, found 0 in {instruction}")
@@ -100,19 +100,19 @@ class Core:
         if self.strict and not self.written[Memory.OUT][place].all():
             raise fault(
                 number,
-                f"expected results of GEMM or ALU in OUT, found elements without one since the last load or reset in {store}",
+                f"expected results of GEMM or ALU in OUT, found elements only loaded or reset in {store}",
                 "copy loaded accumulators with SHR by 0",
             )
         values = self.out[place].view(np.uint8).reshape(rows.shape)
-        for row, value in zip(rows, values, strict=True):  # one after the other: rows may overlap
+        for row, value in zip(rows, values, strict=True):  # row by row, since rows may overlap
             row[:] = value
 
     def _indices(self, number: int, instruction: Gemm | Alu) -> tuple[Indices, Indices, Indices]:
-        """The micro-ops' columns dst, src and wgt, with the instruction's loops checked."""
+        """Check the loops and return the micro-op columns dst, src and wgt."""
         if not (instruction.uop_begin < instruction.uop_end and instruction.iter_out and instruction.iter_in):
             raise fault(number, f"expected micro-ops and loop counts >= 1, found none in {instruction}")
         if instruction.uop_end > len(self.uop):
-            raise fault(number, f"expected micro-ops below {len(self.uop)}, found {instruction.uop_end} in {instruction}")
+            raise fault(number, f"expected micro-op indices below {len(self.uop)}, found {instruction.uop_end} in {instruction}")
         place = slice(instruction.uop_begin, instruction.uop_end)
         self._check_written(number, Memory.UOP, np.arange(instruction.uop_begin, instruction.uop_end))
         dst, src, wgt = self.encoding.decode_uops(self.uop[place])
@@ -178,13 +178,13 @@ class Core:
             self._to_out(place)
 
     def _to_out(self, place: Indices) -> None:
-        """Truncate accumulators that GEMM or ALU wrote into OUT."""
+        """Copy accumulators to OUT, truncated to int8."""
         self.out[place] = self.acc[place].astype(np.int8)
         self.written[Memory.OUT][place] = True
 
 
 def _offset(factors: tuple[int, int], outer: tuple[int, int], inner: tuple[int, int]) -> int:
-    """Index offset of a piece of the loops."""
+    """Return the index offset of a piece of the loops."""
     return outer[0] * factors[0] + inner[0] * factors[1]
 
 

@@ -1,4 +1,4 @@
-"""The functional simulator: exact results of a stream, without a clock."""
+"""Functional simulator: computes the exact results of a stream, without a clock."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from inlaid_vta_fpga.simulators.device import Dram, Report, fault
 from inlaid_vta_fpga.simulators.products import Plans
 
 LIMIT = 1 << 27
-"""Default work of one stream: 1.3 s on VTA at 100 MHz. ResNet-18 has 2^23."""
+"""Default work limit of one stream, about 1.3 s on VTA at 100 MHz. ResNet-18 takes 2^23."""
 
 
 class Functional:
     """Executes streams with numpy; implements `Device`.
 
-    Each run starts with SRAM of zeros. Modules take turns, one instruction each, as tokens allow; a stream without races gives the
-    same result in any order. Results of GEMM and ALU go to ACC and, truncated to int8, to OUT; loads and resets of ACC leave OUT
-    as it is, as on hardware.
+    SRAM is zero at the start of a run. Modules execute one instruction each in rotation, as tokens allow; a stream without races
+    computes the same result in any order. GEMM and ALU write results to ACC and, truncated to int8, to OUT. Loads and resets of ACC
+    do not change OUT, as on hardware.
 
-    strict: also raise `KernelFault` for reads of elements that nothing wrote (of OUT: not since the last load or reset of the
-    accumulator), for an accumulator that repeats at distance 1 or 2 within a GEMM, and for tokens that are left at FINISH.
-    limit: largest work of a stream, in micro-op executions and transferred elements.
+    strict: also raise `KernelFault` for reads of unwritten elements (for OUT: not written since the last load or reset of the
+    accumulator), for an accumulator that repeats at distance 1 or 2 within a GEMM, and for tokens that remain at FINISH. limit:
+    maximum work of a stream, in micro-op executions and transferred elements.
     """
 
     def __init__(self, config: Config | None = None, *, strict: bool = True, limit: int = LIMIT) -> None:
@@ -34,11 +34,11 @@ class Functional:
         self._plans = Plans(self.config.block, self.config.batch)
 
     def run(self, dram: Dram, instructions: int, count: int) -> Report:
-        """Run a stream; see `Device.run`. The report has no cycles."""
+        """Run a stream; see `Device.run`. `cycles` of the report is None."""
         return self.execute(dram, self.read(dram, instructions, count))
 
     def read(self, dram: Dram, instructions: int, count: int) -> Commands:
-        """Decode a stream. Raises `KernelFault` for an illegal or too long one."""
+        """Decode a stream. Raises `KernelFault` if it is illegal or too long."""
         if count * STEP > self.limit:
             raise fault(
                 None, f"expected at most {self.limit // STEP} instructions, found {count}", "raise `limit` of the simulator"

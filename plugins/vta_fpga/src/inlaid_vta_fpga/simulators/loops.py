@@ -1,4 +1,4 @@
-"""The loop nest of GEMM and ALU instructions as arrays of indices."""
+"""Expansion of the loops of GEMM and ALU instructions to index arrays."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Indices = npt.NDArray[np.int64]
 
 
 def micro_ops(instruction: Gemm | Alu) -> int:
-    """Micro-op executions of an instruction."""
+    """Return the number of micro-op executions of an instruction."""
     return instruction.iter_out * instruction.iter_in * (instruction.uop_end - instruction.uop_begin)
 
 
 def pieces(instruction: Gemm | Alu, size: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Cut the two loops into ((outer start, outer end), (inner start, inner end)) in execution order.
+    """Split the two loops into ((outer start, outer end), (inner start, inner end)) in execution order.
 
-    A piece executes at most `size` micro-ops, or one iteration where that has more, which bounds the memory of a batch.
+    A piece executes at most `size` micro-ops, or one iteration if that has more, which bounds the memory of a batch.
     """
     uops = instruction.uop_end - instruction.uop_begin
     inner = max(1, size // uops)
@@ -37,7 +37,7 @@ def pieces(instruction: Gemm | Alu, size: int) -> Iterator[tuple[tuple[int, int]
 
 
 def expand(indices: Indices, factors: tuple[int, int], outer: int, inner: int) -> Indices:
-    """Indices of all micro-op executions in execution order: index + i * factors[0] + j * factors[1], flat."""
+    """Return the indices of all micro-op executions in order: index + i * factors[0] + j * factors[1], flattened."""
     i = np.arange(outer, dtype=np.int64)[:, None, None] * factors[0]
     j = np.arange(inner, dtype=np.int64)[:, None] * factors[1]
     return (i + j + indices).reshape(-1)
@@ -46,7 +46,7 @@ def expand(indices: Indices, factors: tuple[int, int], outer: int, inner: int) -
 def check_range(
     number: int, instruction: Gemm | Alu, memory: Memory, indices: Indices, factors: tuple[int, int], depth: int
 ) -> None:
-    """Raise `KernelFault` where a corner of the loops exceeds the buffer. All terms are >= 0, so the last corner is the largest."""
+    """Raise `KernelFault` if an index exceeds the buffer. All terms are >= 0, so checking the last iteration suffices."""
     last = int(indices.max()) + (instruction.iter_out - 1) * factors[0] + (instruction.iter_in - 1) * factors[1]
     if last >= depth:
         raise fault(number, f"expected indices of {memory.name} below {depth}, found {last} in {instruction}")

@@ -1,4 +1,4 @@
-"""A page that opens in a browser: roofline of several runs, and the timeline of one."""
+"""HTML page with the roofline of several runs and the timeline of one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT
 from inlaid_vta_fpga.simulators.trace import FETCH, NO_OP, RESET, kind
 
 WIDTH, HEIGHT = 860, 420
-"""Pixels of a picture; the height is that of the roofline."""
+"""Size of a picture in pixels; the height applies to the roofline."""
 COLUMN = 4
-"""Pixels of a column of the whole run."""
+"""Width in pixels of a column in the overview of the whole run."""
 PITCH = 46
-"""Pixels from lane to lane."""
+"""Distance between lanes in pixels."""
 SHOWN = 60
-"""Instructions of compute that the detailed part shows."""
+"""Number of compute instructions in the detailed view."""
 ALU = "ALU"
 COLOURS = {
     "GEMM": "#2e9e6b",
@@ -48,7 +48,7 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class _Piece:
-    """A stretch of a lane: cycles [start, end) of an instruction, or a batch of fetch."""
+    """An interval of a lane: cycles [start, end) of an instruction or of a fetched batch."""
 
     lane: str
     kind: str
@@ -66,11 +66,11 @@ def timeline_page(
     timing: Timing | None = None,
     sources: Sequence[str] = (),
 ) -> str:
-    """HTML without external resources.
+    """Render the page as HTML without external resources.
 
-    runs: timelines by series and name, such as layers without and with latency hiding: each is a point under the roofline.
-    timeline, instructions: the run that is drawn over time; sources[number] names the source operator of an instruction. All at
-    one configuration.
+    runs: timelines by series and name, such as layers without and with latency hiding; each is a point in the roofline plot.
+    timeline, instructions: the run that is drawn over time. sources[number]: source operator of an instruction. All runs have the
+    same configuration.
     """
     from jinja2 import Environment
 
@@ -117,22 +117,22 @@ def _pieces(timeline: Timeline, instructions: Sequence[Instruction], sources: Se
 
 
 def _facts(timeline: Timeline, config: Config, timing: Timing) -> list[tuple[str, str, str]]:
-    """Rows of (name, value, meaning)."""
+    """Return the summary table as rows of (name, value, meaning)."""
     cycles = timeline.cycles or 0
     loaded = ", ".join(f"{memory.name} {size:,}" for memory, size in sorted(timeline.loaded.items()))
     port = timeline.read_beats / max(1, cycles)
     return [
         ("cycles", f"{cycles:,}", f"{1e3 * cycles / timing.hertz:.3f} ms at {timing.hertz / 1e6:g} MHz"),
         ("GEMM utilisation", f"{100 * timeline.utilisation:.1f} %", f"{timeline.gemm_uops:,} micro-ops, one per cycle at the peak"),
-        ("ALU and reset", f"{timeline.alu_uops + timeline.reset_uops:,}", "micro-ops that GEMM waits for"),
+        ("ALU and reset", f"{timeline.alu_uops + timeline.reset_uops:,}", "micro-ops during which GEMM is idle"),
         ("read port", f"{100 * port:.1f} %", f"{timeline.read_beats:,} beats of {config.bus_bytes} bytes"),
         ("bytes loaded", f"{sum(timeline.loaded.values()):,}", loaded),
-        ("bytes stored", f"{timeline.stored:,}", f"and {timeline.fetched:,} of instructions fetched"),
+        ("bytes stored", f"{timeline.stored:,}", f"and {timeline.fetched:,} bytes of instructions fetched"),
     ]
 
 
 def _bars(timeline: Timeline, cycles: int) -> list[dict[str, object]]:
-    """A bar for each module, with its parts in the order of the colours."""
+    """Return one stacked bar per module, its parts in the order of `COLOURS`."""
     bars: list[dict[str, object]] = []
     for row, (module, activity) in enumerate(timeline.activity.items()):
         parts, x = [], 0.0
@@ -146,7 +146,7 @@ def _bars(timeline: Timeline, cycles: int) -> list[dict[str, object]]:
 
 
 def _columns(pieces: Iterable[_Piece], lane: str, row: int, cycles: int) -> list[tuple[str, str]]:
-    """One path for each kind: columns whose height is the share of their cycles, one kind on the other."""
+    """Return one SVG path per kind of instruction: stacked columns, whose heights are shares of the column's cycles."""
     number = WIDTH // COLUMN
     scale = number / cycles
     shares: dict[str, list[float]] = defaultdict(lambda: [0.0] * number)
@@ -173,7 +173,7 @@ def _columns(pieces: Iterable[_Piece], lane: str, row: int, cycles: int) -> list
 
 
 def _window(timeline: Timeline) -> tuple[int, int]:
-    """Cycles around the middle of the run in which compute runs `SHOWN` instructions."""
+    """Return the range of cycles around the middle of the run in which compute executes `SHOWN` instructions."""
     spans = [span for span in timeline.spans if span.module.name == "COMPUTE"]
     first = max(0, (len(spans) - SHOWN) // 2)
     shown = spans[first : first + SHOWN]
@@ -195,7 +195,7 @@ def _boxes(pieces: Iterable[_Piece], lane: str, window: tuple[int, int]) -> list
 
 
 def _ticks(start: int, end: int) -> list[tuple[float, str]]:
-    """Round cycles from start to end, four to ten of them, with their pixels."""
+    """Return four to ten axis ticks at round cycles from start to end, as (pixel, label)."""
     step = 10 ** int(log10(max(1, end - start)))
     step = next((size for size in (step, step // 2, step // 5) if size and (end - start) / size >= 4), max(1, step // 10))
     return [

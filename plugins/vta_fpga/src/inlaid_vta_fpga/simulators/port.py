@@ -1,4 +1,4 @@
-"""Event queue of a simulated clock, and the read port to DRAM that all modules share."""
+"""Event queue of a simulated clock, and the DRAM read port shared by all modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Event = Callable[[], None]
 
 
 class Clock:
-    """Runs events in order of time, in cycles; events of the same cycle in the order in which they were scheduled."""
+    """Runs events in order of time, in cycles. Events of the same cycle run in the order in which they were scheduled."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -21,12 +21,12 @@ class Clock:
         self._scheduled = 0
 
     def at(self, time: int, event: Event) -> None:
-        """Schedule an event."""
+        """Schedule an event at cycle `time`."""
         heapq.heappush(self._events, (time, self._scheduled, event))
         self._scheduled += 1
 
     def step(self) -> bool:
-        """Run the next event; False where there is none."""
+        """Run the next event. Returns False if there is none."""
         if not self._events:
             return False
         self.now, _, event = heapq.heappop(self._events)
@@ -35,7 +35,7 @@ class Clock:
 
 
 class Client(IntEnum):
-    """Who reads DRAM, in order of priority."""
+    """Clients of the DRAM read port, in order of priority."""
 
     FETCH = 0
     UOP = 1
@@ -54,7 +54,8 @@ CLIENTS = {
 
 
 def bursts(start: int, size: int, config: Config) -> list[int]:
-    """Beats of each burst that transfers bytes [start, start + size): none crosses a block of `burst_beats` aligned beats."""
+    """Split a transfer of bytes [start, start + size) into bursts that do not cross an aligned block of `burst_beats` beats.
+    Returns the beats of each burst."""
     word, end = start // config.bus_bytes, -(-(start + size) // config.bus_bytes)
     found = []
     while word < end:
@@ -65,10 +66,10 @@ def bursts(start: int, size: int, config: Config) -> list[int]:
 
 
 class ReadPort:
-    """The read channel: one burst at a time, one beat per cycle, in the order in which bursts were accepted.
+    """The read channel. It serves one burst at a time, one beat per cycle, in order of acceptance.
 
-    Bursts are accepted, one per cycle, by priority of their client while fewer than `outstanding` are under way. The first burst
-    after an idle cycle waits for `latency` cycles. `beats` counts the beats so far.
+    One burst per cycle is accepted, by priority of its client, while fewer than `outstanding` are in flight. The first burst after
+    an idle cycle waits for `latency` cycles. `beats` counts the beats so far.
 
     Source: VME and VTAMemDPIToAXI of apache/tvm-vta, hardware/chisel (2022-01).
     """
@@ -81,13 +82,13 @@ class ReadPort:
         self._done: dict[Client, Event] = {}
         self._busy = False
         self._accept_at = 0
-        """When the next burst may be accepted."""
+        """Earliest cycle at which the next burst may be accepted."""
         self._accepting = False
         """Whether `_accept_next` is scheduled."""
         self.beats = 0
 
     def read(self, client: Client, lengths: list[int], done: Event) -> None:
-        """Request bursts of a client that has no others under way; `done` runs at the end of the last one's last beat."""
+        """Request bursts for a client without bursts in flight. `done` runs at the end of the last beat."""
         self._waiting[client].extend(lengths)
         self._left[client] = len(lengths)
         self._done[client] = done
@@ -97,7 +98,7 @@ class ReadPort:
             self._clock.at(self._clock.now + self._latency, self._serve)
 
     def _accept(self) -> None:
-        """Accept a burst, unless one was accepted in this cycle, and go on in the next."""
+        """Accept a burst, unless one was accepted in this cycle, and schedule the next acceptance."""
         if self._accept_at <= self._clock.now and len(self._accepted) < self._outstanding:
             for client, waiting in self._waiting.items():
                 if waiting:
@@ -113,7 +114,7 @@ class ReadPort:
         self._accept()
 
     def _serve(self) -> None:
-        """Transfer the oldest burst."""
+        """Transfer the oldest accepted burst."""
         self._clock.at(self._clock.now + self._accepted[0][1], self._served)
 
     def _served(self) -> None:

@@ -1,8 +1,8 @@
-"""GEMM instructions as few matrix products.
+"""Execution of GEMM instructions by few BLAS matrix products.
 
-The micro-ops of an instruction are grouped: accumulators that sum over the same sequence of weight blocks become the rows of one
-product, whose depth runs over that sequence. Sums are exact in float32: |int8 * int8| <= 2^14, and a product has a depth of at most
-2^10 lanes, so that no partial sum exceeds 2^24 in any order.
+Micro-ops of an instruction are grouped: accumulators that sum over the same sequence of weight blocks become rows of one product,
+with that sequence as its reduction axis. Sums are exact in float32: |int8 * int8| <= 2^14, and the reduction has at most 2^10
+lanes, so no partial sum exceeds 2^24 in any order.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy.typing as npt
 from inlaid_vta_fpga.simulators.loops import Indices, expand
 
 DEPTH = 1 << 10
-"""Lanes of an exact float32 sum of int8 products."""
+"""Maximum lanes of an exact float32 sum of int8 products."""
 CALL = 1 << 18
-"""Multiply-accumulates of one BLAS call. OpenBLAS starts threads above this size; their synchronisation costs more than they save
-for products with 16 columns."""
+"""Maximum multiply-accumulates of one BLAS call. OpenBLAS starts threads above this size, which is slower for products with 16
+columns."""
 PLANS = 1 << 22
-"""Micro-ops that the cache of plans may hold."""
+"""Capacity of the plan cache in micro-ops."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """`groups` products: acc[dst[g, d]] += sum over r of inp[src[g, d, r]] @ wgt[g, r]. dst is without repeats.
+    """Products of `groups`: acc[dst[g, d]] += sum over r of inp[src[g, d, r]] @ wgt[g, r]. dst has no repeats.
 
-    Shapes: dst [groups, rows], src [groups, calls, rows of a call, depth], wgt [groups, depth]. Copies of a row fill
-    the last call.
+    Shapes: dst [groups, rows], src [groups, calls, rows of a call, depth], wgt [groups, depth]. The last call is padded with
+    copies of a row.
     """
 
     dst: Indices
@@ -41,7 +41,7 @@ class Product:
 class Plan:
     """Products that together execute a list of micro-ops.
 
-    touched: the distinct indices of dst, src and wgt. near: dst repeats at distance 1 or 2. size: number of micro-ops.
+    touched: distinct indices of dst, src and wgt. near: whether dst repeats at distance 1 or 2. size: number of micro-ops.
     """
 
     products: list[Product]
@@ -51,7 +51,7 @@ class Plan:
 
     @staticmethod
     def of(dst: Indices, src: Indices, wgt: Indices, block: int, batch: int) -> Plan:
-        """Group micro-ops, given in execution order."""
+        """Plan micro-ops given in execution order."""
         order = np.lexsort((wgt, dst))
         starts = np.flatnonzero(np.diff(dst[order], prepend=dst.min() - 1))
         counts = np.diff(starts, append=len(order))
@@ -66,7 +66,7 @@ class Plan:
 
 
 def _products(dst: Indices, src: Indices, wgt: Indices, macs: int) -> list[Product]:
-    """Group rows of equal weight blocks, and groups of equal size. macs: multiply-accumulates of a micro-op."""
+    """Group rows by weight blocks, and batch groups of equal size. macs: multiply-accumulates of a micro-op."""
     blocks, member = np.unique(wgt, axis=0, return_inverse=True)
     member = member.reshape(-1)
     sizes = np.bincount(member)
@@ -84,7 +84,7 @@ def _products(dst: Indices, src: Indices, wgt: Indices, macs: int) -> list[Produ
 
 
 class Plans:
-    """Plans by micro-ops and loops, least recently used ones dropped. Indices are relative, so that tiles share plans."""
+    """LRU cache of plans, keyed by micro-ops and loops. Indices are relative, so tiles share plans."""
 
     def __init__(self, block: int, batch: int) -> None:
         self._block, self._batch = block, batch
@@ -92,7 +92,7 @@ class Plans:
         self._size = 0
 
     def get(self, columns: tuple[Indices, Indices, Indices], factors: tuple[tuple[int, int], ...], loops: tuple[int, int]) -> Plan:
-        """The plan for micro-ops of columns dst, src and wgt under two loops (outer, inner)."""
+        """Return the plan for micro-op columns (dst, src, wgt) and two loops (outer, inner)."""
         key = (factors, loops, *(column.tobytes() for column in columns))
         plan = self._plans.pop(key, None)
         if plan is None:
@@ -112,8 +112,8 @@ def accumulate(
     inp: npt.NDArray[np.float32],
     wgt: npt.NDArray[np.float32],
 ) -> None:
-    """Execute a product. `base`: offsets of dst, src and wgt. acc [depth, batch, block]; inp [depth, batch, block] and wgt
-    [depth, in, out] hold int8 values. Sums wrap at 32 bits."""
+    """Execute a product in place on acc. base: offsets of dst, src and wgt. Shapes: acc and inp [depth, batch, block], wgt
+    [depth, in, out]; inp and wgt hold int8 values. Sums wrap at 32 bits."""
     batch, block = acc.shape[1:]
     groups, calls, rows, depth = product.src.shape
     left = inp.take(product.src + base[1], axis=0)

@@ -1,4 +1,4 @@
-"""Roofline of timed runs (Williams et al., CACM 2009): achieved rate by arithmetic intensity."""
+"""Roofline model of timed runs (Williams et al., CACM 2009): achieved rate by arithmetic intensity."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ GIGA = 1e9
 
 @dataclass(frozen=True)
 class Limits:
-    """Peak of GEMM in operations a second, a multiply-add as two, and bandwidth of the read port in bytes a second."""
+    """Peak GEMM rate in operations per second (two per multiply-add) and read port bandwidth in bytes per second."""
 
     peak: float
     bandwidth: float
 
     @staticmethod
     def of(config: Config, timing: Timing) -> Limits:
-        """The limits of a configuration at a clock rate."""
+        """Return the limits of a configuration at a clock rate."""
         operations = 2 * config.batch * config.block * config.block
         return Limits(operations * timing.hertz / timing.gemm, config.bus_bytes * timing.hertz)
 
     def allowed(self, intensity: float) -> float:
-        """The rate that the roof allows at an intensity, in operations a second."""
+        """Return the attainable rate in operations per second at an intensity in operations per byte."""
         return min(self.peak, self.bandwidth * intensity)
 
 
 @dataclass(frozen=True)
 class Achieved:
-    """A run: intensity in GEMM operations per byte of operands and results, rate in operations a second."""
+    """A run. intensity: GEMM operations per byte of operands and results. rate: operations per second."""
 
     series: str
     name: str
@@ -42,7 +42,7 @@ class Achieved:
 
     @staticmethod
     def of(series: str, name: str, timeline: Timeline, config: Config, timing: Timing) -> Achieved:
-        """The rates of a run; 0 where it moves nothing or takes no cycle."""
+        """Compute intensity and rate of a run; 0 if it moves no bytes or takes no cycles."""
         operations = 2 * config.batch * config.block * config.block * timeline.gemm_uops
         moved = sum(timeline.loaded.values()) + timeline.stored
         cycles = timeline.cycles or 0
@@ -63,7 +63,7 @@ class Axes:
 
     @staticmethod
     def around(points: list[Achieved], limits: Limits, width: int, height: int) -> Axes:
-        """Axes that show all points, and the ridge with at least a quarter of its intensity and of the peak."""
+        """Choose axes that show all points, and the ridge from a quarter of its intensity and of the peak."""
         drawn = [point for point in points if point.intensity and point.rate]
         ridge = limits.peak / limits.bandwidth
         intensities = [ridge / 4, ridge * 4, *(point.intensity for point in drawn)]
@@ -72,18 +72,18 @@ class Axes:
         return Axes(width, height, *spread, floor(log2(min(rates) / GIGA)), ceil(log2(limits.peak * 1.2 / GIGA)))
 
     def x(self, intensity: float) -> float:
-        """Pixels from the left."""
+        """Return the distance from the left in pixels."""
         return round(self.width * (log2(intensity) - self.left) / (self.right - self.left), 1)
 
     def y(self, rate: float) -> float:
-        """Pixels from the top."""
+        """Return the distance from the top in pixels."""
         return round(self.height * (self.top - log2(rate / GIGA)) / (self.top - self.bottom), 1)
 
 
 def picture(
     runs: Mapping[str, Mapping[str, Timeline]], config: Config, timing: Timing, width: int, height: int
 ) -> dict[str, object]:
-    """What a template needs to draw runs, by series and name, under the roof; lines join the runs of one name."""
+    """Return the template variables for a roofline plot of runs by series and name; lines join runs of the same name."""
     limits = Limits.of(config, timing)
     points = [
         Achieved.of(series, name, timeline, config, timing) for series, named in runs.items() for name, timeline in named.items()

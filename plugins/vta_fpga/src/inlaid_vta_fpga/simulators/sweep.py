@@ -1,4 +1,4 @@
-"""Hardware co-design: cycles of a workload against the resources of each configuration."""
+"""Sweep over hardware configurations: cycles of a workload against FPGA resources."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BLOCK_RAM = tuple((32768 >> log, width) for log, width in enumerate((1, 2, 4, 9,
 
 @dataclass(frozen=True)
 class Resources:
-    """Estimate of what a configuration takes on an FPGA.
+    """Estimated FPGA resources of a configuration.
 
     multipliers: int8 multipliers, batch * block^2; each is one DSP48E1 or about 70 LUTs. alu_lanes: int32 lanes, batch * block.
-    memory_bits: buffers UOP, INP, WGT, ACC and OUT, three command queues and the batch of fetch. block_rams: RAMB36E1 for these
-    memories, each cut into the fewest blocks of one aspect ratio, one port as wide as an element.
+    memory_bits: buffers UOP, INP, WGT, ACC and OUT, three command queues and a batch of fetch. block_rams: RAMB36E1 for these
+    memories, each composed of the fewest blocks of one aspect ratio, with one port as wide as an element.
     """
 
     multipliers: int
@@ -33,7 +33,7 @@ class Resources:
 
     @staticmethod
     def of(config: Config, timing: Timing) -> Resources:
-        """The estimate for a configuration."""
+        """Estimate the resources of a configuration."""
         word = 8 * INSTRUCTION_BYTES
         memories = [(timing.commands, word)] * 3 + [(timing.batch, word)]
         for memory in (Memory.UOP, Memory.INP, Memory.WGT, Memory.ACC, Memory.OUT):
@@ -50,8 +50,8 @@ def _blocks(depth: int, width: int) -> int:
 class Point:
     """A configuration of the sweep.
 
-    timeline: None where the workload cannot run; `reason` says why. efficient: no other point takes at most as many cycles,
-    multipliers, block RAMs and bus bytes, and fewer of one.
+    timeline: None if the workload cannot run, for `reason`. efficient: Pareto-optimal in cycles, multipliers, block RAMs and bus
+    bytes: no other point dominates it.
     """
 
     config: Config
@@ -65,15 +65,15 @@ class Point:
         return (cycles or 0, self.resources.multipliers, self.resources.block_rams, self.config.bus_bytes)
 
     def dominates(self, other: Point) -> bool:
-        """Whether this point is at least as good as `other` in all costs, and better in one."""
+        """Test whether this point is at least as good as `other` in all costs and better in one."""
         costs = list(zip(self._costs(), other._costs(), strict=True))
         return all(own <= its for own, its in costs) and any(own < its for own, its in costs)
 
 
 def configurations(base: Config | None = None, **choices: Sequence[int]) -> Iterator[Config]:
-    """All legal configurations with each field of `choices` at each of its values, the others as in `base`.
+    """Yield all legal combinations of the values in `choices`; other fields are those of `base`.
 
-    `configurations(log_block=(3, 4, 5), log_wgt_buff=(14, 16, 18), bus_bytes=(8, 16))`. Illegal combinations are left out.
+    Example: `configurations(log_block=(3, 4, 5), log_wgt_buff=(14, 16, 18), bus_bytes=(8, 16))`. Skips illegal combinations.
     """
     values_of = {field.name: getattr(base or Config(), field.name) for field in fields(Config)}
     for values in product(*choices.values()):
@@ -86,8 +86,8 @@ def configurations(base: Config | None = None, **choices: Sequence[int]) -> Iter
 def sweep(
     stream_for: Callable[[Config], Sequence[Instruction]], configs: Iterable[Config], timing: Timing | None = None
 ) -> list[Point]:
-    """Time a workload on each configuration. `stream_for` compiles it: a legal stream that ends with FINISH. It may raise
-    `Unsupported` or `CompileError`, any `InlaidError`, for a configuration on which the workload does not fit."""
+    """Time a workload on each configuration. `stream_for` compiles it to a legal stream that ends with FINISH, or raises an
+    `InlaidError` such as `Unsupported` for a configuration on which the workload does not fit."""
     timing = timing or Timing()
     points = []
     for config in configs:
@@ -104,7 +104,7 @@ def sweep(
 
 
 def table(points: Sequence[Point]) -> str:
-    """The sweep as text, fastest first; `*` marks efficient points."""
+    """Format the sweep as a text table, fastest first; `*` marks efficient points."""
     head = (
         f"{'':1} {'block':>6} {'UOP':>4} {'INP':>4} {'WGT':>4} {'ACC':>4} {'bus':>4} {'multipliers':>11} {'Mbit':>6} {'BRAM36':>6}"
     )

@@ -1,6 +1,6 @@
-"""The timing simulator: functional results, and the cycles of fetch, load, compute, store and one DRAM port.
+"""Timing simulator: functional results, and the cycles of fetch, load, compute, store and one DRAM port.
 
-Transaction-level: each instruction takes a number of cycles from its start, plus what it waits for the port.
+It is transaction-level: each instruction takes a number of cycles from its start, plus its waiting time for the port.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT
 
 
 class Timed:
-    """Executes streams with a clock; implements `Device`. `strict` and `limit` as of `Functional`, which computes the data."""
+    """Executes streams with a clock; implements `Device`. `Functional` computes the data; see there for `strict` and `limit`."""
 
     def __init__(
         self, config: Config | None = None, timing: Timing | None = None, *, strict: bool = True, limit: int = LIMIT
@@ -29,14 +29,14 @@ class Timed:
         self._functional = Functional(self.config, strict=strict, limit=limit)
 
     def run(self, dram: Dram, instructions: int, count: int) -> Timeline:
-        """Run a stream; see `Device.run`. Raises `KernelFault` also for a deadlock of full command queues and for an overflow of a
-        token queue."""
+        """Run a stream; see `Device.run`. Also raises `KernelFault` for a deadlock due to full command queues and for a token queue
+        that overflows."""
         commands = self._functional.read(dram, instructions, count)
         self._functional.execute(dram, commands)
         return self.time(commands.instructions, instructions)
 
     def time(self, instructions: Sequence[Instruction], address: int) -> Timeline:
-        """The timeline of a legal stream at byte address `address`, without data: what a compiler needs to compare schedules.
+        """Time a legal stream at byte address `address` without computing data, for example to compare schedules.
 
         Raises `KernelFault` for a deadlock, an overflow of a token queue, and a missing FINISH.
         """
@@ -44,27 +44,27 @@ class Timed:
 
 
 class _Module:
-    """State of a module: its next instruction, and what it does since when."""
+    """State of a module: its next instruction, its current activity and the cycle at which that began."""
 
     def __init__(self, module: Module, numbers: Sequence[int]) -> None:
         self.module, self.numbers = module, numbers
         self.next = 0
         self.arrived = 0
-        """Instructions that have reached the head of the queue or wait behind it."""
+        """Number of instructions that have passed through the command queue to its head or wait behind it."""
         self.held = 0
-        """Instructions that occupy the queue."""
+        """Number of instructions that occupy the command queue."""
         self.running = False
         self.doing, self.since = INSTRUCTIONS, 0
         self.activity: Counter[str] = Counter()
 
     def turn_to(self, doing: str, now: int) -> None:
-        """Note what the module does from now on."""
+        """Record the start of an activity at cycle `now`."""
         self.activity[self.doing] += now - self.since
         self.doing, self.since = doing, now
 
 
 class _Run:
-    """One run of a stream: modules, token queues, fetch and port, driven by a clock."""
+    """One run of a stream: modules, token queues, fetch and read port, driven by a clock."""
 
     def __init__(self, commands: Commands, address: int, config: Config, timing: Timing) -> None:
         self.commands, self.address, self.config, self.timing = commands, address, config, timing
@@ -76,11 +76,11 @@ class _Run:
         self.fetches: list[tuple[int, int, int]] = []
         self.fetched = self.dispatched = 0
         self.blocked: _Module | None = None
-        """The module whose full command queue fetch waits for."""
+        """The module whose full command queue blocks fetch."""
         self.finished = False
 
     def timeline(self) -> Timeline:
-        """Run to FINISH."""
+        """Run to FINISH and return the timeline."""
         self.clock.at(self.timing.launch, self._fetch)
         while not self.finished:
             if not self.clock.step():
@@ -111,7 +111,7 @@ class _Run:
         )
 
     def _dispatch(self) -> None:
-        """Move an instruction into a command queue, or wait until that has room."""
+        """Move an instruction into its command queue, or block until there is room."""
         module = self.modules[self.commands.instructions[self.dispatched].module]
         self.blocked = module if module.held == self.timing.commands else None
         if self.blocked:
@@ -129,7 +129,7 @@ class _Run:
         self._try(module)
 
     def _try(self, module: _Module) -> None:
-        """Start the next instruction of an idle module, or note what it waits for."""
+        """Start the next instruction of an idle module, or record what it waits for."""
         if module.running:
             return
         if module.next == module.arrived:
@@ -169,7 +169,7 @@ class _Run:
         clock.at(end, lambda: self._complete(module, Span(number, module.module, started, end)))
 
     def _cycles(self, instruction: Instruction) -> int:
-        """Cycles between the first and the last of an instruction that does not read DRAM."""
+        """Return the cycles between start and completion of an instruction that does not read DRAM."""
         timing = self.timing
         match instruction:
             case Store() if instruction.x_size:
@@ -183,7 +183,7 @@ class _Run:
         return 0
 
     def _bursts(self, instruction: Load | Store, memory: Memory) -> list[int]:
-        """Each row starts a new burst."""
+        """Return the beats of each burst of a transfer; each row starts a new burst."""
         size = self.config.element_bytes(memory)
         rows = (instruction.dram_base + y * instruction.x_stride for y in range(instruction.y_size))
         return [beats for row in rows for beats in bursts(row * size, instruction.x_size * size, self.config)]
@@ -211,7 +211,7 @@ class _Run:
             self._try(other)
 
     def _deadlock(self) -> Exception:
-        """The fault for a run in which nothing happens any more."""
+        """Create the error for a run without further events."""
         waits = [
             f"{state.module.name} instruction {state.numbers[state.next]} for {state.doing}"
             for state in self.modules.values()
@@ -219,14 +219,14 @@ class _Run:
         ]
         first = min(state.numbers[state.next] for state in self.modules.values() if state.next < len(state.numbers))
         full = f"; fetch for the full command queue of {self.blocked.module.name}" if self.blocked else ""
-        return fault(first, f"expected a runnable instruction, found a deadlock: waiting are {', '.join(waits)}{full}")
+        return fault(first, f"expected a runnable instruction, found a deadlock: waiting: {', '.join(waits)}{full}")
 
 
 def _writes(load: Load, arrived: int, beats: int) -> int:
-    """Cycles until a load has written its last element, beats and zeros.
+    """Return the cycles until a load has written its last element, data and zero padding.
 
-    arrived: cycles until the last beat has arrived, of which `beats` write one each; the others may write a zero element each. They
-    are taken to be before the first beat. A row without zeros takes the writer of zeros a cycle.
+    arrived: cycles until the last beat has arrived. `beats` of these cycles write one beat each; each of the others, assumed to
+    precede the first beat, may write one zero element. A row without padding takes one cycle of the padding writer.
     """
     idle = arrived - beats
 

@@ -1,7 +1,7 @@
-"""Constants of the clock model, and what a timed run reports.
+"""Constants of the clock model, and the report of a timed run.
 
-Rates and latencies are those of the Chisel core and its memory model (apache/tvm-vta, hardware/chisel, 2022-01); constants that it
-leaves open are those of the RTL core of this package.
+Rates and latencies are those of the Chisel core and its memory model (apache/tvm-vta, hardware/chisel, 2022-01). Constants that it
+does not define are those of the RTL core of this package.
 """
 
 from __future__ import annotations
@@ -15,53 +15,53 @@ from inlaid_vta_fpga.simulators.device import Report
 
 @dataclass(frozen=True)
 class Timing:
-    """Constants of the clock model: cycles where no other unit is given."""
+    """Constants of the clock model, in cycles unless stated otherwise."""
 
     hertz: float = 100e6
-    """Clock rate; that of pynq."""
+    """Clock rate in Hz, by default that of pynq."""
     launch: int = 1
     """From the launch to the first request of fetch."""
     start: int = 1
-    """A module accepts an instruction."""
+    """Time for a module to accept an instruction."""
     done: int = 1
-    """A module pushes an instruction's tokens."""
+    """Time for a module to push an instruction's tokens."""
     pipeline: int = 6
-    """Fill and drain of the GEMM and ALU pipelines: N micro-ops take N + 8 cycles in all."""
+    """Fill and drain of the GEMM and ALU pipelines: with `start` and `done`, N micro-ops take N + 8 cycles."""
     gemm: int = 1
-    """A micro-op of GEMM, reset included."""
+    """Per GEMM micro-op, reset included."""
     alu_immediate: int = 1
     alu_tensor: int = 2
     request: int = 1
-    """A module's first read command on its way to DRAM."""
+    """Delay of a module's first read command to DRAM."""
     latency: int = 16
-    """The first burst after an idle cycle of the read port."""
+    """Latency of the first burst after an idle cycle of the read port."""
     response: int = 2
-    """A beat on its way from DRAM to its client."""
+    """Delay of a beat from DRAM to its client."""
     written: int = 1
-    """From the last write to SRAM to the module's notice."""
+    """From the last write to SRAM until the module notices it."""
     outstanding: int = 16
-    """Bursts that the read port has accepted at most."""
+    """Maximum number of bursts in flight at the read port."""
     store_burst: int = 5
-    """Plan, address and response of a written burst."""
+    """Planning, address and response of a written burst."""
     store_read: int = 1
-    """Read of OUT for each stored element, beside its beats."""
+    """Read of OUT per stored element, in addition to its beats."""
     batch: int = 128
-    """Instructions that fetch reads before it dispatches them, one per cycle."""
+    """Number of instructions that fetch reads before it dispatches them, one per cycle."""
     queue: int = 2
     """From dispatch to the head of an empty command queue."""
     commands: int = 512
-    """Instructions that a command queue holds."""
+    """Capacity of a command queue in instructions."""
     tokens: int = 255
-    """Tokens that a token queue holds."""
+    """Capacity of a token queue in tokens."""
 
 
 BUSY, PORT, INSTRUCTIONS, FINISHED = "busy", "memory port", "instructions", "finished"
-"""What a module does in a cycle, beside the names of `TokenQueue`: it works, or waits for DRAM, for an instruction, for the end."""
+"""Activities of a module, besides waiting for a `TokenQueue`: works, waits for DRAM, for an instruction, or for the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Cycles [start, end) of instruction `number`. `port`: cycles in which it waited for DRAM."""
+    """Execution of instruction `number` in cycles [start, end). `port`: cycles spent waiting for DRAM."""
 
     number: int
     module: Module
@@ -72,11 +72,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline(Report):
-    """A report with its clock.
+    """A report with a clock.
 
-    spans: of each instruction, in order of completion. fetches: (start of the read, end of dispatch, instructions) of each batch.
-    activity: cycles of each module by what it does: BUSY, PORT, INSTRUCTIONS, FINISHED, or the token queue that it waits for; they
-    sum to `cycles`. fetched: bytes of instructions. read_beats: beats of the read channel.
+    spans: execution of each instruction, in order of completion. fetches: (start of the read, end of dispatch, instructions) of
+    each batch. activity: cycles of each module by activity: BUSY, PORT, INSTRUCTIONS, FINISHED, or the token queue that it waits
+    for; they sum to `cycles`. fetched: bytes of instructions. read_beats: beats of the read channel.
     """
 
     spans: Sequence[Span] = ()
@@ -87,11 +87,11 @@ class Timeline(Report):
 
     @property
     def utilisation(self) -> float:
-        """GEMM micro-ops in a cycle: 1 is the peak."""
+        """GEMM micro-ops per cycle; the peak is 1."""
         return self.gemm_uops / self.cycles if self.cycles else 0.0
 
     def to_text(self) -> str:
-        """Cycles, utilisation, bytes and stalls as a table."""
+        """Format cycles, utilisation, bytes and stalls as text."""
         read = ", ".join(f"{memory.name} {size:,}" for memory, size in sorted(self.loaded.items()))
         lines = [
             f"{self.cycles:,} cycles, {100 * self.utilisation:.1f} % of GEMM's peak",

@@ -1,4 +1,4 @@
-"""Chrome trace of a timeline: one lane for each module, named by source operators."""
+"""Chrome trace of a timeline, with one lane per module and events named by source operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESET = "reset"
 
 
 def kind(instruction: Instruction) -> str:
-    """What an instruction does in a word or two: LOAD INP, GEMM, reset, ALU SHR, STORE, no-op, FINISH."""
+    """Return the kind of an instruction: LOAD INP, GEMM, reset, ALU SHR, STORE, no-op, FINISH."""
     match instruction:
         case Load() | Store() if not instruction.x_size:
             return NO_OP
@@ -31,10 +31,10 @@ def kind(instruction: Instruction) -> str:
 
 
 def chrome_trace(timeline: Timeline, instructions: Sequence[Instruction], timing: Timing, sources: Sequence[str] = ()) -> str:
-    """JSON in Chrome's trace event format, for chrome://tracing and Perfetto; times in microseconds at the clock of `timing`.
+    """Export JSON in Chrome's trace event format, for chrome://tracing and Perfetto. Times are microseconds at `timing`'s clock.
 
-    An instruction has the name of its source operator (`sources[number]`), or of its kind where that is not known. Its arguments
-    are its number, kind, cycles, and cycles that it waited for DRAM.
+    An event is named by the instruction's source operator (`sources[number]`), or by its kind if unknown. Its arguments are number,
+    kind, cycles, and cycles spent waiting for DRAM.
     """
     lanes = {name: number for number, name in enumerate((FETCH, *(module.name.lower() for module in timeline.activity)), 1)}
     microseconds = 1e6 / timing.hertz

@@ -1,1 +1,1 @@
-"""Loop programs to LLVM text: knows LLVM, not x86. Other CPU targets print through it too."""
+"""Printer of loop programs as LLVM text, independent of x86 so that other CPU targets can use it."""

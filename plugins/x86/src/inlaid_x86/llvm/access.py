@@ -1,4 +1,4 @@
-"""Checks of every access of a kernel, for `x86:check=true`: an error code in place of an access outside of a buffer."""
+"""Bounds checks of every access of a kernel, for `x86:check=true`: return an error code instead of accessing out of bounds."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from inlaid_x86.llvm.indices import INDEX
 from inlaid_x86.llvm.values import Value, splat
 
 ACCESS_ERROR = 2
-"""Error code of a kernel that would access the first of its `accessed_buffers` outside of it; one more for each further buffer."""
+"""Error code of an out-of-bounds access to the first of `accessed_buffers`; buffer i has code ACCESS_ERROR + i."""
 
 
 def accessed_buffers(kernel: ir.LoopProgram) -> tuple[ir.Buffer, ...]:
-    """The buffers of a kernel that have error codes of their own: its parameters, then what it allocates."""
+    """Return the buffers of a kernel that have separate error codes: its parameters, then its allocations."""
     local = (stmt.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Alloc))
     return tuple(dict.fromkeys((*kernel.params, *local)))
 
 
 def elements(kernel: ir.LoopProgram, buffer: ir.Buffer) -> arith.Expr:
-    """How many elements a buffer of a kernel has room for: sizes that the kernel works out count with their upper bounds."""
+    """Return the capacity of a buffer in elements, with upper bounds for sizes that the kernel computes."""
     most: dict[arith.Expr, arith.Expr] = {size: arith.wrap(size.upper) for size, _ in kernel.defines if size.upper is not None}
     return substitute(arith.wrap(arith.product(buffer.shape)), most)
 
 
 class AccessGuard:
-    """Prints the checks of one kernel. `ramp` makes a vector of consecutive indices of one."""
+    """Prints the bounds checks of one kernel."""
 
     def __init__(self, kernel: ir.LoopProgram) -> None:
         self._limits = {buffer: elements(kernel, buffer) for buffer in kernel.params}
         self._codes = {buffer: ACCESS_ERROR + number for number, buffer in enumerate(accessed_buffers(kernel))}
 
     def allocate(self, buffer: ir.Buffer, count: int) -> None:
-        """Note how many elements a local buffer has."""
+        """Record the number of elements of a local buffer."""
         self._limits[buffer] = arith.Const(count)
 
     def check(
@@ -48,8 +48,8 @@ class AccessGuard:
         count: int,
         mask: Value | None,
     ) -> None:
-        """Return an error code where elements `index` to `index` + `count` do not lie in a buffer, or those of an index for each
-        lane. Under a mask only the lanes that it holds count, of which lane k accesses element `index` + k."""
+        """Print a return of an error code if [`index`, `index` + `count`) is not inside a buffer; `index` may be a vector. Under a
+        mask, lane k accesses element `index` + k, and only active lanes are checked."""
         limit = size(self._limits[buffer])
         if index.ref.isdecimal() and limit.ref.isdecimal() and mask is None and int(index.ref) + count <= int(limit.ref):
             return
@@ -75,19 +75,19 @@ class AccessGuard:
 
 
 def messages(kernel: ir.LoopProgram, where: str) -> list[str]:
-    """What the error codes of a kernel mean, from `ACCESS_ERROR` on."""
+    """Return the messages of a kernel's error codes, starting at `ACCESS_ERROR`."""
     kept = accessed_buffers(kernel)
-    return [f"kernel {kernel.name}{where} accesses buffer {item.name} of shape {item.shape} outside of it" for item in kept]
+    return [f"kernel {kernel.name}{where} accesses buffer {item.name} of shape {item.shape} out of bounds" for item in kept]
 
 
-def rooms(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arith.Expr]) -> list[tuple[arith.Expr, arith.Expr]]:
-    """Pairs of bytes of which the first may not be more than the second: what a kernel takes each of its buffers for and what that
-    has, and where the buffer ends in the memory that it lies in and what that has. `bounds` are those of sizes that the region
-    works out."""
+def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arith.Expr]) -> list[tuple[arith.Expr, ...]]:
+    """Return pairs of byte sizes of which the first must not exceed the second. For each buffer of a call these are the size that
+    the kernel assumes and the buffer's size, then the buffer's end and the size of the memory that contains it. bounds: upper
+    bounds of sizes that the region computes."""
     kernel = region.kernels[call.kernel]
     names: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(kernel), call.sizes, strict=True))
     names |= {size: bounds.get(name, name) for (size, _), name in zip(kernel.defines, call.defines, strict=True)}
-    pairs = []
+    pairs: list[tuple[arith.Expr, ...]] = []
     for own, number in zip(kernel.params, (*call.inputs, *call.outputs), strict=False):
         buffer = region.buffers[number]
         has = _most(_bytes(buffer.shape, buffer.dtype.bytes), bounds)
@@ -97,7 +97,7 @@ def rooms(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arit
 
 
 def _owner_bytes(region: RegionProgram, buffer: RegionBuffer) -> arith.Expr:
-    """Bytes of what a buffer lies in."""
+    """Return the bytes of the memory that contains a buffer."""
     match buffer.storage:
         case "arena":
             return arith.wrap(region.workspace)
@@ -109,7 +109,7 @@ def _owner_bytes(region: RegionProgram, buffer: RegionBuffer) -> arith.Expr:
 
 
 def _most(size: arith.Expr, bounds: Mapping[arith.Expr, arith.Expr]) -> arith.Expr:
-    """The greatest that a size can be."""
+    """Return the upper bound of a size."""
     if bounds.keys().isdisjoint(arith.free_vars(size)):
         return size
     found = arith.limits(size, {name: (arith.ZERO, bound) for name, bound in bounds.items()})

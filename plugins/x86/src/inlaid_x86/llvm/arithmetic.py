@@ -1,4 +1,4 @@
-"""Value arithmetic as LLVM instructions, with the semantics that `inlaid.tensor.ir` fixes. Operands may be scalars or vectors."""
+"""Printing of value arithmetic as LLVM instructions, with the semantics of `inlaid.tensor.ir`. Operands: scalars or vectors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor
 _FLOAT_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _FLOAT_BITS = re.compile("0x([0-9A-F]{16})")
 _MAGNITUDE, _INFINITY = (1 << 63) - 1, 0x7FF << 52
-"""Of a double: the bits but the sign, and infinity. Constants are written as doubles."""
+"""Bits of a double: mask of all but the sign, and infinity. Float constants are printed as doubles."""
 _UNARY_INTRINSICS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
 
 
 def binary(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
-    """`op` on two values of one element type (and one number of lanes)."""
+    """Print a binary `op` on two values of equal element type and number of lanes."""
     if op in _FLOAT_COMPARE:
         return compare(p, op, a, b, dtype)
     if dtype.is_float:
@@ -37,7 +37,7 @@ def binary(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Val
 
 
 def compare(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
-    """A comparison; i1."""
+    """Print a comparison with result i1."""
     if dtype.is_float:
         return p.op(f"fcmp {_FLOAT_COMPARE[op]} {a}, {b.ref}", "i1", a.lanes)
     name = op if op in ("eq", "ne") else ("s" if dtype.kind == "int" else "u") + op
@@ -45,7 +45,7 @@ def compare(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Va
 
 
 def fma(p: FunctionPrinter, dtype: DType, a: Value, b: Value, c: Value) -> Value:
-    """a * b + c with one rounding."""
+    """Print a * b + c with one rounding."""
     if dtype.is_float:
         return p.intrinsic("fma", a.scalar, [a, b, c])
     return binary(p, "add", binary(p, "mul", a, b, dtype), c, dtype)
@@ -56,24 +56,24 @@ def _is_constant(value: Value) -> bool:
 
 
 def _is_number(value: Value) -> bool:
-    """Whether a float is a constant other than NaN."""
+    """Test whether a float is a constant other than NaN."""
     bits = _FLOAT_BITS.search(value.ref) if _is_constant(value) else None
     return bits is not None and int(bits[1], 16) & _MAGNITUDE <= _INFINITY
 
 
 def _float_extreme(p: FunctionPrinter, op: str, a: Value, b: Value) -> Value:
-    """min or max that returns NaN if either operand is NaN. Against a constant that is not NaN one instruction does, else three:
-    which of two zeros it returns is not defined."""
+    """Print a NaN-propagating min or max: one instruction if an operand is a constant other than NaN, else three. Which of +0 and
+    -0 it returns is not specified."""
     if _is_number(a):
         a, b = b, a
     if _is_number(b):
         return limited(p, op, a, b)
-    # The first operand of the call is looked at for NaN: not the one in which a reduction accumulates, and so has to wait for.
+    # The call tests its first operand for NaN. That is b, since reductions accumulate in a and would lengthen the dependence chain.
     return p.intrinsic("maximum" if op == "max" else "minimum", a.scalar, [b, a], flag="nsz")
 
 
 def limited(p: FunctionPrinter, op: str, a: Value, limit: Value) -> Value:
-    """min or max of a float and of one that is not NaN."""
+    """Print min or max of a float and a limit that is not NaN."""
     wins = p.op(f"fcmp {'ogt' if op == 'max' else 'olt'} {limit}, {a.ref}", "i1", a.lanes)
     return p.op(f"select {wins}, {limit}, {a}", a.scalar, a.lanes)
 
@@ -92,10 +92,10 @@ def _shift(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Val
 
 
 def _int_divide(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
-    """Truncating division or remainder; by zero it is 0, and the least integer by -1 wraps: neither traps.
+    """Print a truncating division or remainder that never traps: division by zero gives 0, the minimum by -1 wraps.
 
-    Up to 32 bits in float64, which vectors can divide. It is exact: what is not an integer differs from the next one by 2^-31 of
-    itself at least.
+    Up to 32 bits it is computed in float64, which vectors can divide. That is exact, since a quotient that is not an integer
+    differs from the nearest one by a relative 2^-31 or more.
     """
     signed = dtype.kind == "int"
     opcode = ("s" if signed else "u") + ("div" if op == "div" else "rem")
@@ -119,7 +119,7 @@ def _int_divide(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -
 
 
 def _quotient(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
-    """Truncating division or remainder by a number that neither is 0 nor makes the result wrap."""
+    """Print a truncating division or remainder; requires a divisor that is not 0 and a result that does not wrap."""
     sign = "s" if dtype.kind == "int" else "u"
     if dtype.bits > 32:
         return p.op(f"{sign}{'div' if op == 'div' else 'rem'} {a}, {b.ref}", a.scalar, a.lanes)
@@ -134,7 +134,7 @@ def _quotient(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> 
 
 
 def unary(p: FunctionPrinter, op: str, a: Value, dtype: DType) -> Value:
-    """`op` on one value of an element type."""
+    """Print a unary `op` on a value of an element type."""
     match op:
         case "neg":
             zero = splat("0", a.scalar, a.lanes)
@@ -160,7 +160,7 @@ def unary(p: FunctionPrinter, op: str, a: Value, dtype: DType) -> Value:
 
 
 def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value:
-    """Convert between dtypes."""
+    """Print a conversion between element types."""
     to, lanes = scalar_type(target), a.lanes
     kind = vector_type(to, lanes)
     if target.kind == "bool":
@@ -183,8 +183,8 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
 
 
 def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
-    """Floats as signed integers, or as unsigned ones of less than 32 bits, saturated, NaN as 0. LLVM computes its own saturating
-    conversion of vectors lane by lane, and makes no vectors of loops that hold one."""
+    """Print a saturating conversion, NaN to 0, of floats to signed integers or unsigned ones of less than 32 bits. LLVM's own
+    saturating conversion is scalarised and prevents vectorisation of loops."""
     lanes, (low, high) = a.lanes, target.limits
 
     def number(value: float) -> Value:
@@ -214,8 +214,8 @@ def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
 
 
 def reinterpret(p: FunctionPrinter, a: Value, target: DType) -> Value:
-    """The bits of a value as another element type. Raises `Unsupported` for bool, which has no bits to speak of."""
+    """Print a bitcast to another element type. Raises `Unsupported` for bool, whose representation is not defined."""
     if "i1" in (a.scalar, scalar_type(target)):
-        raise Unsupported("bitcast from or to bool")
+        raise Unsupported("expected a bitcast between numbers, found bool", remedy="cast to uint8 first")
     to = scalar_type(target)
     return a if to == a.scalar else p.op(f"bitcast {a} to {vector_type(to, a.lanes)}", to, a.lanes)

@@ -1,7 +1,7 @@
-"""Printing value expressions, loads and stores, scalar or widened to the lanes of a vectorised loop.
+"""Printing of value expressions, loads and stores, scalar or widened to the lanes of a vectorised loop.
 
-An expression that does not read the lane stays scalar; a load whose index has the lane with coefficient 1 is one vector load, any
-other is a gather. Under a mask no lane that it leaves out touches memory, and none is checked.
+An expression that does not depend on the lane stays scalar. A load whose index has the lane with coefficient 1 is one vector load,
+any other a gather. Under a mask, inactive lanes neither access memory nor are bounds-checked.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from inlaid_x86.llvm.upper_half import print_upper_half, upper_half
 from inlaid_x86.llvm.values import Value, literal, memory_type, scalar_type, splat, vector_type
 
 INDEX_ERROR = 1
-"""Error code of a kernel that met an index outside its bounds."""
+"""Error code of a kernel that computed an index out of bounds."""
 
 MOST_RISKS = 16
-"""Most loads and checked indices that are memoized per expression."""
+"""Maximum number of loads and checked indices that are memoized per expression."""
 
 CUT_BYTES = 64
-"""Room behind a buffer of registers, for the last lanes of a vector that its end cuts off."""
+"""Slack behind a register buffer, for a last vector that exceeds its end."""
 
 
 class ExpressionPrinter:
     """Prints expressions of a kernel into the current function.
 
-    `pointers` has where buffers lie. In a vectorised loop `lane` is its variable and `lanes` its extent; `mask` says which lanes
-    count, None that all do; `private` buffers are each lane's own. `versions` count the stores to buffers and `epoch` the jumps
-    back: what is loaded holds until one of them changes. `guard` prints checks of every access, where these are wanted.
+    pointers: base address of each buffer. In a vectorised loop, lane is its variable, lanes its extent, mask the active lanes
+    (None: all), and private the buffers with a copy per lane. versions count stores to each buffer and epoch counts backward jumps;
+    a loaded value stays valid until one of them changes. guard: printer of bounds checks, None if they are off.
     """
 
     def __init__(self, name: str, declarations: dict[str, str], math: Mapping[str, MathEmitter]) -> None:
@@ -57,7 +57,7 @@ class ExpressionPrinter:
         self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
         self._squares: dict[tuple[ir.Buffer, arith.Expr, arith.Dim], set[int]] = {}
         self._combs: dict[tuple[ir.Buffer, arith.Expr, int], dict[int, Value | None]] = {}
-        self._turned: dict[tuple[ir.Buffer, arith.Expr, arith.Dim, int], list[Value]] = {}
+        self._transposed: dict[tuple[ir.Buffer, arith.Expr, arith.Dim, int], list[Value]] = {}
 
     # --- memory ---
 
@@ -75,8 +75,7 @@ class ExpressionPrinter:
         return flat
 
     def _inside(self, buffer: ir.Buffer, flat: arith.Expr | Value, count: int = 1) -> None:
-        """Where accesses are checked: return an error from the kernel unless `count` elements from an index on, or those at the
-        index of each lane, are inside the buffer."""
+        """Print a bounds check, if they are on, of `count` elements from an index, or of the element of each lane's index."""
         if self.guard is not None:
             index = flat if isinstance(flat, Value) else self.index.print(flat)
             if index.lanes and (count > 1 or self.lane is None):
@@ -87,7 +86,7 @@ class ExpressionPrinter:
         rest, constant = self.index.without_constant(flat)
         offset = self.index.print(rest)
         if offset.lanes:
-            # What is chosen by a branch has a value per lane, here the same in all.
+            # A value merged from branches is a vector, here with equal lanes.
             offset = self.p.op(f"extractelement {offset}, i64 0", INDEX)
         if constant:
             offset = Value(str(constant), INDEX) if offset.ref == "0" else self.p.op(f"add nsw {offset}, {constant}", INDEX)
@@ -97,12 +96,12 @@ class ExpressionPrinter:
         base = self.pointers[buffer]
         if offset.ref == "0":
             return Value(base, "ptr")
-        # Under a mask the address may lie outside, where no lane reads.
+        # Under a mask, an address may be out of bounds if no lane accesses it, so it must not be `inbounds`.
         opcode = "getelementptr inbounds" if self.mask is None else "getelementptr"
         return self.p.op(f"{opcode} {memory_type(buffer.dtype)}, ptr {base}, {offset}", "ptr", offset.lanes)
 
     def _by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, arith.Dim] | None:
-        """(base, stride) when an index is base + stride * lane and neither varies by lane, else None."""
+        """Return (base, stride) if an index is base + stride * lane and neither depends on the lane, else None."""
         if self.lane is None:
             return flat, 0
         rest, constant = self.index.without_constant(flat)
@@ -123,7 +122,7 @@ class ExpressionPrinter:
         return found[1], arith.unwrap(found[0])
 
     def _varies(self, expr: arith.Expr) -> bool:
-        """Whether an index depends on the lane, directly or through a let-bound variable."""
+        """Test whether an index depends on the lane, directly or through a let-bound variable."""
         values = self.index.values
         if any(variable == self.lane or (variable in values and values[variable].lanes) for variable in arith.free_vars(expr)):
             return True
@@ -132,7 +131,7 @@ class ExpressionPrinter:
         return any(isinstance(node, ir.Load) and node.buffer in self.private for node in below)
 
     def _load(self, load: ir.Load) -> Value:
-        """An element, or one per lane. It is loaded again only after a store to its buffer."""
+        """Print a load of one element, or of one per lane. Reuses an earlier load if no store to the buffer intervenes."""
         buffer, flat = load.buffer, self._flat(load.buffer, load.indices)
         state = (buffer, self.versions.get(buffer, 0), self.epoch, None if self.mask is None else self.mask.ref)
         base, stride = self._by_lane(flat) or (flat, None)
@@ -147,8 +146,8 @@ class ExpressionPrinter:
         return self.p.remember(key, value, lasting=self.index.lasts(base))
 
     def _find_squares(self, body: ir.Stmt) -> None:
-        """Find which elements a vectorised loop of nothing but stores gathers side by side: see `_column`."""
-        self._squares, self._turned = {}, {}
+        """Find gathers of adjacent elements in a vectorised loop that consists of stores; see `_column`."""
+        self._squares, self._transposed = {}, {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
         if len(stores) < self.lanes or self.lanes & (self.lanes - 1):
             return
@@ -164,7 +163,7 @@ class ExpressionPrinter:
                     self._squares.setdefault((item.value.buffer, rest, stride), set()).add(constant)
 
     def _find_combs(self, body: ir.Stmt) -> None:
-        """Find which stores of a vectorised loop of nothing else fill each other's gaps: see `_interleaved`."""
+        """Find strided stores that fill each other's gaps in a vectorised loop that consists of stores; see `_interleaved`."""
         self._combs = {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
         if not all(isinstance(item, ir.Store) for item in stores):
@@ -189,8 +188,8 @@ class ExpressionPrinter:
         }
 
     def _interleaved(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim, value: Value) -> bool:
-        """Keep what is stored to every `stride`-th place until all places between are there too, and store all in one run. False
-        where there are no such others."""
+        """Defer a strided store until the stores to the gaps are known, then print one contiguous store of all. Returns False if
+        other stores do not fill the gaps."""
         rest, constant = self.index.without_constant(base)
         places = self._combs.get((buffer, rest, stride)) if isinstance(stride, int) else None
         if places is None:
@@ -205,8 +204,8 @@ class ExpressionPrinter:
         return True
 
     def _column(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
-        """A gather that is one of as many as there are lanes, from neighbouring places: together they read a square, which is
-        loaded by rows and turned. None where there are no such others."""
+        """Print a gather as a column of a square. If as many gathers as lanes read adjacent elements, the square is loaded by rows
+        and transposed. Returns None if there are no such gathers."""
         rest, constant = self.index.without_constant(base)
         places = self._squares.get((buffer, rest, stride))
         if self.mask is not None or places is None:
@@ -216,19 +215,20 @@ class ExpressionPrinter:
         if any(place not in places for place in range(first, first + self.lanes)):
             return None
         key = (buffer, rest, stride, first)
-        if key not in self._turned:
+        if key not in self._transposed:
             starts = (arith.add(arith.add(rest, arith.mul(stride, row)), first) for row in range(self.lanes))
             rows = [self._vector_load(buffer, start) for start in starts]
-            self._turned[key] = self.p.turn(rows)
-        return self._turned[key][constant - first]
+            self._transposed[key] = self.p.transpose(rows)
+        return self._transposed[key][constant - first]
 
     def _every(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
-        """Every second, third or fourth element of the run that they lie in, no more of which is read. None for longer strides."""
+        """Print a load of stride 2, 3 or 4 as contiguous loads and shuffles, reading nothing past the last element. Returns None
+        for other strides."""
         if self.mask is not None or not isinstance(stride, int) or stride not in (2, 3, 4):
             return None
         lanes, ends = self.lanes, (self.lanes - 1) * stride + 1
         found = self._vector_load(buffer, base)
-        # Lanes of two vectors that those of the result take; where neither has them, a later one does.
+        # For each lane of the result, its source lane in two vectors; lanes that are in neither come with a later vector.
         taken = [lane * stride for lane in range(lanes)]
         for part in range(1, stride):
             start = min(lanes * part, ends - lanes)
@@ -247,13 +247,13 @@ class ExpressionPrinter:
         return self.p.op(f"load {kind}, ptr {self._safe(self._address(buffer, flat))}, align {buffer.dtype.bytes}", kind)
 
     def _safe(self, address: str) -> str:
-        """An address that may be read although no lane is active: that of a zero in place of one that may lie outside."""
+        """Return an address that may be read even if no lane is active: then that of a zero instead of one out of bounds."""
         if self.mask is None:
             return address
         return self.p.op(f"select {self._any(self.mask)}, ptr {address}, ptr {self.p.zero()}", "ptr").ref
 
     def _any(self, flag: Value) -> Value:
-        """Whether a flag holds in some lane."""
+        """Print a test whether a flag holds in any lane."""
         known: Value | None = self.p.recall(("any", flag.ref))
         if known is not None:
             return known
@@ -319,8 +319,8 @@ class ExpressionPrinter:
         self.p.emit(f"call void @{name}({stored}, ptr align {align} {address}, {self.mask})")
 
     def _holds_all(self, buffer: ir.Buffer, base: arith.Expr) -> bool:
-        """Whether a buffer of registers holds all lanes of a vector, those too that a mask leaves out. It is then loaded and stored
-        whole: LLVM would leave what is stored under a mask in memory."""
+        """Test whether a register buffer holds all lanes of a vector, inactive ones included. If so, vectors are loaded and stored
+        whole, because LLVM does not keep memory in registers that is stored under a mask."""
         rest, first = self.index.without_constant(base)
         size = arith.product(buffer.shape)
         room = size + CUT_BYTES // buffer.dtype.bytes if isinstance(size, int) else 0
@@ -347,8 +347,8 @@ class ExpressionPrinter:
         return self.p.remember(("checked", node), self._check(value, node.lower, node.upper))
 
     def _check(self, value: Value, lower: arith.Expr, upper: arith.Expr) -> Value:
-        """Return an error from the kernel where an index is outside [lower, upper]. Under a mask only lanes that it holds count;
-        values outside become `lower` there, since addresses are computed from them all the same."""
+        """Print a return of an error if an index is outside [lower, upper]. Under a mask, only active lanes are checked, and values
+        out of bounds become `lower`, since addresses are computed for all lanes."""
         p = self.p
         low, high = self.index.print(lower), self.index.print(upper)
         value, low, high = self._same_lanes(value, low, high)
@@ -371,7 +371,7 @@ class ExpressionPrinter:
     # --- expressions ---
 
     def _expr(self, expr: ir.Expr) -> Value:
-        """The value of an expression. Iterative, apart from guarded choices: fused expressions may be thousands of nodes deep."""
+        """Print an expression. Iterative except for guarded choices, since fused expressions may be thousands of nodes deep."""
         stack = [expr]
         while True:
             node = stack[-1]
@@ -393,7 +393,7 @@ class ExpressionPrinter:
         return known
 
     def _eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
-        """The operands that are evaluated whatever they are: all but the sides of a choice that may be evaluated only if chosen."""
+        """Return the operands that may be evaluated unconditionally: all except sides of a choice that need a guard."""
         if self.lanes and (half := upper_half(expr)) is not None:
             return half[1]
         if isinstance(expr, ir.Select) and (self._needs_guard(expr.then) or self._needs_guard(expr.otherwise)):
@@ -401,13 +401,13 @@ class ExpressionPrinter:
         return ir.operands(expr)
 
     def _needs_guard(self, expr: ir.Expr) -> bool:
-        """Whether an expression reads memory or checks an index, and so must not be evaluated where it is not chosen: unless all
-        that it reads is known, as of a number that the condition has looked at, or lies inside its buffer in any iteration."""
+        """Test whether an expression must not be evaluated unless chosen, because it reads memory or checks an index. It may if
+        all that it reads is already loaded, for example by the condition, or provably inside its buffer."""
         risks = self._risks(expr)
         return risks is None or any(self._known(risk) is None and not self._is_inside(risk) for risk in risks)
 
     def _is_inside(self, risk: ir.Expr) -> bool:
-        """Whether an expression is a load that reads inside its buffer whatever is chosen."""
+        """Test whether an expression is a load that is always inside its buffer."""
         if not isinstance(risk, ir.Load) or any(map(arith.reads_data, risk.indices)):
             return False
         size = arith.product(risk.buffer.shape)
@@ -415,7 +415,7 @@ class ExpressionPrinter:
         return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size
 
     def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
-        """Loads and bounds checks in an expression; None if more than `_MOST_RISKS`."""
+        """Return the loads and bounds checks in an expression; None if there are more than `MOST_RISKS`."""
         stack = [expr]
         while stack:
             node = stack[-1]
@@ -467,7 +467,7 @@ class ExpressionPrinter:
                 return self.math[name](p, tuple(self._same_lanes(*map(self._expr, args))))
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 return self._select(condition, then, otherwise)
-        raise CompileError(f"kernel {self.name} holds a {type(expr).__name__}, which must be expanded first")
+        raise CompileError(f"kernel {self.name}: expected expanded expressions, found a {type(expr).__name__}")
 
     def _rounded(self, expr: ir.Cast, real: ir.Expr, other: ir.Expr | None) -> Value:
         a = self._expr(real)
@@ -505,7 +505,7 @@ class ExpressionPrinter:
 
     @contextmanager
     def _under(self, flag: Value) -> Iterator[None]:
-        """Only the lanes where `flag` holds count."""
+        """Restrict the active lanes to those where `flag` holds."""
         outer = self.mask
         self.mask = flag if outer is None else self.p.op(f"and {outer}, {flag.ref}", "i1", flag.lanes)
         yield
@@ -518,7 +518,7 @@ class ExpressionPrinter:
         return self._merge(flag, self._expr(then), self._expr(otherwise))
 
     def _choose(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
-        """One of two values that are printed by functions, each evaluated only where it is chosen: under a mask, or in a branch."""
+        """Print a choice between two values. Each callback prints a value, evaluated under a mask or in a branch if chosen."""
         p = self.p
         if flag.lanes:
             with self._under(flag), p.scope():
@@ -533,7 +533,7 @@ class ExpressionPrinter:
             p.label(label)
             with p.scope():
                 value = side()
-                # Both sides must have one type, and what the other is is not known yet.
+                # Both sides must have the same type, and the other side's type is not known yet.
                 sides.append((p.widen(value, self.lanes) if self.lanes else value, p.block))
             p.branch(done)
         p.label(done)

@@ -1,4 +1,4 @@
-"""Printing one LLVM function: lines, names, blocks, and memory of what has been computed."""
+"""Printer of one LLVM function: instructions, names, blocks, and a memo of computed values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _Kept = TypeVar("_Kept")
 class FunctionPrinter:
     """Emits instructions into the current block of one function.
 
-    What was computed is remembered, so that it is printed once: what stays true, for all blocks that this one dominates (`scope`);
-    what does not, because it was read from memory or differs by lane, for one statement (`statement`). `declarations` collects the
-    intrinsics used. Before each loop is a place for what is hoisted out of it (`open_loop`, `before_loop`).
+    Computed values are memoised so that each is printed once. Invariant values are kept for all dominated blocks (`scope`); values
+    that were read from memory or depend on the lane are kept for one statement (`statement`). `declarations` collects the
+    intrinsics used. Each loop has a preheader for hoisted instructions (`open_loop`, `before_loop`).
     """
 
     def __init__(self, declarations: dict[str, str]) -> None:
@@ -36,16 +36,16 @@ class FunctionPrinter:
         return len(self._loops)
 
     def fresh(self, hint: str = "") -> str:
-        """A name not used before in this function."""
+        """Return an unused name."""
         self._names += 1
         return f"{hint}.{self._names}" if hint else f"v{self._names}"
 
     def emit(self, text: str) -> None:
-        """One instruction without a result."""
+        """Emit an instruction without a result."""
         self.lines.append(f"  {text}")
 
     def op(self, text: str, scalar: str, lanes: int = 0) -> Value:
-        """One instruction with a result of the given type."""
+        """Emit an instruction with a result of the given type."""
         name = f"%{self.fresh()}"
         self.lines.append(f"  {name} = {text}")
         return Value(name, scalar, lanes)
@@ -56,23 +56,23 @@ class FunctionPrinter:
         self.block = name
 
     def branch(self, target: str, mark: str = "") -> None:
-        """Jump; `mark` is metadata of the instruction."""
+        """Emit a branch; `mark` is metadata of the instruction."""
         self.emit(f"br label %{target}{mark}")
 
     def branch_if(self, condition: Value, then: str, otherwise: str) -> None:
-        """Jump on a scalar i1."""
+        """Emit a conditional branch on a scalar i1."""
         self.emit(f"br i1 {condition.ref}, label %{then}, label %{otherwise}")
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Forget at the end what was computed inside: the code after is not dominated by it."""
+        """Drop the values computed inside at the end, since they do not dominate the code after it."""
         self._lasting.append({})
         with self.statement():
             yield
         self._lasting.pop()
 
     def open_loop(self) -> None:
-        """Begin a loop: what is hoisted out of it comes here."""
+        """Begin a loop at its preheader, which takes hoisted instructions."""
         place: list[Any] = []
         self.lines.append(place)
         self._loops.append((place, len(self._lasting)))
@@ -83,8 +83,8 @@ class FunctionPrinter:
 
     @contextmanager
     def before_loop(self, depth: int) -> Iterator[None]:
-        """Print what is printed inside before the loop that `depth` loops are around, and remember it there. It must be free of
-        side effects, and start no block."""
+        """Print into the preheader of the loop at nesting `depth`, and memoise there. The printed code must have no side effects
+        and start no block."""
         kept = self.lines, self._lasting, self._passing
         self.lines, scopes = self._loops[depth]
         self._lasting, self._passing = self._lasting[:scopes], [{}]
@@ -93,13 +93,13 @@ class FunctionPrinter:
 
     @contextmanager
     def statement(self) -> Iterator[None]:
-        """Forget at the end what was computed inside and does not last."""
+        """Drop the values computed inside that are not lasting at the end."""
         self._passing.append({})
         yield
         self._passing.pop()
 
     def recall(self, key: Hashable) -> Any:
-        """What is remembered under a key in this block or one that dominates it, None for nothing."""
+        """Return the value memoised under a key in this block or one that dominates it, None if there is none."""
         for memos in (self._passing, self._lasting):
             for memo in reversed(memos):
                 if memo and key in memo:  # most are empty
@@ -107,14 +107,14 @@ class FunctionPrinter:
         return None
 
     def remember(self, key: Hashable, value: _Kept, lasting: bool = False) -> _Kept:
-        """Remember something for this statement, or for this scope where it is the same at every later place."""
+        """Memoise a value for this statement, or with `lasting` for this scope. Returns the value."""
         (self._lasting if lasting else self._passing)[-1][key] = value
         return value
 
     def intrinsic(
         self, name: str, scalar: str, args: list[Value], result: str | None = None, extra: str = "", flag: str = ""
     ) -> Value:
-        """A call of an overloaded LLVM intrinsic `llvm.name` on arguments of one number of lanes; `flag` is one of the call."""
+        """Emit a call of the overloaded intrinsic `llvm.name` on arguments of equal lanes; `flag`: a flag of the call."""
         lanes = args[0].lanes
         result = result or scalar
         suffix = mangle(scalar, lanes)
@@ -127,7 +127,7 @@ class FunctionPrinter:
         return self.op(f"call {flag}{' ' if flag else ''}{vector_type(result, lanes)} @{full}({text})", result, lanes)
 
     def widen(self, value: Value, lanes: int) -> Value:
-        """The value in every lane."""
+        """Broadcast a scalar to all lanes; a vector of `lanes` is returned as it is."""
         if value.lanes == lanes:
             return value
         assert not value.lanes, f"{value} does not have {lanes} lanes"
@@ -142,9 +142,9 @@ class FunctionPrinter:
         wide = self.op(f"shufflevector {first}, {kind} poison, <{lanes} x i32> zeroinitializer", value.scalar, lanes)
         return self.remember(key, wide, lasting=True)
 
-    def turn(self, rows: list[Value]) -> list[Value]:
-        """The columns of a square of as many vectors as they have lanes, a power of two: its blocks off the diagonal change places,
-        those of half the side first, then within each block those of half its side."""
+    def transpose(self, rows: list[Value]) -> list[Value]:
+        """Transpose a square: as many vectors as lanes, a power of two. Swaps the off-diagonal blocks, first those of half the
+        side, then recursively within each block."""
         lanes, rows = len(rows), list(rows)
         size = lanes // 2
         while size:
@@ -158,25 +158,25 @@ class FunctionPrinter:
         return rows
 
     def interleave(self, parts: list[Value]) -> Value:
-        """The first elements of all vectors, of which there are a power of two, then the second ones, and so on."""
+        """Interleave vectors, a power of two of them: the first elements of all, then the second elements, and so on."""
         if len(parts) == 1:
             return parts[0]
         a, b = self.interleave(parts[::2]), self.interleave(parts[1::2])
         return self.shuffle(a, b, [place for lane in range(a.lanes) for place in (lane, a.lanes + lane)])
 
     def shuffle(self, a: Value, b: Value, places: list[int]) -> Value:
-        """A vector of lanes of two vectors, those of the second counted on from those of the first."""
+        """Emit a shuffle of two vectors; `places` numbers the lanes of the second after those of the first."""
         chosen = ", ".join(f"i32 {place}" for place in places)
         return self.op(f"shufflevector {a}, {b}, <{len(places)} x i32> <{chosen}>", a.scalar, len(places))
 
     def alloca(self, scalar: str, count: int, align: int = 64) -> str:
-        """Stack memory for the whole function; the pointer's name."""
+        """Allocate stack memory for the whole function. Returns the pointer's name."""
         name = f"%{self.fresh('local')}"
         self.allocas.append(f"  {name} = alloca [{count} x {scalar}], align {align}")
         return name
 
     def return_if_failed(self, status: Value) -> None:
-        """Return a status that is not 0."""
+        """Emit a return of a status if it is not 0."""
         fine, failed = self.fresh("fine"), self.fresh("failed")
         self.branch_if(self.op(f"icmp ne {status}, 0", "i1"), failed, fine)
         self.label(failed)
@@ -184,19 +184,19 @@ class FunctionPrinter:
         self.label(fine)
 
     def zero(self) -> str:
-        """The address of eight bytes of zeros."""
+        """Return the address of eight zero bytes on the stack."""
         if not self._zero:
             self._zero = self.alloca("i64", 1, align=8)
             self.allocas.append(f"  store i64 0, ptr {self._zero}, align 8")
         return self._zero
 
     def finish(self, header: str) -> str:
-        """The whole function."""
+        """Return the text of the whole function."""
         lines = (line for item in self.lines for line in ([item] if isinstance(item, str) else item))
         return "\n".join([f"{header} {{", "entry:", *self.allocas, *lines, "}"])
 
 
 def mangle(scalar: str, lanes: int) -> str:
-    """A type as LLVM mangles it into the names of intrinsics."""
+    """Mangle a type for the name of an LLVM intrinsic."""
     plain = {"float": "f32", "double": "f64", "half": "f16"}.get(scalar, scalar)
     return f"v{lanes}{plain}" if lanes else plain

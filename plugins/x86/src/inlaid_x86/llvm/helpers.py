@@ -1,7 +1,7 @@
-"""The C library's functions that LLVM calls by itself, in LLVM text: linked code needs no library.
+"""LLVM text of the C library functions that LLVM's code generator calls, so that linked code needs no library.
 
-LLVM makes calls of `memcpy`, `memmove` and `memset` for copies and fills, of `fmod` for the remainder of floats, and of `fma` on
-processors without fused multiply-add. Here they are exact to the last bit, as the C library's are.
+LLVM calls `memcpy`, `memmove` and `memset` for copies and fills, `fmod` for the remainder of floats, and `fma` on processors
+without fused multiply-add. These versions are bit-exact, as the C library's are.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ _INFINITY = 0x7FF << 52
 _MAGNITUDE = (1 << 63) - 1
 _HIDDEN = 1 << 52
 _BLOCK = 64
-"""Bytes that the loops of copies and fills move in a turn."""
+"""Bytes per iteration of the copy and fill loops."""
 
 
 def helper(symbol: str) -> str | None:
-    """The functions that define a symbol, to be put into a module; None where there is no helper of that name."""
+    """Return the LLVM functions that define a symbol; None if there is no helper for it."""
     match symbol:
         case "memcpy" | "memmove":
             return _copy(symbol, overlapping=symbol == "memmove")
@@ -32,8 +32,8 @@ def helper(symbol: str) -> str | None:
 
 
 def _ends(kind: str, size: int) -> str:
-    """Copy `size` to twice as many bytes: the first and the last `size` of them, which may overlap. Loads everything before it
-    stores anything, so that source and target may overlap."""
+    """Return code that copies n bytes, size <= n <= 2 * size, as the first and the last `size` bytes, which may overlap. All loads
+    precede all stores, so source and target may overlap as well."""
     return f"""\
 both{size}:
   %rest{size} = sub i64 %n, {size}
@@ -48,7 +48,7 @@ both{size}:
 
 
 def _choice(large: str) -> str:
-    """Branches to `both1` to `both32` by size, to `large` above a block, to `none` for 0."""
+    """Return code that branches on n: to `both1` ... `both32` by size, to `large` above `_BLOCK`, to `none` for 0."""
     lines = ["entry:", f"  %is.large = icmp ugt i64 %n, {_BLOCK}", f"  br i1 %is.large, label %{large}, label %try32"]
     for size in (32, 16, 8, 4, 2, 1):
         following = f"try{size // 2}" if size > 1 else "none"
@@ -159,7 +159,7 @@ declare i64 @llvm.ctlz.i64(i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 
-; Long division: the remainder of the significands, 11 bits of the difference of the exponents at a time.
+; Long division of the significands, 11 bits of the exponent difference per step.
 define hidden double @fmod(double %x, double %y) #1 {{
 entry:
   %x.bits = bitcast double %x to i64
@@ -232,7 +232,7 @@ normalise:
 _FMODF = """\
 declare hidden double @fmod(double, double)
 
-; The remainder of two floats is a float: wider arithmetic rounds nothing.
+; The remainder of two floats is exactly representable as a float, so double arithmetic does not round.
 define hidden float @fmodf(float %x, float %y) #1 {
   %wide.x = fpext float %x to double
   %wide.y = fpext float %y to double
@@ -297,7 +297,7 @@ define internal {{ i64, i64 }} @split(double %x) #1 {{
   ret {{ i64, i64 }} %both
 }}
 
-; Shift right; the last bit tells whether any bit that is 1 was shifted out.
+; Shift right with a sticky bit: the last bit is set if any set bit was shifted out.
 define internal i128 @jam(i128 %value, i64 %wanted) #1 {{
   %count = call i64 @llvm.umin.i64(i64 %wanted, i64 127)
   %wide = zext i64 %count to i128
@@ -356,7 +356,7 @@ exact:
   %y.wide = zext i64 %y.significand to i128
   %z.wide = zext i64 %z.significand to i128
   %p.significand = mul i128 %x.wide, %y.wide
-  ; Both with their leading bit at 124 or 125: nothing but what is far below the other is lost.
+  ; Align both leading bits at 124 or 125, so that only bits far below the other operand are lost.
   %p.high = shl i128 %p.significand, 20
   %z.high = shl i128 %z.wide, 73
   %p.sum = add i64 %x.exponent, %y.exponent
@@ -390,7 +390,7 @@ round:
   %magnitude = add i64 %exponent, %top
   %normal.unit = sub i64 %magnitude, 52
   %unit = call i64 @llvm.smax.i64(i64 %normal.unit, i64 -1074)
-  ; Two bits more than the result has: the next one, and whether anything is below.
+  ; Keep two bits more than the result: a guard bit and a sticky bit.
   %drop.unit = sub i64 %unit, %exponent
   %drop = sub i64 %drop.unit, 2
   %is.left = icmp slt i64 %drop, 0

@@ -1,4 +1,4 @@
-"""Printing integer expressions (`inlaid.arith`) as 64-bit arithmetic."""
+"""Printing of integer expressions (`inlaid.arith`) as 64-bit arithmetic."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ INDEX = "i64"
 
 
 Choose = Callable[[Value, Callable[[], Value], Callable[[], Value]], Value]
-"""Prints one of two values, which functions print, on a condition."""
+"""Callback that prints a choice between two values, given the condition and a printer of each."""
 
 
 def without_constant(expr: arith.Expr) -> tuple[arith.Expr, int]:
-    """An expression as a sum of one without the constant that it adds, and that constant: indices of neighbours share the first."""
+    """Split an expression into a part without constant and a constant. Indices of adjacent elements share the first part."""
     match expr:
         case arith.Const(value=value):
             return arith.ZERO, value
@@ -33,10 +33,10 @@ def without_constant(expr: arith.Expr) -> tuple[arith.Expr, int]:
 class IndexPrinter:
     """Prints integer expressions in the scope of a function.
 
-    `values` maps variables to SSA values: scalars, or vectors where a vectorised loop's index (or something computed from it) is
-    meant. `analyzer` knows their ranges, and lets divisions of non-negative numbers be plain. `opaque` prints a
-    checked value, `choose` one of two values that are evaluated only where they are chosen. `cells` holds where sizes lie in
-    memory that the kernel itself works out: they are loaded at each use, since they change.
+    values: SSA value of each variable, a vector for values that depend on the lane. analyzer: ranges of variables, by which
+    divisions of non-negative numbers need no correction. opaque: prints a checked value. choose: prints a choice between two values
+    of which only the chosen one is evaluated. cells: addresses of sizes that the kernel computes; they are loaded at each use,
+    since they change.
     """
 
     def __init__(self, printer: FunctionPrinter, opaque: Callable[[arith.Opaque], Value], choose: Choose) -> None:
@@ -53,9 +53,9 @@ class IndexPrinter:
         self._ends: dict[arith.Compare, tuple[arith.Expr, bool] | None] = {}
 
     def bind(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> None:
-        """Give a variable its value and inclusive range."""
+        """Bind a variable to a value with an inclusive range."""
         self.values[variable] = value
-        key = (self.analyzer, variable, low, high)  # copies of a loop side by side share what is worked out in one
+        key = (self.analyzer, variable, low, high)  # unrolled copies of a loop share their analysis
         if key not in self._inside:
             self._inside[key] = self.analyzer.inside({variable: (low, high)})
         self.analyzer = self._inside[key]
@@ -63,7 +63,7 @@ class IndexPrinter:
 
     @contextmanager
     def bound(self, variable: arith.Expr, value: Value, low: int | None = None, high: int | None = None) -> Iterator[None]:
-        """Give a variable its value and inclusive range for a while."""
+        """Bind a variable to a value with an inclusive range within a context."""
         outer, analyzer = self.values.get(variable), self.analyzer
         depth = self._depths.get(variable, 0)
         self.bind(variable, value, low, high)
@@ -75,14 +75,14 @@ class IndexPrinter:
             self._depths[variable] = depth
 
     def without_constant(self, expr: arith.Expr) -> tuple[arith.Expr, int]:
-        """As the function, once for each expression."""
+        """Memoised version of the function `without_constant`."""
         found = self._parts.get(expr)
         if found is None:
             found = self._parts[expr] = without_constant(expr)
         return found
 
     def print(self, expr: arith.Expr) -> Value:
-        """The value of an expression, i64 (comparisons give 0 or 1)."""
+        """Print an expression as i64; comparisons give 0 or 1."""
         if isinstance(expr, arith.Const):
             return Value(str(expr.value), INDEX)
         found = self.values.get(expr)
@@ -104,8 +104,8 @@ class IndexPrinter:
             return self._remember(expr, expr, self._node(expr))
 
     def _invariant(self, expr: arith.Expr) -> int:
-        """Number of loops that an expression of sizes is computed inside: it comes before those that do not change it, since LLVM
-        runs no pass that would move it. Other expressions are part of addresses and stay."""
+        """Return the loop depth at which to compute an expression of sizes: it is hoisted out of loops that do not change it, since
+        no LLVM pass that runs here would do so. Other expressions belong to addresses and are not hoisted."""
         used = arith.free_vars(expr)
         if not self.printer.depth or not any(isinstance(var, arith.SizeVar) for var in used) or not self._is_cheap(expr):
             return self.printer.depth
@@ -114,7 +114,7 @@ class IndexPrinter:
         return max(self._depths.get(var, 0) for var in used)
 
     def _is_cheap(self, expr: arith.Expr) -> bool:
-        """Whether an expression may be computed although nothing reads it: it divides by constants only, and reads no data."""
+        """Test whether an expression may be computed speculatively: it divides only by constants and reads no data."""
         known = self._cheap.get(expr)
         if known is None:
             divides = isinstance(expr, arith.FloorDiv | arith.FloorMod) and not isinstance(expr.operands[1], arith.Const)
@@ -123,7 +123,7 @@ class IndexPrinter:
         return known
 
     def condition(self, expr: arith.Expr) -> Value:
-        """An expression as i1: whether it is nonzero."""
+        """Print a test whether an expression is nonzero, as i1."""
         known: Value | None = self.printer.recall(("i1", expr))
         if known is not None:
             return known
@@ -150,8 +150,8 @@ class IndexPrinter:
         return value if self._changes(expr) else self._remember(("i1", expr), expr, value)
 
     def _first_lanes(self, comparison: arith.Compare) -> Value | None:
-        """Print a comparison that holds, or fails, for a prefix of the lanes: 32-bit lane numbers are compared with its length,
-        outside of the loops that do not change it. None for any other comparison."""
+        """Print a comparison that holds, or fails, for a prefix of the lanes by comparing 32-bit lane numbers with the prefix
+        length, hoisted out of loops that do not change it. Returns None for any other comparison."""
         lane = next((var for var in arith.free_vars(comparison) if var in self.values and self.values[var].lanes), None)
         if lane is None or not self.values[lane].ref.startswith("<i64 0,"):
             return None
@@ -176,15 +176,15 @@ class IndexPrinter:
         return p.op(f"icmp {'slt' if below else 'sge'} {numbers}, {p.widen(count, lanes).ref}", "i1", lanes)
 
     def lasts(self, expr: arith.Expr) -> bool:
-        """Whether an expression that does not depend on the lane has the same value wherever its variables have theirs."""
+        """Test whether a lane-invariant expression depends only on its variables, so that its value may be memoised as lasting."""
         return not arith.reads_data(expr) and not self._changes(expr)
 
     def _remember(self, key: Hashable, expr: arith.Expr, value: Value) -> Value:
-        """Remember the value of an expression; one that depends on the lane or on data does not last."""
+        """Memoise the value of an expression, as lasting unless it depends on the lane or on data."""
         return self.printer.remember(key, value, lasting=not value.lanes and not arith.reads_data(expr))
 
     def _changes(self, expr: arith.Expr) -> bool:
-        """Whether an expression reads a size that the kernel works out, so that its value must not be remembered."""
+        """Test whether an expression reads a size that the kernel computes, so that its value must not be memoised."""
         return bool(self.cells) and not self.cells.keys().isdisjoint(arith.free_vars(expr))
 
     def _pair(self, a: Value, b: Value) -> tuple[Value, Value]:
@@ -256,7 +256,7 @@ class IndexPrinter:
 
 
 def _end(comparison: arith.Compare, lane: arith.Expr) -> tuple[arith.Expr, bool] | None:
-    """Whether a comparison holds in the lanes below an end, or in all others, and that end; None where it does neither."""
+    """Return (end, True) for a comparison that holds in the lanes below `end`, (end, False) for one that fails there, else None."""
     (left, right), op = comparison.operands, comparison.op
     parts = arith.affine(right - left + int(op == "<="), lane) if op in ("<", "<=") else None
     if parts is None or isinstance(parts[1], arith.Const) or arith.reads_data(comparison):

@@ -1,4 +1,4 @@
-"""Tensor intrinsics in LLVM text: what a target's emitters are given."""
+"""Interface of a target's emitters of tensor intrinsics in LLVM text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """A region that an intrinsic works on: of memory, or a register of a memory scope. What is loaded from it is loaded again only
-    after a store to its buffer."""
+    """An operand of an intrinsic: a region of memory, or a register of a memory scope. Loads are reused until a store to the
+    buffer."""
 
     def __init__(self, printer: ExpressionPrinter, region: ir.Region, register: int | None = None) -> None:
         self._printer = printer
@@ -30,7 +30,7 @@ class Place:
         self._last = printer._flat(region.buffer, tuple(first + extent - 1 for first, extent in region.ranges))
 
     def load(self, scalar: str, lanes: int = 0) -> Value:
-        """The region's bytes as a scalar or vector of an LLVM type."""
+        """Load the region's bytes as a scalar or vector of an LLVM type."""
         printer, p = self._printer, self._printer.p
         kind = vector_type(scalar, lanes)
         key = ("place", self._flat, kind, self._buffer, printer.versions.get(self._buffer, 0), printer.epoch)
@@ -43,13 +43,13 @@ class Place:
         return p.remember(key, value, lasting=printer.index.lasts(self._flat))
 
     def store(self, value: Value) -> None:
-        """Put a value where the region begins."""
+        """Store a value to the start of the region."""
         self._printer._inside(self._buffer, self._flat, _count(value.scalar, value.lanes, self._buffer))
         self._printer.p.emit(f"store {value}, ptr {self._begin()}, align {self._buffer.dtype.bytes}")
         self.changed()
 
     def address(self) -> str:
-        """Where the region begins, all of which is accessed."""
+        """Return the start address of the region and check its bounds; the emitter accesses the whole region."""
         for flat in (self._flat, self._last):
             self._printer._inside(self._buffer, flat)
         return self._begin()
@@ -58,51 +58,50 @@ class Place:
         return self._printer._address(self._buffer, self._flat)
 
     def pitch(self, axis: int) -> int:
-        """Bytes from one index of an axis of the buffer, a negative number, to the next."""
+        """Return the stride in bytes of a buffer axis, given as a negative number."""
         dims = [dim for dim in self._buffer.shape[len(self._buffer.shape) + axis + 1 :] if isinstance(dim, int)]
         assert len(dims) == -axis - 1, f"{self._buffer} has no known pitch along axis {axis}"
         return math.prod(dims) * self._buffer.dtype.bytes
 
     def changed(self) -> None:
-        """Tell that the region has been written, so that what was loaded from it holds no longer."""
+        """Mark the region as written, which invalidates loaded values."""
         versions = self._printer.versions
         versions[self._buffer] = versions.get(self._buffer, 0) + 1
 
     @property
     def register(self) -> int:
-        """The register that the region is all of."""
-        assert self._register is not None, f"{self._buffer} lies in memory"
+        """The number of the register; only for regions in a register scope."""
+        assert self._register is not None, f"{self._buffer} is in memory"
         return self._register
 
 
 def _count(scalar: str, lanes: int, buffer: ir.Buffer) -> int:
-    """How many elements of a buffer a value of an LLVM type takes."""
+    """Return the number of buffer elements in a value of an LLVM type."""
     bits = {"float": 32, "double": 64, "bfloat": 16, "half": 16}.get(scalar) or int(scalar[1:])
     return -(-bits * max(lanes, 1) // (8 * buffer.dtype.bytes))
 
 
 class RegisterFile(Protocol):
-    """The registers of a memory scope, which functions that have buffers there open and close."""
+    """The registers of a memory scope. A function with buffers there opens them at its start and closes them at its end."""
 
     scope: MemoryScope
 
     def open(self, p: FunctionPrinter, buffers: Mapping[int, ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
-        """Called where a function begins: a buffer for each register that it uses; `count` prints a symbolic extent."""
+        """Print the start of a function. buffers: the buffer in each register that it uses. count: prints a symbolic extent."""
 
     def close(self, p: FunctionPrinter) -> None:
-        """Called where a function ends."""
+        """Print the end of a function."""
 
 
 MathEmitter = Callable[[FunctionPrinter, tuple[Value, ...]], Value]
-"""Prints a mathematical function of values of one type."""
+"""Emitter of a mathematical function on values of equal type."""
 Emitter = Callable[[FunctionPrinter, tuple[Place, ...]], None]
-"""Prints an intrinsic on regions, in the order of the parameters of its semantics."""
+"""Emitter of an intrinsic on regions, in the order of the parameters of its semantics."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """A tensor intrinsic of a target, how it is printed, and the features beyond the target's level that its kernels are compiled
-    with."""
+    """A tensor intrinsic and its emitter. extensions: features beyond the target's level that kernels with it are compiled for."""
 
     intrinsic: TensorIntrin
     emitter: Emitter

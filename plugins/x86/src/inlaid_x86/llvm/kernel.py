@@ -1,7 +1,7 @@
-"""Printing one kernel: a loop program as an LLVM function.
+"""Printer of one kernel: a loop program as an LLVM function.
 
-A kernel is `i32 (buffers..., sizes..., context)`: 0, or the error code of a failed check. Iterations of a parallel loop become a
-function of their own, called back through the context. A vectorised loop is printed by widening its body (see `expressions`).
+A kernel is `i32 (buffers..., sizes..., context)` and returns 0, or the error code of a failed check. The body of a parallel loop is
+outlined to a function, called back through the context. A vectorised loop is printed by widening its body (see `expressions`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from inlaid_x86.llvm.intrinsics import Emitter, MathEmitter, Place, RegisterFile
 from inlaid_x86.llvm.values import Value, memory_type
 
 STACK_LIMIT = 1 << 16
-"""Bytes of one local buffer that may lie on the stack."""
+"""Maximum bytes of a local buffer on the stack."""
 
 
 @dataclass(frozen=True)
 class Polls:
-    """When a loop asks whether a signal has come: once in `step` iterations, or, where the operations of an iteration depend on
-    sizes, once in `step` `operations`, counted over all such loops of a function."""
+    """How often a loop polls for signals: every `step` iterations or, if `operations` gives the symbolic number of operations of an
+    iteration, every `step` operations, counted over all such loops of a function."""
 
     step: int
     operations: arith.Expr | None = None
@@ -42,7 +42,7 @@ NO_POLLS: Mapping[ir.For, Polls] = MappingProxyType({})
 
 
 def is_explicit(program: ir.LoopProgram) -> bool:
-    """Whether every innermost loop of a kernel is vectorised already, so that there is nothing for LLVM to vectorise."""
+    """Test whether every innermost loop of a kernel is vectorised, so that LLVM need not vectorise."""
     loops = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, (ir.For, ir.While))]
     return all(
         isinstance(loop, ir.For)
@@ -52,9 +52,9 @@ def is_explicit(program: ir.LoopProgram) -> bool:
 
 
 def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
-    """What a vectorised loop does where a condition lets one lane do anything, as a statement of no lanes.
+    """Rewrite a vectorised loop of which a condition admits only one lane to a scalar statement; None for any other loop.
 
-    LLVM 22 stores four bytes for one lane of a vector that it truncates to one or two (llvm/llvm-project#179489).
+    Works around llvm/llvm-project#179489: LLVM 22 stores four bytes for one lane of a vector truncated to one or two bytes.
     """
     match loop.body:
         case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None):
@@ -67,12 +67,12 @@ def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
 
 @functools.cache
 def _ramp(lanes: int) -> str:
-    """The numbers of the lanes."""
+    """Return a constant vector of the lane numbers."""
     return "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
 
 
 def _accumulates(loop: ir.For) -> bool:
-    """Whether a loop has none inside and stores to the same places in every iteration."""
+    """Test whether a loop is innermost and stores to the same elements in every iteration."""
     stores = False
     for stmt in ir.walk_stmts(loop.body):
         if isinstance(stmt, ir.For):
@@ -85,7 +85,7 @@ def _accumulates(loop: ir.For) -> bool:
 
 
 class KernelPrinter(ExpressionPrinter):
-    """Prints a kernel and the functions of its parallel loops into `functions`. `polls` are the loops that poll."""
+    """Prints a kernel and the outlined bodies of its parallel loops into `functions`. polls: the loops that poll."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class KernelPrinter(ExpressionPrinter):
         self.budget = ""
 
     def print(self) -> list[str]:
-        """The functions of the kernel, its entry last."""
+        """Return the functions of the kernel, its entry last."""
         params = []
         for number, buffer in enumerate(self.program.params):
             self.pointers[buffer] = f"%b{number}"
@@ -163,10 +163,10 @@ class KernelPrinter(ExpressionPrinter):
                 places = (Place(self, region, self.registers.get(region.buffer)) for region in regions)
                 self.intrinsics[name](self.p, tuple(places))
             case ir.Intrinsic(name=name):
-                problem = f"kernel {self.name} uses tensor intrinsic {name!r}, which this target does not have"
-                raise Unsupported(problem, remedy="give inlaid.build how it is printed, in instructions")
+                problem = f"kernel {self.name}: expected tensor intrinsics of this target, found {name!r}"
+                raise Unsupported(problem, remedy="pass its emitter to inlaid.build, in instructions")
             case _:
-                raise CompileError(f"kernel {self.name} holds a {type(stmt).__name__}, which must be lowered first")
+                raise CompileError(f"kernel {self.name}: expected lowered statements, found a {type(stmt).__name__}")
 
     def _for(self, loop: ir.For) -> None:
         if loop.kind is ir.ForKind.VECTORIZED:
@@ -178,14 +178,14 @@ class KernelPrinter(ExpressionPrinter):
                 extent = self.index.print(loop.extent)
             self._serial_loop(loop.var, Value("0", INDEX), extent, loop)
         else:
-            raise Unsupported(f"loop {loop.var.name} is {loop.kind.value}, which a CPU does not have")
+            raise Unsupported(f"loop {loop.var.name}: expected a loop kind of CPUs, found {loop.kind.value}")
 
     def _serial_loop(self, variable: arith.Var, start: Value, end: Value, loop: ir.For) -> None:
         polls = self.polls.get(loop)
         if polls is None or polls.step == 1 or polls.operations is not None:
             self._iterations(variable, start, end, loop, polls)
             return
-        # Polls come between pieces of the loop, whose own iterations are as they would be without.
+        # Poll between chunks of the loop, so that the code of its iterations is unchanged.
         p = self.p
         head, piece, done = p.fresh("pieces"), p.fresh("piece"), p.fresh("done")
         first, following = f"%{p.fresh('first')}", f"%{p.fresh('next')}"
@@ -208,8 +208,8 @@ class KernelPrinter(ExpressionPrinter):
         p.label(done)
 
     def _count(self, polls: Polls, operations: Value) -> None:
-        """Poll where the operations since the last poll are enough; so does a function of its own in its first iteration, as those
-        of parallel loops are."""
+        """Print a poll that runs once enough operations have passed since the last one. Outlined functions also poll in their first
+        iteration."""
         p = self.p
         if not self.budget:
             self.budget = f"%{p.fresh('budget')}"
@@ -246,7 +246,7 @@ class KernelPrinter(ExpressionPrinter):
         p.label(body)
         high = self.index.analyzer.bounds(loop.extent)[1]
         with p.scope(), self.index.bound(variable, Value(counter, INDEX), 0, None if high is None else high - 1):
-            self.epoch += 1  # what was loaded before may have been stored to by the iteration before
+            self.epoch += 1  # the previous iteration may have stored to what was loaded before the loop
             if polls is not None and operations is not None:
                 self._count(polls, operations)
             elif polls is not None:
@@ -261,9 +261,9 @@ class KernelPrinter(ExpressionPrinter):
         p.label(done)
 
     def _keep_rolled(self) -> str:
-        """The mark of a loop that LLVM must not unroll. Schedules have unrolled what they mean to. Besides, unrolling pays in a
-        reduction that nothing has scheduled; elsewhere LLVM would take two to four times as long for code that is no faster, and
-        for short rows slower, since it unrolls them before it could make vectors of them."""
+        """Return the metadata of a loop that LLVM must not unroll. Schedules unroll explicitly. Further unrolling helps only
+        unscheduled reductions; elsewhere it makes LLVM two to four times slower without faster code, and short rows slower, since
+        LLVM unrolls them before it can vectorise them."""
         self.declarations["!0"] = '!0 = !{!"llvm.loop.unroll.disable"}'
         name = f"!{len(self.declarations)}"
         self.declarations[name] = f"{name} = distinct !{{{name}, !0}}"
@@ -271,7 +271,9 @@ class KernelPrinter(ExpressionPrinter):
 
     def _vector_loop(self, loop: ir.For) -> None:
         if not isinstance(loop.extent, arith.Const) or self.lane is not None:
-            raise CompileError(f"kernel {self.name}: vectorised loop {loop.var.name} is nested, or its extent is not constant")
+            raise CompileError(
+                f"kernel {self.name}: expected an unnested vectorised loop of constant extent, found {loop.var.name}"
+            )
         lanes = loop.extent.value
         if lanes == 0:
             return
@@ -306,7 +308,7 @@ class KernelPrinter(ExpressionPrinter):
         name = f"{self.symbol}.{p.fresh('parallel')}"
         status = p.op(f"call i32 @inlaid_parallel(ptr @{name}, ptr {closure}, i64 {extent.ref}, ptr {self.context})", "i32")
         p.return_if_failed(status)
-        # This thread has run iterations too, which closed the registers.
+        # This thread also ran iterations, which closed the registers.
         self._open_registers()
         self.epoch += 1
         self._outline(name, loop, struct, kinds, pointers, captured)
@@ -320,8 +322,8 @@ class KernelPrinter(ExpressionPrinter):
         pointers: list[tuple[ir.Buffer, str]],
         captured: list[tuple[arith.Expr, Value]],
     ) -> None:
-        """The iterations from `begin` to `end` as a function of what the closure holds, and one that reads the closure. The buffers
-        are parameters, so that LLVM knows that they do not overlap."""
+        """Print the iterations [begin, end) as a function of the captured values, and a second function that unpacks the closure.
+        Buffers are parameters of the first, so that LLVM knows that they do not alias."""
         outer = (self.p, self.index, self.pointers, self.context, self.budget)
         self.p = FunctionPrinter(self.declarations)
         self.index = IndexPrinter(self.p, self._checked, self._choose)
@@ -337,7 +339,7 @@ class KernelPrinter(ExpressionPrinter):
         with self._registers(loop.body):
             self._serial_loop(loop.var, Value("%begin", INDEX), Value("%end", INDEX), loop)
         self.p.emit("ret i32 0")
-        # The context comes first: it is not one of the buffers, and other threads write to it.
+        # The context is not `noalias`, since other threads write to it.
         buffers = set(names[1 : 1 + len(pointers)])
         params = [f"{kind} noalias {ref}" if ref in buffers else f"{kind} {ref}" for kind, ref in zip(kinds, names, strict=True)]
         head = f"define internal i32 @{name}.body({', '.join([*params, 'i64 %begin', 'i64 %end'])}) {self.attributes}"
@@ -346,7 +348,7 @@ class KernelPrinter(ExpressionPrinter):
         self.p, self.index, self.pointers, self.context, self.budget = outer
 
     def _read_closure(self, name: str, struct: str, kinds: list[str]) -> str:
-        """The function that is called back for some of a parallel loop's iterations."""
+        """Print the callback of a parallel loop: it unpacks the closure and runs a range of iterations."""
         p = FunctionPrinter(self.declarations)
         loaded = []
         for number, kind in enumerate(kinds):
@@ -394,14 +396,14 @@ class KernelPrinter(ExpressionPrinter):
 
     @contextmanager
     def _registers(self, body: ir.Stmt) -> Iterator[None]:
-        """Open the registers of memory scopes that a function's buffers lie in, whose statements are printed inside, then close."""
+        """Open the register files used by a function's buffers, and close them after the body has been printed inside."""
         buffers: dict[str, dict[int, ir.Buffer]] = {}
         stack = [body]
         while stack:
             stmt = stack.pop()
             if isinstance(stmt, ir.Alloc) and stmt.buffer in self.registers:
                 buffers.setdefault(stmt.buffer.scope, {})[self.registers[stmt.buffer]] = stmt.buffer
-            if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.PARALLEL:  # which becomes a function of its own
+            if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.PARALLEL:  # a parallel body is outlined
                 stack.extend(reversed(ir.substatements(stmt)))
         outer, self.opened = self.opened, buffers
         self._open_registers()
@@ -419,10 +421,10 @@ class KernelPrinter(ExpressionPrinter):
             return
         size = arith.product(buffer.shape)
         if not isinstance(size, int) or size * buffer.dtype.bytes > STACK_LIMIT:
-            raise CompileError(f"kernel {self.name}: local buffer {buffer.name} of shape {buffer.shape} is too large for the stack")
+            raise CompileError(f"kernel {self.name}: local buffer {buffer.name} of {buffer.shape} exceeds {STACK_LIMIT} bytes")
         count = max(size, 1)
         if self.lane is not None:
-            # Every lane has a buffer of its own: the elements of all lanes lie side by side.
+            # Every lane has a private copy; the copies of an element are adjacent.
             self.private.add(buffer)
             count *= self.lanes
         if buffer.scope == "register":
@@ -433,7 +435,7 @@ class KernelPrinter(ExpressionPrinter):
 
     def _while(self, condition: ir.Expr, body: ir.Stmt) -> None:
         if self.lane is not None:
-            raise CompileError(f"kernel {self.name}: a while loop inside a vectorised one")
+            raise CompileError(f"kernel {self.name}: expected no while loop inside a vectorised loop, found one")
         p = self.p
         head, inside, done = p.fresh("while"), p.fresh("body"), p.fresh("done")
         p.branch(head)

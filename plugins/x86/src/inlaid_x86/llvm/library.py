@@ -1,4 +1,4 @@
-"""Printing the function of an exported library: calls of regions and copies between places, in order."""
+"""Printer of an exported library's function: region calls and copies in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from inlaid_x86.llvm.region import CONTEXT, MESSAGE_BYTES, message_table
 from inlaid_x86.llvm.values import Value
 
 MISSING = "@inlaid_missing"
-"""Which required feature the processor lacks, counted from 1; 0 where it has all. Set before the function is called."""
+"""Global with the 1-based number of a required feature that the processor lacks, 0 if none. A constructor sets it."""
 
 
 _TEAM = """\
@@ -58,7 +58,7 @@ define void @{prefix}_worker(ptr %team, i64 %self) #1 {{
 
 
 def print_library(function: LibraryFunction) -> list[str]:
-    """The parts of a module that define the functions and `MISSING`."""
+    """Print the parts of a module that define the functions and `MISSING`."""
     parts = _Function(function).print()
     return [*parts, _TEAM.format(prefix=function.prefix, alignment=TEAM_ALIGNMENT)] if function.threads else parts
 
@@ -121,7 +121,7 @@ class _Function:
 
     def _check_processor(self) -> None:
         p = self.p
-        texts = [f"this library needs a processor with {name}, which this one does not have" for name in self.function.requires]
+        texts = [f"expected a processor with {name}, found one without; export for its cpu" for name in self.function.requires]
         self.globals.append(f"@inlaid_messages = private constant {message_table(texts)}")
         missing = p.op(f"load i32, ptr {MISSING}", "i32")
         p.branch_if(p.op(f"icmp eq {missing}, 0", "i1"), "supported", "unsupported")
@@ -149,7 +149,7 @@ class _Function:
         return self.index.print(arith.wrap(size))
 
     def _fail(self, status: str, message: str) -> None:
-        """Return an error code; copy the message that is at a place to the caller's, if there is one."""
+        """Print a return of an error code, and a copy of the message to the caller's buffer unless that is null."""
         p = self.p
         copy, leave = p.fresh("copy"), p.fresh("leave")
         p.branch_if(p.op("icmp eq ptr %message, null", "i1"), leave, copy)

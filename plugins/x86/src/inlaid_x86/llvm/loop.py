@@ -1,7 +1,7 @@
-"""Printing a region that is a loop: a C-ABI function that calls that of its body, round by round.
+"""Printer of a region that is a loop: a C-ABI function that calls the body's function in each iteration.
 
-States that are not updated in place change places: a round reads what the one before wrote and writes elsewhere, either where the
-result is wanted or into the workspace, so that the last of the greatest number of rounds writes the result itself.
+States that are not updated in place are double-buffered between the result and the workspace. The order is chosen so that the last
+iteration writes directly to the result if the trip count reaches its maximum.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _FOREVER = (1 << 63) - 1
 
 
 _ROUNDS = 64
-"""Rounds between two polls, a power of two. A long round polls itself."""
+"""Iterations between polls, a power of two. A long iteration polls inside the body."""
 
 
 def print_loop(loop: RegionLoop, symbol: str, body: str, dialect: Dialect) -> str:
-    """The LLVM module of the function of a region that is a loop, which calls its body's function by its symbol."""
+    """Print the LLVM module of a loop region's function. body: symbol of the body's function."""
     declarations = {body: f"declare i32 @{body}(ptr, ptr, ptr, ptr, ptr, ptr)", "inlaid_poll": POLL}
     text = _Driver(loop, body, declarations).print(symbol)
     return dialect.module(text, *declarations.values())
@@ -38,13 +38,13 @@ class _Driver:
         self.kernels = len(loop.body.calls)
 
     def _no_data(self, node: arith.Opaque) -> Value:
-        raise CompileError(f"region {self.loop.name}: a size depends on data: {node!r}")
+        raise CompileError(f"region {self.loop.name}: expected sizes independent of data, found {node!r}")
 
     def _no_choice(self, *_: object) -> Value:
-        raise CompileError(f"region {self.loop.name}: a size depends on a choice over data")
+        raise CompileError(f"region {self.loop.name}: expected sizes independent of data, found a choice over data")
 
     def print(self, symbol: str) -> str:
-        """The function."""
+        """Return the function's text."""
         p, loop = self.p, self.loop
         for number, dim in enumerate(loop.signature.dims):
             self.index.bind(arith.SizeVar(dim.name), p.op(f"load i64, ptr {self._slot('%dims', number, INDEX)}", INDEX), 0)
@@ -83,7 +83,7 @@ class _Driver:
         more = p.op(f"icmp slt i64 {counter}, {limit.ref}", "i1")
         going = p.op(f"icmp ne {p.op(f'load i8, ptr {keep}', 'i8')}, 0", "i1")
         p.branch_if(p.op(f"and {more}, {going.ref}", "i1"), inside, done)
-        # What the round works out is not there where no round runs.
+        # Values computed in the loop do not exist if no iteration runs.
         with p.scope():
             p.label(inside)
             p.branch_if(p.op(f"icmp eq {p.op(f'and i64 {counter}, {_ROUNDS - 1}', INDEX)}, 0", "i1"), poll, go)
@@ -140,7 +140,7 @@ class _Driver:
         return self.p.op(f"getelementptr inbounds i8, ptr {pointer}, {offset}", "ptr").ref
 
     def _bytes(self, spec: TensorSpec, axes: int = 0) -> Value:
-        """Bytes of a tensor, or of the part of it at one index of its first axes."""
+        """Print the bytes of a tensor, or of a slice at one index of its first `axes` axes."""
         assert spec.dtype is not None
         return self.index.print(arith.mul(arith.product(spec.shape[axes:]), spec.dtype.bytes))
 
@@ -148,7 +148,7 @@ class _Driver:
         return self._moved(pointer, self.p.op(f"mul {self._bytes(spec, 1)}, {counter}", INDEX))
 
     def _sizes(self) -> str:
-        """The body's dimensions."""
+        """Print the array of the body's dimensions."""
         dims = self.loop.body.signature.dims
         array = self.p.alloca(INDEX, max(len(dims), 1))
         for number, dim in enumerate(dims):
@@ -159,7 +159,7 @@ class _Driver:
     # --- rounds ---
 
     def _limit(self, inputs: list[str]) -> Value:
-        """The greatest number of rounds."""
+        """Print the maximum trip count."""
         p, loop = self.p, self.loop
         limits = []
         if loop.trip_count:
@@ -177,7 +177,7 @@ class _Driver:
         return self.p.op(f"call i32 @{self.body}({arguments})", "i32")
 
     def _settle(self, last: str, result: str, spec: TensorSpec) -> None:
-        """Copy a state to where the result is wanted, unless it is there."""
+        """Print a copy of a state to its result, unless it is already there."""
         p = self.p
         copy, settled = p.fresh("copy"), p.fresh("settled")
         p.branch_if(p.op(f"icmp ne ptr {last}, {result}", "i1"), copy, settled)
@@ -191,8 +191,8 @@ class _Driver:
     # --- times ---
 
     def _open_clock(self) -> None:
-        """Let the body note its times here, and add them up by kernel: a region notes each of its kernels once. Where nobody wants
-        times none are noted."""
+        """Redirect the body's times to a local array, to sum them by kernel, since a region records each kernel once. If profiling
+        is off, no times are recorded."""
         p = self.p
         self.field = p.op(f"getelementptr inbounds {CONTEXT}, ptr %context, i64 0, i32 2", "ptr").ref
         self.clock = p.op(f"load ptr, ptr {self.field}", "ptr").ref

@@ -1,9 +1,9 @@
-"""Printing a region: a module for each kernel, and one for the C-ABI function that calls them in order.
+"""Printer of a region: one module per kernel, and one for the C-ABI function that calls them in order.
 
     int32 region(const void* const* inputs, void* const* outputs, const void* const* constants,
                  int64* dims, void* workspace, context* context)
 
-The result is 0 or the error code of the kernel that failed, whose message is copied to the context.
+It returns 0 or the error code of the failed kernel, whose message it copies to the context.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from inlaid_x86.llvm.values import Value
 
 CONTEXT = "%inlaid.context"
 CONTEXT_TYPE = "{ [256 x i8], ptr, ptr, ptr, [3 x i64] }"
-"""The context of the C ABI: room for an error message; a pointer that the runtime chooses, here to a pair of pointers, the function
-that runs parallel loops and its first argument, null meaning that parallel loops run serially;
-where to note the time; what to call to learn whether a signal has come, or null; and three words of the region's own: when it last
-called that, the thread that entered it, and whether to stop."""
+"""The context of the C ABI: an error message; a pointer of the runtime, here to the function that runs parallel loops and its first
+argument, or null to run them serially; the array of recorded times, or null; the function that checks for signals, or null; and
+three words private to the region: time of the last such check, the thread that entered the region, and whether to stop."""
 INTERVAL = 30_000_000
-"""Counts of the cycle counter between two calls of Python: 6 to 15 ms at 2 to 5 GHz."""
+"""Cycles between two calls of Python to check for signals: 6 to 15 ms at 5 to 2 GHz."""
 INTERRUPTED = -1
-"""What a region returns that a signal has ended."""
+"""Status of a region that a signal interrupted."""
 MESSAGE_BYTES = 256
 ENTRY_ATTRIBUTES = "attributes #2 = { nounwind noinline optnone }\n"
-"""The entry only calls kernels. Optimising it gains nothing and takes time that grows faster than the number of calls."""
+"""Attributes of entry functions. They only call kernels, so LLVM need not optimise them, which takes superlinear time."""
 
 _PARALLEL = """\
 define weak_odr hidden i32 @inlaid_parallel(ptr %body, ptr %closure, i64 %extent, ptr %context) #1 {
@@ -58,7 +57,7 @@ together:
 
 
 _THREAD = "ptr addrspace(257) null, align 8"
-"""Where a thread's first word tells it from others: %fs:0 (ELF Handling For Thread-Local Storage, 3.4.6)."""
+"""Operand that loads %fs:0, a word that identifies the thread (ELF Handling For Thread-Local Storage, 3.4.6)."""
 _POLL = f"""\
 define weak_odr hidden i32 @inlaid_poll(ptr %context) #1 {{
 entry:
@@ -102,9 +101,9 @@ POLL = "declare hidden i32 @inlaid_poll(ptr) cold"
 
 @dataclass(frozen=True)
 class Dialect:
-    """What the modules of one target have in common: its triple, how it lays out types, the attributes of functions, such as
-    `"target-cpu"="x86-64"`, how its tensor intrinsics are printed, the registers of its memory scopes, and the mathematical
-    functions that it has itself. `check`: every access is checked against its buffer, and every buffer against its memory."""
+    """Properties shared by all modules of a target. triple, layout: LLVM's target triple and data layout. attributes: function
+    attributes, such as `"target-cpu"="x86-64"`. intrinsics, math: emitters of tensor intrinsics and mathematical functions. files:
+    register files by scope. check: bounds-check every access, and every buffer against its memory."""
 
     triple: str
     layout: str
@@ -115,7 +114,7 @@ class Dialect:
     check: bool = False
 
     def module(self, *parts: str) -> str:
-        """A module of these parts."""
+        """Return the text of a module with these parts."""
         head = f'target triple = "{self.triple}"\ntarget datalayout = "{self.layout}"\n{CONTEXT} = type {CONTEXT_TYPE}'
         attributes = (
             f"attributes #0 = {{ nounwind noinline {self.attributes} }}",
@@ -126,8 +125,8 @@ class Dialect:
 
 
 def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect, polls: Mapping[ir.For, Polls] = NO_POLLS) -> str:
-    """The LLVM module of a kernel, whose function gets a name that other modules see. It depends on nothing but the kernel. `polls`
-    as of `KernelPrinter`."""
+    """Print the LLVM module of a kernel, whose function `name` is visible to other modules. The text depends only on the arguments.
+    polls: see `KernelPrinter`."""
     declarations = {"inlaid_parallel": "declare hidden i32 @inlaid_parallel(ptr, ptr, i64, ptr)"}
     if polls:
         declarations["inlaid_poll"] = POLL
@@ -139,8 +138,8 @@ def print_kernel(kernel: ir.LoopProgram, name: str, dialect: Dialect, polls: Map
 def print_entry(
     region: RegionProgram, symbol: str, kernels: Sequence[str], dialect: Dialect, checkpoints: Collection[int] | None = None
 ) -> str:
-    """The LLVM module of a region's C-ABI function, which calls the kernels by their symbols, and of what kernels share. It polls
-    after the calls of these numbers; None: neither it nor its kernels poll."""
+    """Print the LLVM module of a region's C-ABI function and of helpers shared by kernels. kernels: symbols of the kernels.
+    checkpoints: numbers of the calls after which it polls; None if neither it nor its kernels poll."""
     declarations: dict[str, str] = {}
     entry, messages = _Entry(region, symbol, kernels, declarations, dialect.check, checkpoints).print()
     if checkpoints is not None:
@@ -150,7 +149,7 @@ def print_entry(
 
 
 def open_polls(p: FunctionPrinter) -> None:
-    """Let the region be stopped by its thread from here on."""
+    """Print the start of polling: record the entering thread and clear the stop flag."""
     own = [p.op(f"getelementptr inbounds {CONTEXT}, ptr %context, i64 0, i32 4, i64 {number}", "ptr") for number in (1, 2)]
     thread = p.op(f"load i64, {_THREAD}", INDEX)
     p.emit(f"store {thread}, {own[0]}")
@@ -158,7 +157,7 @@ def open_polls(p: FunctionPrinter) -> None:
 
 
 class _Entry:
-    """The C-ABI function."""
+    """Printer of the C-ABI function."""
 
     def __init__(
         self,
@@ -179,7 +178,7 @@ class _Entry:
         self.index = IndexPrinter(self.p, self._no_data, self._no_choice)
 
     def print(self) -> tuple[str, list[str]]:
-        """The function and the globals of its messages."""
+        """Return the function and the globals of its messages."""
         p = self.p
         upper_bounds: dict[arith.Expr, arith.Expr] = {}
         self.slots: dict[arith.Expr, str] = {}
@@ -207,18 +206,18 @@ class _Entry:
         return p.finish(header), messages
 
     def _no_data(self, node: arith.Opaque) -> Value:
-        raise CompileError(f"region {self.region.name}: a size depends on data: {node!r}")
+        raise CompileError(f"region {self.region.name}: expected sizes independent of data, found {node!r}")
 
     def _no_choice(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
-        raise CompileError(f"region {self.region.name}: a size depends on a choice over data")
+        raise CompileError(f"region {self.region.name}: expected sizes independent of data, found a choice over data")
 
     def _branch(self, predicates: tuple[Predicate, ...], calls: Sequence[tuple[int, KernelCall]]) -> None:
-        """Calls that run where all predicates hold. Elsewhere they take no time."""
+        """Print calls that run only if all predicates hold. Otherwise their recorded time is 0."""
         p = self.p
         taken, skipped, joined = map(p.fresh, ("taken", "skipped", "joined"))
         flag = self._flag(predicates[0])
         for predicate in predicates[1:]:
-            # Memory that no arm has written yet may be read here, and then does not matter.
+            # This may read memory that no branch has written yet; the value is then unused.
             flag = p.op(f"and {flag}, {self._flag(predicate).ref}", "i1")
         p.branch_if(flag, taken, skipped)
         with p.scope():
@@ -233,7 +232,7 @@ class _Entry:
         p.label(joined)
 
     def _flag(self, predicate: Predicate) -> Value:
-        """Whether a predicate holds, as i1."""
+        """Print a test of a predicate, as i1."""
         p = self.p
         if isinstance(predicate.condition, arith.Expr):
             return self.index.condition(predicate.condition if predicate.holds else arith.logical_not(predicate.condition))
@@ -241,7 +240,7 @@ class _Entry:
         return p.op(f"icmp {'ne' if predicate.holds else 'eq'} {value}, 0", "i1")
 
     def _calls(self, calls: Iterable[tuple[int, KernelCall]]) -> None:
-        """Calls by number, one after the other."""
+        """Print numbered calls in order."""
         for number, call in calls:
             self._call(call, number)
             self._note_time(number + 1)
@@ -253,11 +252,11 @@ class _Entry:
         kernel = self.region.kernels[call.kernel]
         pointers = [self._buffer(self.region.buffers[buffer]) for buffer in (*call.inputs, *call.outputs)]
         if len(call.inputs) != len(kernel.inputs) or len(call.sizes) != len(size_vars(kernel)):
-            raise CompileError(f"region {self.region.name}: call {number} does not fit kernel {kernel.name}")
+            raise CompileError(f"region {self.region.name}: call {number} does not match the parameters of kernel {kernel.name}")
         pointers += [self.slots[variable] for variable in call.defines]
         args = [f"ptr {pointer}" for pointer in pointers] + [str(self.index.print(size)) for size in call.sizes]
         if self.check:
-            self._check_rooms(call, number)
+            self._check_sizes(call, number)
         name = self.kernels[call.kernel]
         self.declarations[name] = f"declare hidden i32 @{name}({', '.join(arg.split()[0] for arg in [*args, 'ptr %context'])})"
         status = p.op(f"call i32 @{name}({', '.join([*args, 'ptr %context'])})", "i32")
@@ -265,17 +264,17 @@ class _Entry:
         for variable in call.defines:
             self.index.bind(variable, p.op(f"load i64, ptr {self.slots[variable]}", INDEX), 0)
 
-    def _check_rooms(self, call: KernelCall, number: int) -> None:
-        """Return an error where a buffer of a call is smaller than its kernel takes it for, or reaches beyond its memory."""
-        for wanted, room in access.rooms(self.region, call, self.bounds):
-            # Proofs look at shared parts of offsets once for each way to them.
+    def _check_sizes(self, call: KernelCall, number: int) -> None:
+        """Print a return of an error if a buffer of a call is smaller than its kernel assumes, or exceeds its memory."""
+        for wanted, room in access.size_checks(self.region, call, self.bounds):
+            # Proving is slow for offsets with shared subexpressions, which it visits once per path.
             branched = any(isinstance(node, arith.Max) for node in arith.walk(room))
             if branched or not arith.prove(arith.compare("<=", wanted, room)):
                 most = self.p.op(f"icmp sgt {self.index.print(wanted)}, {self.index.print(room).ref}", "i1")
                 self._return_if(most, Value("-1", "i32"), number)
 
     def _return_if(self, bad: Value, status: Value, number: int) -> None:
-        """Return a status, and the message that it has for a call, on a condition."""
+        """Print a return of a status and its message for a call if a condition holds."""
         p = self.p
         failed, fine = p.fresh("failed"), p.fresh("fine")
         p.branch_if(bad, failed, fine)
@@ -290,7 +289,7 @@ class _Entry:
         p.label(fine)
 
     def _open_clock(self) -> None:
-        """Find where times are noted. Where nobody wants them all go to one place of our own: cheaper than asking each time."""
+        """Load the array of times. If it is null, times go to one local variable, which is cheaper than a branch at each call."""
         p = self.p
         unwanted = p.op("alloca i64", "ptr")
         field = p.op("getelementptr inbounds %inlaid.context, ptr %context, i64 0, i32 2", "ptr")
@@ -306,12 +305,12 @@ class _Entry:
         self.p.emit(f"store {time}, {slot}")
 
     def _time_slot(self, number: int) -> Value:
-        """Where the time after so many calls is noted."""
+        """Return the address of the time recorded after `number` calls."""
         index = self.p.op(f"mul {self.step}, {number}", INDEX)
         return self.p.op(f"getelementptr inbounds i64, {self.clock}, {index}", "ptr")
 
     def _texts(self, call: KernelCall) -> list[str]:
-        """What the error codes of a call mean, by code."""
+        """Return the messages of a call's error codes, by code."""
         kernel = self.region.kernels[call.kernel]
         where = f" at {', '.join(call.nodes)}" if call.nodes else ""
         index = f"an index is out of range in kernel {kernel.name}{where}"
@@ -338,7 +337,7 @@ class _Entry:
 
 
 def message_table(texts: Sequence[str]) -> str:
-    """A constant array of messages, each of `MESSAGE_BYTES`, with its type."""
+    """Return a constant array, with its type, of messages of `MESSAGE_BYTES` each."""
     rows = []
     for text in texts:
         raw = text.encode()[: MESSAGE_BYTES - 1]

@@ -1,18 +1,18 @@
-"""Floats that are rounded to narrow integers, as quantised operators end: one instruction instead of several."""
+"""Recognition of floats rounded to narrow integers, the end of quantised operators, to print one instruction for several."""
 
 from __future__ import annotations
 
 from inlaid.tensor import ir
 
 _RANGE = float(1 << 30)
-"""Between this and its negative a float can be converted to an int32, and a narrow integer added."""
+"""A float of at most this magnitude can be converted to int32 and a narrow integer added without overflow."""
 
 
 def rounded(expr: ir.Cast) -> tuple[ir.Expr, ir.Expr | None] | None:
-    """The float that an integer of at most 16 bits comes from by rounding to nearest, and the int32 that is added to it then; None
-    for other expressions, and where it is not certain that an int32 can hold the float.
+    """Match an integer of at most 16 bits that is a float rounded to nearest plus an int32. Returns the float and the int32, if
+    any; None for other expressions, and if the float may exceed int32.
 
-    NaN, for which instructions give -2^31, counts as 0 as it should: in 16 bits they are the same.
+    Instructions convert NaN to -2^31, which equals the required 0 after truncation to 16 bits.
     """
     if not expr.dtype.is_int or expr.dtype.bits > 16:
         return None
@@ -35,8 +35,8 @@ def _is_bounded(real: ir.Expr) -> bool:
 
 
 def known_bounds(expr: ir.Expr) -> tuple[float, float] | None:
-    """The least and the greatest value of an integer, of a constant, and of a float converted from such, or less another; None for
-    other floats, which may be NaN."""
+    """Return bounds of an integer, a constant, and a float that is converted from these or a difference of such; None for other
+    floats, which may be NaN."""
     match expr:
         case ir.Const(value=value) if value == value:
             return float(value), float(value)

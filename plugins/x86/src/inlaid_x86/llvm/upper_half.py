@@ -1,7 +1,7 @@
-"""Upper halves of sums of 64 bits, as fixed-point products end: by lanes of even and odd number.
+"""Printing of the upper halves of 64-bit sums, the end of fixed-point products, by even and odd lanes.
 
-A multiplication of 32 bits to 64 takes every other lane of a vector. Widening all lanes first, and narrowing them afterwards, takes
-seven instructions more than to keep them where they are: of the odd lanes the upper halves lie in their places already.
+A widening 32-bit multiplication reads every other lane of a vector. Computing even and odd lanes separately takes seven
+instructions less than widening and narrowing all lanes, since the upper halves of odd lanes are already in place.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _HALF = 32
 
 
 def upper_half(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Expr, ...]] | None:
-    """The int64 of which an int32 is the upper half, where it is computed of constants and of int32 that are extended, and these;
-    None for other expressions."""
+    """Match an int32 that is the upper half of an int64 computed from constants and sign-extended int32 values. Returns the int64
+    and these values; None for other expressions."""
     match expr:
         case ir.Cast(a=ir.Binary(op="shr", a=whole, b=ir.Const(value=32)), dtype=to) if to.name == "int32":
             leaves = _leaves(whole)
@@ -43,7 +43,7 @@ def _leaves(whole: ir.Expr) -> tuple[ir.Expr, ...] | None:
 
 
 def print_upper_half(p: FunctionPrinter, whole: ir.Expr, leaves: dict[ir.Expr, Value], lanes: int) -> Value:
-    """The upper half of a sum, given the values of its int32, in each of an even number of lanes."""
+    """Print the upper half of a sum in each of an even number of lanes. leaves: values of its int32 operands."""
     wide = vector_type("i32", lanes)
     halves = [p.op(f"bitcast {_Half(p, leaves, lanes, odd).value(whole)} to {wide}", "i32", lanes) for odd in (False, True)]
     chosen = ", ".join(f"i32 {lane + 1 if lane % 2 == 0 else lanes + lane}" for lane in range(lanes))
@@ -51,7 +51,7 @@ def print_upper_half(p: FunctionPrinter, whole: ir.Expr, leaves: dict[ir.Expr, V
 
 
 class _Half:
-    """Prints an int64 for the lanes of even, or of odd number."""
+    """Prints an int64 expression for the even or the odd lanes."""
 
     def __init__(self, p: FunctionPrinter, leaves: dict[ir.Expr, Value], lanes: int, odd: bool) -> None:
         self._p = p
@@ -60,7 +60,7 @@ class _Half:
         self._odd = odd
 
     def value(self, expr: ir.Expr) -> Value:
-        """An expression of those that `upper_half` takes. They are few, so that one that occurs twice may be printed twice."""
+        """Print an expression matched by `upper_half`. These are small, so repeated subexpressions may be printed twice."""
         count = self._lanes // 2
         match expr:
             case ir.Const():
@@ -74,7 +74,7 @@ class _Half:
         raise AssertionError(expr)
 
     def _extended(self, value: Value) -> Value:
-        """Every other lane in 64 bits, with its sign."""
+        """Sign-extend every other lane to 64 bits."""
         p, count = self._p, self._lanes // 2
         key = ("extended", value.ref, self._odd)
         known: Value | None = p.recall(key)

@@ -16,9 +16,9 @@ _SCALAR = {
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 NATIVE = frozenset(_SCALAR) - {"float16"}
-"""Names of the element types that the printer computes with; all others are legalised to these before."""
+"""Names of the element types that the printer supports; others are legalised to these first."""
 CONVERTED = {"float16": "f16c"}
-"""Element types that the printer converts from and to float32, where the processor has the feature."""
+"""Element types that the printer can convert from and to float32, with the required processor feature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +39,25 @@ class Value:
 
 
 def scalar_type(dtype: DType) -> str:
-    """The LLVM type of a value of an element type. Raises `Unsupported` for one that must be legalised first."""
+    """Return the LLVM type of a value of an element type. Raises `Unsupported` for one that must be legalised first."""
     found = _SCALAR.get(dtype.name)
     if found is None:
-        raise Unsupported(f"LLVM code for element type {dtype} needs legalisation first")
+        raise Unsupported(f"expected an element type that LLVM code supports, found {dtype}", remedy="legalise the program first")
     return found
 
 
 def memory_type(dtype: DType) -> str:
-    """The LLVM type of an element in memory: bool takes a byte."""
+    """Return the LLVM type of an element in memory; bool takes a byte."""
     return "i8" if dtype.kind == "bool" else scalar_type(dtype)
 
 
 def vector_type(scalar: str, lanes: int) -> str:
-    """`<lanes x scalar>`, or the scalar type when there are no lanes."""
+    """Return `<lanes x scalar>`, or the scalar type if lanes is 0."""
     return f"<{lanes} x {scalar}>" if lanes else scalar
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:
-    """A constant in LLVM syntax; floats as the bits of a double, which is exact."""
+    """Format a constant in LLVM syntax; floats as the bits of a double, which is exact."""
     if dtype.kind == "bool":
         return "true" if value else "false"
     if not dtype.is_float:
@@ -69,10 +69,10 @@ def literal(value: float | int | bool, dtype: DType) -> str:
 
 
 def _overflow(number: float) -> float:
-    """What a double outside the range of float32 rounds to (NaN stays)."""
+    """Round a double outside the range of float32 to infinity; NaN is unchanged."""
     return number if number != number else float("inf") if number > 0 else -float("inf")
 
 
 def splat(value: str, scalar: str, lanes: int) -> str:
-    """A constant vector of equal lanes."""
+    """Return a constant vector with equal lanes."""
     return f"splat ({scalar} {value})" if lanes else value

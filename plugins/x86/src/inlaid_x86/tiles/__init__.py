@@ -1,1 +1,1 @@
-"""Schedules for AMX: products of narrow numbers through instructions on matrix tiles."""
+"""Schedules for AMX: low-precision products by instructions on matrix tiles."""

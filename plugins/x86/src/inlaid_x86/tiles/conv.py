@@ -1,8 +1,7 @@
-"""Convolutions of narrow numbers through instructions on tiles.
+"""Schedule of low-precision convolutions by instructions on tiles.
 
-Activations lie as N C/b H W b, with as many channels in a block as a row of a tile holds: neighbouring pixels are the rows of a
-left factor as they lie, whatever place of the window they are read for, and nothing is copied but the padding around an image.
-Windows of one pixel take the rows of an image for one long line.
+Activations have layout N C/b H W b, where a block of b channels fills a row of a tile. Adjacent pixels are thus the rows of a left
+operand for every window offset, without im2col; only the padding is copied. For 1x1 windows, the rows of an image form one line.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from inlaid_x86.tiles.nest import (
     box,
     buffer_of,
     read_epilogue,
-    unravelled,
+    unravel,
     with_epilogue,
     with_nest,
 )
@@ -34,14 +33,14 @@ from inlaid_x86.tiles.unit import TileUnit, find_unit
 
 
 class TileConvRule:
-    """Two-dimensional convolution of narrow operands, ungrouped, with a stride that loads of tiles know; of any number and size of
-    images."""
+    """Schedule rule for ungrouped 2-D convolutions of low-precision operands, with a stride that tile loads support. Number and
+    size of the images are arbitrary."""
 
     name = "tile_conv"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines channels that fill no groups or columns, short rows of pixels, and where something else than element-wise
-        operators follows."""
+        """Return an offer; None for channels that do not fill groups and columns, for short rows of pixels, and for a consumer that
+        is not element-wise."""
         if not context.capabilities.scopes or 0 in program.outputs[0].shape:
             return None
         anchor = find_anchor(program)
@@ -54,8 +53,8 @@ class TileConvRule:
 
 @dataclass(frozen=True)
 class _Conv:
-    """A convolution, and how it is cut into tiles. `schedule` has all that follows in the last block; `block` counts channels; the
-    rows of pixels of an image are one line where it is `flat`."""
+    """A convolution and its tiling. `schedule`: the program with the epilogue fused into its last block. `flat`: the rows of an
+    image form one line."""
 
     anchor: Anchor
     schedule: Schedule
@@ -66,12 +65,12 @@ class _Conv:
 
     @property
     def block(self) -> int:
-        """Input channels that a step goes over."""
+        """Number of input channels per reduction step."""
         return _block(constant_extent(self.anchor.reduced[0]), self.unit)
 
     @property
     def layouts(self) -> dict[ir.Buffer, Layout]:
-        """Images are blocked, results as whoever convolves them would have it; weights lie in panels as wide as a tile."""
+        """Layouts: activations blocked for this convolution, results for a following one, weights in panels as wide as a tile."""
         blocked, unit = Layout(((1, self.block),)), self.unit
         found = {self.weights.buffer: Layout(((1, self.block), (0, unit.columns), (1, unit.group))), self.data.buffer: blocked}
         for block in self.anchor.before:
@@ -83,7 +82,7 @@ class _Conv:
         return found
 
     def nest(self, context: KernelContext) -> ir.LoopProgram:
-        """The padding, then the product."""
+        """Build the loop nest: padding, then the product."""
         s = Schedule(self.schedule.program)
         for before in self.anchor.before:
             schedule_padding(s, before.name, self.block, context)
@@ -102,7 +101,7 @@ class _Conv:
         assert epilogue is not None
 
         def pixel(line: Expr, row: Expr) -> tuple[Expr, ...]:
-            return (line, row // width, row % width) if self.flat else (*unravelled(line, (images, height)), row)
+            return (line, row // width, row % width) if self.flat else (*unravel(line, (images, height)), row)
 
         def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.Region:
             inside = (arith.ZERO, self.block)
@@ -127,7 +126,7 @@ class _Conv:
 
 
 def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _Conv | None:
-    """out[n, o, y, x] += data[n, c, ...] * weights[o, c, ky, kx], over an input or a padded copy of one; None for anything else."""
+    """Match out[n, o, y, x] += data[n, c, ...] * weights[o, c, ky, kx] on an input or a padded copy of one; else return None."""
     if len(anchor.spatial) != 4 or len(anchor.reduced) != 3 or len(anchor.before) > 1:
         return None
     product = narrow_product(anchor)
@@ -161,6 +160,6 @@ def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _C
 
 
 def _block(channels: int, unit: TileUnit) -> int:
-    """How many channels lie together: as many as the row of a tile holds at most, in whole columns where they can be cut so."""
+    """Choose the channels of a block: at most the elements of a tile's row, in whole columns if possible."""
     part = unit.columns if channels % unit.columns == 0 else unit.group
     return max(size for size in range(part, unit.depth + 1, part) if channels % size == 0)

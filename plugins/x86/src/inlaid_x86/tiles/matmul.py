@@ -1,4 +1,4 @@
-"""Matrix products of narrow numbers through instructions on tiles."""
+"""Schedule of low-precision matrix products by instructions on tiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from inlaid_x86.tiles.nest import (
     box,
     buffer_of,
     read_epilogue,
-    unravelled,
+    unravel,
     with_epilogue,
     with_nest,
 )
@@ -29,13 +29,13 @@ from inlaid_x86.tiles.unit import TileUnit, find_unit
 
 
 class TileMatmulRule:
-    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of narrow operands, b constant or not, with n and k of constant
-    extent."""
+    """Schedule rule for out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] of low-precision operands, with constant extents
+    of n and k. b need not be constant."""
 
     name = "tile_matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines products of few rows, and where something else than element-wise operators follows."""
+        """Return an offer; None for products of few rows and for a consumer that is not element-wise."""
         if not context.capabilities.scopes or 0 in program.outputs[0].shape:
             return None
         merged = collapse(program)
@@ -53,12 +53,12 @@ class TileMatmulRule:
 
 
 def _behind(layout: Layout, axes: int) -> Layout:
-    """The layout of a buffer that has further axes in front."""
+    """Shift a layout to a buffer with `axes` additional leading axes."""
     return Layout(tuple((axis + axes, factor) for axis, factor in layout.blocks))
 
 
 def _plan(program: ir.LoopProgram, context: KernelContext) -> _Plan | None:
-    """How a kernel is computed through tiles; None where it is no such product."""
+    """Plan the computation of a kernel by tiles; None if it is not a supported product."""
     anchor = find_anchor(program)
     if anchor is None or anchor.before or len(anchor.reduced) != 1 or len(anchor.spatial) < 2:
         return None
@@ -76,7 +76,7 @@ def _plan(program: ir.LoopProgram, context: KernelContext) -> _Plan | None:
 
 
 def _is_product(program: ir.LoopProgram, anchor: Anchor, a: ir.Load, b: ir.Load) -> bool:
-    """Whether a has rows m of k, b rows k of n, and both are inputs of the kernel."""
+    """Test whether a is [..., m, k], b is [..., k, n], and both are inputs of the kernel."""
     *_, m, n = (item.var for item in anchor.spatial)
     k = anchor.reduced[0].var
     if a.buffer not in program.inputs or b.buffer not in program.inputs or a.buffer is b.buffer:
@@ -89,7 +89,7 @@ def _is_product(program: ir.LoopProgram, anchor: Anchor, a: ir.Load, b: ir.Load)
 
 @dataclass(frozen=True)
 class _Plan:
-    """A product, and how it is cut into tiles. `schedule` has all that follows in the last block."""
+    """A product and its tiling. `schedule`: the program with the epilogue fused into its last block."""
 
     anchor: Anchor
     schedule: Schedule
@@ -107,32 +107,32 @@ class _Plan:
 
     @property
     def steps(self) -> int:
-        """Products of tiles along the sum."""
+        """Number of tile products along the reduction axis."""
         return -(-self.depth // self.unit.depth)
 
     @property
     def step(self) -> int:
-        """Elements that each goes over, whole groups of them."""
+        """Reduction length of one tile product, in whole groups."""
         return -(-self.depth // (self.steps * self.unit.group)) * self.unit.group
 
     @property
     def padded(self) -> bool:
-        """Whether the steps go over more than there is."""
+        """Whether the steps exceed the reduction axis, so that the left operand is zero-padded."""
         return self.steps * self.step != self.depth
 
     @property
     def tall(self) -> int:
-        """Rows of a tile of a padded left factor."""
+        """Number of rows of a tile of a padded left operand."""
         rows = self.unit.rows_of(self.length)
         return rows.value if isinstance(rows, arith.Const) else self.unit.scope.rows
 
     def keeps(self, buffer: ir.Buffer, merged: ir.Buffer) -> bool:
-        """Whether a factor that the plan lays out anew has the same rows and columns before axes were merged."""
+        """Test whether an operand that gets a new layout has the same rows and columns as before axes were merged."""
         return merged not in self.layouts or merged.shape[-2:] == buffer.shape[-2:]
 
     @property
     def layouts(self) -> dict[ir.Buffer, Layout]:
-        """The right factor lies in panels as wide as a tile; the left one is padded, tile by tile, where its rows are no whole
+        """Layouts: the right operand in panels as wide as a tile; the left one tiled and zero-padded if its rows are not whole
         steps."""
         rank, whole = len(self.b.indices), self.steps * self.step
         found = {self.b.buffer: Layout(((rank - 2, whole), (rank - 1, self.unit.columns), (rank - 2, self.unit.group)))}
@@ -142,7 +142,7 @@ class _Plan:
         return found
 
     def nest(self, threads: int) -> ir.LoopProgram:
-        """Axes along which the right factor differs are batches; lines are what else stands outside of rows and columns."""
+        """Build the loop nest. Axes of the right operand besides k and n are batches; other outer axes are lines."""
         own = frozenset[Expr]().union(*map(arith.free_vars, self.b.indices[:-2]))
         batches = [item for item in self.anchor.spatial[:-2] if item.var in own]
         lines = [item for item in self.anchor.spatial[:-2] if item.var not in own]
@@ -183,5 +183,5 @@ def _count(items: Sequence[ir.IterVar]) -> Expr:
 
 
 def _indices(items: Sequence[ir.IterVar], number: Expr) -> dict[Expr, Expr]:
-    """The values of iteration variables, by their number in row-major order."""
-    return dict(zip((item.var for item in items), unravelled(number, [item.extent for item in items]), strict=True))
+    """Compute the values of iteration variables from a row-major number."""
+    return dict(zip((item.var for item in items), unravel(number, [item.extent for item in items]), strict=True))

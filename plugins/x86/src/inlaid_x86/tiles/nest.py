@@ -1,10 +1,10 @@
-"""The loops around instructions on tiles, and what follows a sum of products.
+"""Loop nest around tile instructions, and the epilogue of a sum of products.
 
-As many tiles of sums as fit are kept at once, with a row and a column of factors beside them. The sums go to a scratch buffer that
-stays in the first cache; what follows runs on vectors from there.
+As many accumulator tiles as possible are kept in registers, with a row and a column of operand tiles. Sums go to a scratch buffer
+in the L1 cache, from which the epilogue reads vectors.
 
-Tiles at the end of a line of rows overlap those before them: they start earlier, so that they are as large as all others, read
-nothing outside and need no copy. What they compute again is not stored again.
+The last tile of a line of rows overlaps its predecessor: it starts earlier, so that it has full size, reads nothing out of bounds
+and needs no copy. Recomputed elements are not stored again.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from inlaid.types import dtype
 from inlaid_x86.tiles.unit import TileUnit
 
 LEAST_ROWS = 4
-"""Rows of a product from which on tiles pay: the right factor is loaded for each of them."""
+"""Minimum rows of a product for tiles to pay off, since the right operand is loaded for each tile of rows."""
 
 NEAR_BYTES = 1 << 19
-"""Bytes of a right factor that stay in the second-level cache beside what else is read: cores that have tiles have 2 MiB of it."""
+"""Bytes of the right operand kept in the L2 cache besides other data; cores with AMX have 2 MiB of L2."""
 SHARES = 4
-"""Pieces of work for each thread, so that one more or less does not matter."""
+"""Minimum units of work per thread, for load balance."""
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows a sum: a store of an expression that reads the sum at `variables`, which run along the anchor's axes."""
+    """The epilogue of a sum: a store of an expression that reads `sums` at `variables`, one per axis of the anchor."""
 
     sums: ir.Buffer
     variables: tuple[Var, ...]
     result: ir.Store
 
     def reads(self, buffer: ir.Buffer) -> bool:
-        """Whether the expression reads a buffer."""
+        """Test whether the expression reads a buffer."""
         return any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(self.result.value))
 
     def at(self, places: tuple[Expr, ...], value: ir.Expr) -> ir.Stmt:
-        """The store for the sum at some place, which has a value."""
+        """Instantiate the store for the sum `value` at `places`."""
 
         def sum_of(node: ir.Expr) -> ir.Expr | None:
             return value if isinstance(node, ir.Load) and node.buffer is self.sums else None
@@ -58,7 +58,7 @@ class Epilogue:
 
 
 def with_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Schedule | None:
-    """The kernel with all that follows an anchor in its last block; None where that cannot be, or there are several results."""
+    """Fuse all consumers of an anchor into the last block; None if that is impossible or the kernel has several results."""
     schedule, final = Schedule(program), last_of(anchor)
     try:
         inline_all(schedule, [block.name for block in anchor.after if block.name != final])
@@ -68,8 +68,8 @@ def with_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Schedule | None:
 
 
 def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
-    """What follows an anchor, in a kernel that has it all in its last block; None where that is more than a store of elements that
-    each depend on one sum."""
+    """Read the epilogue from a kernel whose last block has all consumers of an anchor; None unless it stores elements that each
+    depend on one sum."""
     final = last_of(anchor) or anchor.block.name
     block = next(block for block in blocks_of(program) if block.name == final)
     assert isinstance(block.body, ir.Store)
@@ -91,13 +91,13 @@ def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
 
 @dataclass(frozen=True)
 class TiledProduct:
-    """A sum of products over tiles.
+    """A sum of products computed by tiles.
 
-    For each of `batches`, whose right factors differ, its rows come in `lines` of `length`, of which a tile holds `rows`, at least
-    one and no more than `length`; there are `columns`. `steps` are the loops of the sum around the products of two tiles, each over
-    `depth` elements. `left(batch, line, tile, row)` is the tile of the left factor at a number in its line, which starts at a row;
-    `right(batch, tile)` that of the right factor; both may read the loops' variables. Where the left factor has rows of padding,
-    tiles do not overlap. `store(batch, line, row, column, sum)` stores an element of the result.
+    Each of `batches` has its own right operand, `lines` of `length` rows, and `columns`. A tile has `rows` of a line, 1 to
+    `length`. `steps` are the reduction loops around the product of two tiles, which sums over `depth` elements. `left(batch, line,
+    tile, row)` returns the left operand's tile number `tile` of a line, starting at `row`; `right(batch, tile)` returns the right
+    operand's tile. Both may use the variables of `steps`. `padded`: the left operand has padding rows, so tiles do not overlap.
+    `store(batch, line, row, column, sum)` stores an element of the result.
     """
 
     unit: TileUnit
@@ -114,7 +114,8 @@ class TiledProduct:
     padded: bool = False
 
     def nest(self, threads: int) -> ir.Stmt:
-        """
+        """Build the loop nest:
+
         for batches, runs of panels, blocks of rows:    # parallel
             for panels of a run:
                 t[2, 2] = 0
@@ -124,7 +125,7 @@ class TiledProduct:
                 sums = t
                 for rows: for columns: out = after(sums)
 
-        What a block at the end has no row of tiles for is left out.
+        A partial last block omits the missing rows of tiles.
         """
         unit, b = self.unit, Builder()
         per_line, column_tiles = arith.simplify(arith.ceildiv(self.length, self.rows)), -(-self.columns // unit.columns)
@@ -137,20 +138,20 @@ class TiledProduct:
         kind = ir.ForKind.PARALLEL if threads != 1 else ir.ForKind.SERIAL
         extent = arith.unwrap(arith.simplify(arith.product(tuple(map(arith.unwrap, outer)))))
         with b.loop(extent, "outer", kind) as number, b.loop(run, "inner") as second:
-            batch, first, block = unravelled(number, outer)
+            batch, first, block = unravel(number, outer)
             panel = first * run + second
-            # The first row of tiles of a block is always there.
+            # The first row of tiles of a block always exists.
             partial = arith.simplify(tiles % rows) != arith.ZERO
             places = []
             for row in range(rows):
                 tile = block * rows + row
-                line, own = unravelled(arith.minimum(tile, tiles - 1), (self.lines, per_line))
+                line, own = unravel(arith.minimum(tile, tiles - 1), (self.lines, per_line))
                 there = arith.compare("<", tile, tiles) if row and partial else arith.ONE
                 start = own * self.rows
                 top = start if self.padded else arith.minimum(start, self.length - self.rows)
                 places.append(_Place(line, own, top, there))
             tops = [arith.minimum(panel * columns + column, column_tiles - 1) for column in range(columns)]
-            # Memory for as many rows as tiles have at most.
+            # Allocate for the maximum rows of a tile.
             sums = b.alloc((rows, arith.bounds(self.rows)[1] or unit.scope.rows, columns * unit.columns), unit.types[2], "sums")
             self._sum(b, sums, batch, places, tops)
             for row, place in enumerate(places):
@@ -159,8 +160,8 @@ class TiledProduct:
         return b.finish()
 
     def _run(self, panels: int, width: int, blocks: Expr, threads: int) -> int:
-        """How many panels of some columns one block of rows takes after another: as many as stay in the second-level cache for the
-        next block, and leave enough for every thread."""
+        """Choose how many panels a block of rows processes in sequence: as many as stay in the L2 cache for the next block and
+        leave enough work for every thread."""
         bytes_ = prod(extent for _, extent in self.steps) * self.depth * width * dtype(self.unit.types[1]).bytes
         several = arith.size_hint(arith.unwrap(self.batches * blocks))
         least = 1 if threads == 1 else -(-SHARES * max(threads, 1) // max(several, 1))
@@ -197,7 +198,7 @@ class TiledProduct:
                     b.emit(unit.store.on(whole(tile), region))
 
     def _finish(self, b: Builder, sums: ir.Buffer, row: int, batch: Expr, place: _Place, first: Expr) -> None:
-        """Store what a row of tiles has summed; its first column is in a tile of a number."""
+        """Store the sums of a row of tiles with the epilogue. first: number of its first column tile."""
         lanes = self.unit.columns
         own = place.tile * self.rows
         count = arith.minimum(self.length - own, self.rows)
@@ -214,7 +215,7 @@ class TiledProduct:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tile of rows is: its line, its number there, and its first row; and the condition under which there is one."""
+    """Position of a tile of rows: its line, its number in the line, its first row; `there`: the condition that it exists."""
 
     line: Expr
     tile: Expr
@@ -223,12 +224,12 @@ class _Place:
 
 
 def _where(b: Builder, condition: Expr) -> AbstractContextManager[None]:
-    """What follows under a condition, which may be known to hold."""
+    """Guard the statements inside by a condition, unless it is constant true."""
     return nullcontext() if condition == arith.ONE else b.if_(truth(condition))
 
 
 def with_nest(program: ir.LoopProgram, anchor: Anchor, nest: ir.Stmt) -> ir.LoopProgram:
-    """A kernel with another nest in place of an anchor and of what follows it."""
+    """Replace an anchor and its consumers in a kernel by a loop nest."""
     final = last_of(anchor)
 
     def replaced(stmt: ir.Stmt) -> ir.Stmt:
@@ -244,19 +245,19 @@ def with_nest(program: ir.LoopProgram, anchor: Anchor, nest: ir.Stmt) -> ir.Loop
 
 
 def buffer_of(program: ir.LoopProgram, name: str) -> ir.Buffer:
-    """The buffer of a name."""
+    """Return the buffer with a name."""
     local = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
     return next(buffer for buffer in (*program.params, *local) if buffer.name == name)
 
 
 def box(buffer: ir.Buffer, *places: Expr | tuple[Expr, Dim]) -> ir.Region:
-    """A box, by single indices, and first indices with extents."""
+    """Create a region; each place is a single index or a pair of first index and extent."""
     pairs = (place if isinstance(place, tuple) else (place, 1) for place in places)
     return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))
 
 
-def unravelled(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
-    """The indices of an element by its number in row-major order."""
+def unravel(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """Compute the indices of an element from its row-major number."""
     found: list[Expr] = []
     for place in reversed(range(len(extents))):
         if all(extent == arith.ONE for extent in extents[:place]):

@@ -1,8 +1,8 @@
-"""Instructions on tiles: what they compute, and which of them the processor has.
+"""Semantics of tile instructions, and the choice of those that the processor has.
 
-A tile is a register of a memory scope that holds a small matrix. Instructions load and store one, row by row, and add the product
-of two to a third. The left factor lies in rows already: of a matrix, or the channels of neighbouring pixels. The right one is
-packed as K/g N g, so that the g products that an instruction sums for one element lie together.
+A tile is a register of a memory scope that holds a small matrix. Instructions load and store a tile row by row, and add the product
+of two tiles to a third. The left operand is row-major: rows of a matrix, or channels of adjacent pixels. The right operand is
+packed as K/g N g, so that the g factors that an instruction sums for one element are contiguous.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def tile_zero(total: str, scope: str) -> ir.LoopProgram:
 
 
 def tile_sums(total: str, scope: str) -> ir.LoopProgram:
-    """s[i, j] = t[i, j]: what a tile has summed, to main memory."""
+    """s[i, j] = t[i, j]: store accumulators to memory."""
     m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
     a, b = ir.Buffer("t", (m, n), dtype(total), scope), ir.Buffer("s", (m, n), dtype(total))
     return ir.LoopProgram("tile_sums", (a,), (b,), nest([(i, m), (j, n)], ir.Store(b, (i, j), ir.load(a, (i, j)))))
 
 
 def tile_rows(of: str, step: int, scope: str) -> ir.LoopProgram:
-    """t[i, j] = s[i * step, j]: a left factor, whose rows may have others between them."""
+    """t[i, j] = s[i * step, j]: load a left operand with row stride `step`."""
     m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
     a = ir.Buffer("s", (arith.unwrap((m - 1) * step + 1), n), dtype(of))
     b = ir.Buffer("t", (m, n), dtype(of), scope)
@@ -43,7 +43,7 @@ def tile_rows(of: str, step: int, scope: str) -> ir.LoopProgram:
 
 
 def tile_groups(of: str, group: int, scope: str) -> ir.LoopProgram:
-    """t[k, j, p] = s[k, j, p]: a right factor."""
+    """t[k, j, p] = s[k, j, p]: load a packed right operand."""
     depth, n, k, j, p = SizeVar("k"), SizeVar("n"), Var("k"), Var("j"), Var("p")
     a, b = ir.Buffer("s", (depth, n, group), dtype(of)), ir.Buffer("t", (depth, n, group), dtype(of), scope)
     store = ir.Store(b, (k, j, p), ir.load(a, (k, j, p)))
@@ -65,8 +65,8 @@ def tile_product(a: str, b: str, total: str, group: int, scope: str) -> ir.LoopP
 
 @dataclass(frozen=True)
 class TileUnit:
-    """The instructions on the tiles of one scope that sum products of two types. `group` products go to one element at a time; the
-    rows of a left factor stand `step` apart."""
+    """Instructions on the tiles of one scope for operands of two types. An instruction sums `group` products per element; rows of a
+    left operand are `step` apart."""
 
     scope: MemoryScope
     group: int
@@ -80,28 +80,28 @@ class TileUnit:
 
     @property
     def columns(self) -> int:
-        """Columns of a tile of sums."""
+        """Number of columns of an accumulator tile."""
         return self.scope.row_bytes // dtype(self.types[2]).bytes
 
     @property
     def side(self) -> int:
-        """How many tiles of rows, and of columns, can be summed at once: the more, the fewer loads for each product."""
+        """Number of tiles per side of the block of accumulators; a larger block needs fewer loads per product."""
         return max(side for side in range(self.scope.count) if side * side + 2 * side <= self.scope.count)
 
     @property
     def depth(self) -> int:
-        """The most elements of a row of the left factor."""
+        """Maximum elements of a row of the left operand."""
         return self.scope.rows * self.group
 
     def rows_of(self, length: Expr) -> Expr:
-        """The rows of a tile, where as few as hold so many rows share them evenly: at least one."""
+        """Return the rows per tile, at least 1, if the fewest tiles share `length` rows evenly."""
         tiles = arith.maximum(arith.ceildiv(length, self.scope.rows), 1)
         even = arith.simplify(arith.maximum(arith.ceildiv(length, tiles), 1))
         return even if isinstance(even, arith.Const) else arith.minimum(even, self.scope.rows)
 
 
 def find_unit(context: KernelContext, a: str, b: str, total: str, step: int = 1) -> TileUnit | None:
-    """The unit that a target has for products of these types, the rows of the left factor so far apart."""
+    """Find the target's unit for products of these types with row stride `step` of the left operand; None if it has none."""
     group = dtype(total).bytes // dtype(a).bytes
     for scope in context.capabilities.scopes:
         wanted = (
@@ -118,12 +118,12 @@ def find_unit(context: KernelContext, a: str, b: str, total: str, step: int = 1)
 
 
 def _intrinsic(context: KernelContext, semantics: ir.LoopProgram) -> TensorIntrin | None:
-    """The target's intrinsic of a meaning."""
+    """Find the target's intrinsic with these semantics."""
     kinds = _kinds(semantics)
     fitting = (item for item in context.intrinsics if _kinds(item.semantics) == kinds)
     return next((item for item in fitting if structurally_equal(item.semantics, semantics)), None)
 
 
 def _kinds(program: ir.LoopProgram) -> list[tuple[str, str, int]]:
-    """What can be told apart at once: element type, scope and rank of the parameters."""
+    """Return element type, scope and rank of the parameters, a quick test before semantics are compared."""
     return [(buffer.dtype.name, buffer.scope, len(buffer.shape)) for buffer in program.params]

@@ -1,4 +1,4 @@
-"""Regions as C: a call of cblas_sgemm for each matrix, the bias before and the relu after it."""
+"""Code generator: a region becomes C that calls cblas_sgemm for each matrix, with bias before and relu after."""
 
 import math
 
@@ -29,7 +29,7 @@ class BlasCodegen(Codegen):
 
 
 def _product(step, buffers):
-    """The statements of a step. Matrices that share the right one are one matrix of all their rows."""
+    """Return the C statements of a step. Matrices with the same right operand are multiplied as one."""
     y, a, b = (buffers[number] for number in (step.outputs[0], step.buffer("a"), step.buffer("b")))
     count = math.prod(b.shape[:-2])
     facts = {"size": math.prod(y.shape), "count": count, "m": math.prod(y.shape[:-1]) // count, "n": y.shape[-1], "k": b.shape[-2]}

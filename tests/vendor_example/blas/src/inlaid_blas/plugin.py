@@ -1,4 +1,4 @@
-"""The plugin: what the library provides, cheap to import."""
+"""Hook implementations of the plugin. Heavy modules are imported on use."""
 
 from dataclasses import dataclass
 

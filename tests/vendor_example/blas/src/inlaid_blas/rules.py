@@ -1,4 +1,4 @@
-"""What the library takes: products of float32 matrices, with a bias for each column and a relu if there are any."""
+"""Operator rules: products of float32 matrices, with an optional bias per column and an optional relu."""
 
 import math
 
@@ -17,11 +17,11 @@ def rules():
 def _judge(found):
     a, b, result = found["a"].type, found["b"].type, found.root.type
     if a.rank < 2 or b.rank < 2:
-        return Reject("vectors are no matrices")
+        return Reject("expected matrices, found a vector")
     if b.rank > 2 and a.shape[:-2] != b.shape[:-2]:
-        return Reject(f"one of {a!r} and {b!r} is repeated")
+        return Reject(f"expected operands without broadcasting, found {a!r} and {b!r}")
     if "bias" in found and found["bias"].type.shape != result.shape[-1:]:
-        return Reject("the bias is not one number for each column")
+        return Reject("expected a bias with one number per column, found another shape")
     if not all(0 < math.prod(type_.shape) <= LARGEST for type_ in (a, b, result)):
-        return Reject("a matrix is empty, or beyond what the library counts")
+        return Reject("expected matrix sizes from 1 to the library's limit, found another size")
     return Accept()

@@ -1,4 +1,4 @@
-"""Loads the library, and regions that call it."""
+"""Runtime module: loads the library and regions that call it."""
 
 import ctypes
 import functools
@@ -11,7 +11,7 @@ FORMAT, VERSION = "blas-c", 1
 
 @functools.cache
 def library():
-    """OpenBLAS, from the package that PyPI has of it."""
+    """Load OpenBLAS from its PyPI package."""
     import scipy_openblas32
 
     (file,) = Path(scipy_openblas32.get_lib_dir()).glob("*openblas.*")

@@ -1,1 +1,1 @@
-"""An int8 accelerator of 16 lanes: a plugin with layouts of its own."""
+"""A plugin for an int8 accelerator of 16 lanes with custom tensor layouts."""

@@ -1,4 +1,4 @@
-"""Regions as programs in JSON: tensors by the bytes that they are stored in, and a layer for each step."""
+"""Code generator: a region becomes a program in JSON, with stored tensors and one layer per step."""
 
 import json
 
@@ -46,6 +46,6 @@ def _layer(step, keep):
 
 
 def _operand(step, part, keep):
-    """The buffer of data, which a model may have as a constant: that is stored like the rest."""
+    """Return the buffer of a data operand. A constant operand is stored in the accelerator's layout too."""
     data = step.parts[part]
     return keep(form(data.type).layout.pack(step.array(part))) if isinstance(data, Constant) else step.buffer(part)

@@ -1,4 +1,4 @@
-"""How the accelerator stores tensors."""
+"""Storage layouts of the accelerator."""
 
 import math
 
@@ -13,12 +13,12 @@ ON_CHIP = 256 << 10
 
 
 def whole(channels):
-    """Channels rounded up to full lanes."""
+    """Round channels up to full lanes."""
     return -(-channels // LANES) * LANES
 
 
 def form(type_):
-    """N C H W as N 1 H W C/16 16, a matrix N C as N C/16 16, anything else in row-major order."""
+    """Choose the layout: N C H W as N 1 H W C/16 16, a matrix N C as N C/16 16, row-major for anything else."""
     if type_.dtype.name != "int8" or type_.rank not in (2, 4):
         return Border()
     cut = ((1, whole(type_.shape[1])),) if type_.rank == 4 else ()
@@ -26,11 +26,11 @@ def form(type_):
 
 
 def stored_bytes(type_):
-    """Bytes of a tensor of int8 as it is stored."""
+    """Return the bytes of a stored int8 tensor."""
     return math.prod(form(type_).layout.shape(type_.shape))
 
 
 def pack_weights(taps, depthwise=False):
-    """Weights H W I O with full lanes of inputs and outputs, which zeros fill; a depthwise convolution's are H W 1 O."""
+    """Zero-pad weights H W I O to full lanes of inputs and outputs; depthwise weights are H W 1 O."""
     inputs, outputs = (whole(extent) - extent for extent in taps.shape[2:])
     return np.pad(taps, ((0, 0), (0, 0), (0, 0 if depthwise else inputs), (0, outputs)))

@@ -1,7 +1,7 @@
-"""The accelerator as its manual has it, in numpy: it sees stored bytes alone, N 1 H W C/16 16 or N C/16 16.
+"""Simulator of the accelerator in numpy. It sees only stored bytes, N 1 H W C/16 16 or N C/16 16.
 
-Sums are int32. The output stage adds a bias to each lane, multiplies by the lane's float32 scale, rounds halves to even, adds a
-zero point and bounds; it writes zeros to the lanes beyond the last channel, whatever the lanes of its operands hold there.
+Sums are int32. The output stage adds a bias per lane, multiplies by the lane's float32 scale, rounds half to even, adds a zero
+point and clamps. It writes zeros to the lanes past the last channel, regardless of these lanes of its operands.
 """
 
 import json
@@ -13,13 +13,13 @@ from inlaid_lanes.form import LANES, ON_CHIP
 
 
 class Simulator:
-    """A program ready to run. Raises ValueError for bytes that are none, and where a layer's operands exceed the chip."""
+    """A loaded program. Raises ValueError for malformed bytes and for a layer whose operands exceed the on-chip memory."""
 
     def __init__(self, code, constants):
         try:
             program = json.loads(code)
         except ValueError as error:
-            raise ValueError("this is no program of the accelerator") from error
+            raise ValueError("expected a program of the accelerator, found other bytes") from error
         self._tensors = [
             SimpleNamespace(storage=s, place=p, shape=shape, dtype=np.dtype(d)) for s, p, shape, d in program["tensors"]
         ]
@@ -29,10 +29,10 @@ class Simulator:
             operands = (getattr(layer, name, None) for name in "xwy")
             needed = sum(int(np.prod(self._tensors[number].shape)) for number in operands if number is not None)
             if needed > ON_CHIP:
-                raise ValueError(f"{layer.unit} needs {needed} bytes of {ON_CHIP} on the chip")
+                raise ValueError(f"{layer.unit}: expected operands of at most {ON_CHIP} bytes, found {needed}")
 
     def invoke(self, inputs, outputs, workspace, dims):
-        """Run the program, layer after layer."""
+        """Run the program layer by layer."""
         banks = {"input": inputs, "output": outputs, "constant": self._constants}
         for layer in self._layers:
             view = {name: self._view(getattr(layer, name), banks, workspace) for name in ("x", "w", "y") if hasattr(layer, name)}
@@ -49,7 +49,7 @@ class Simulator:
 
 
 def _lanes(stored):
-    """A stored tensor with its lanes as one axis, the last: N H W C, or N C."""
+    """View a stored tensor with its lanes merged into the last axis: N H W C, or N C."""
     merged = stored.reshape(*stored.shape[:-2], stored.shape[-2] * LANES).astype(np.int32)
     return merged[:, 0] if merged.ndim == 5 else merged
 
@@ -61,7 +61,7 @@ def _output_stage(layer, sums, read):
 
 
 def _windows(layer, view):
-    """The data under the window, N Y X C rows columns, for results like "y"."""
+    """Return the data under the window, [N, Y, X, C, rows, columns], for each position of the result "y"."""
     x, (height, width) = _lanes(view["x"]), view["y"].shape[2:4]
     (rows, columns), (down, right), (top, left) = layer.kernel, layer.strides, layer.before
     field = np.full((len(x), (height - 1) * down + rows, (width - 1) * right + columns, x.shape[-1]), layer.fill, np.int32)

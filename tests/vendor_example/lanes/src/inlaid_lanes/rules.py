@@ -1,4 +1,4 @@
-"""What the accelerator takes: quantised layers on int8 images and matrices whose operands fit on the chip together."""
+"""Operator rules: quantised layers on int8 images and matrices whose operands fit into the on-chip memory."""
 
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.ops.composites import quantised_binary, quantised_conv, quantised_matmul, window
@@ -20,37 +20,35 @@ def _fits(found, rank=2):
     data = [found.root, *(found[name] for name in "xab" if name in found)]
     for part in (*data, *([found["w"]] if "w" in found else [])):
         if part.type.dtype.name != "int8" or part.type.rank != rank:
-            return Reject(f"{part.type!r} is not of int8 with {rank} dimensions")
+            return Reject(f"expected int8 of rank {rank}, found {part.type!r}")
     needed = sum(stored_bytes(part.type) for part in data)
     if "w" in found:
         needed += weights_of(found.constant("w"), grouped(found.captures)).nbytes
-    return (
-        Accept() if needed <= ON_CHIP else Reject(f"operands of {needed} bytes, as they are stored, exceed {ON_CHIP} on the chip")
-    )
+    return Accept() if needed <= ON_CHIP else Reject(f"expected stored operands of at most {ON_CHIP} bytes, found {needed}")
 
 
 def _alike(found):
     if "real_a" not in found:
-        return Reject("operands are added in float32 alone")
+        return Reject("expected operands that are added in float32, found an integer addition")
     if found["a"].type.shape != found["b"].type.shape:
-        return Reject("operands of different shapes are not added")
+        return Reject("expected operands of equal shape, found different shapes")
     return _fits(found, 4 if found.root.type.rank == 4 else 2)
 
 
 def _windowed(found):
     if found.root.type.rank != 4:
-        return Reject(f"a window over {found['x'].type!r} is not of two dimensions")
+        return Reject(f"expected a 2-D window, found one over {found['x'].type!r}")
     groups = grouped(found.captures)
     if groups not in (1, found["x"].type.shape[1]) or (groups > 1 and found.root.type.shape[1] != groups):
-        return Reject(f"{groups} groups are neither one nor one for each channel")
-    return _fits(found, 4) if window(found.captures).dilations == (1, 1) else Reject("dilated windows are not supported")
+        return Reject(f"expected 1 group or one per channel, found {groups} groups")
+    return _fits(found, 4) if window(found.captures).dilations == (1, 1) else Reject("expected no dilation, found a dilated window")
 
 
 def grouped(parts):
-    """The groups of a convolution, 1 of anything else."""
+    """Return the groups of a convolution, 1 for other composites."""
     return parts["conv"].attrs.groups if "conv" in parts else 1
 
 
 def weights_of(array, groups):
-    """Weights as they are stored, from O I H W or I O."""
+    """Pack weights O I H W or I O to the stored layout."""
     return pack_weights(array.transpose(2, 3, 1, 0) if array.ndim == 4 else array[None, None], groups > 1)

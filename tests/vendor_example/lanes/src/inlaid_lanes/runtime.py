@@ -1,4 +1,4 @@
-"""Loads programs into the simulator."""
+"""Runtime module: loads programs into the simulator."""
 
 from inlaid.plugins import Loaded
 from inlaid.runtime.host import HostRuntime

@@ -1,4 +1,4 @@
-"""Regions as programs: a layer is an instruction."""
+"""Code generator: a region becomes a program with one instruction per layer."""
 
 import numpy as np
 

@@ -1,13 +1,13 @@
 """The instruction format, little-endian: a header, a table of the tensors, then instructions of sixteen words.
 
-An instruction names tensors by number, -1 for none, and holds integers; `FIELDS` says what its words are.
+The words of an instruction, listed in `FIELDS`, are numbers of tensors (-1 for none) and integers.
 """
 
 import struct
 
 FORMAT, VERSION = "npu-program", 1
-HEADER = struct.Struct("<4s2I")  # MAGIC, how many tensors, how many instructions
-TENSOR = struct.Struct("<BBHI4I")  # in STORAGES, in TYPES, rank, number or offset there, sizes
+HEADER = struct.Struct("<4s2I")  # MAGIC, number of tensors, number of instructions
+TENSOR = struct.Struct("<BBHI4I")  # index into STORAGES, index into TYPES, rank, number or arena offset, sizes
 INSTRUCTION = struct.Struct("<16i")
 MAGIC = b"NPU1"
 STORAGES = ("input", "output", "constant", "arena")

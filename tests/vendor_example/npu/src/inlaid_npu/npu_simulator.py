@@ -1,7 +1,7 @@
-"""The NPU as its manual has it: numpy in place of silicon, exact integers.
+"""Simulator of the NPU in numpy, with exact integers.
 
-Sums are int32 and wrap. The output stage multiplies by a float32 scale, rounds halves to even, adds a zero point and clamps; it is
-what turns sums into stored values. An addition brings both sides to float32 first.
+Sums are int32 and wrap. The output stage converts sums to stored values: it multiplies by a float32 scale, rounds half to even,
+adds a zero point and clamps. An addition converts both operands to float32 first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where a tensor lies: `place` is a number of an input, output or constant, or a byte of the arena."""
+    """Storage of a tensor. place: number of an input, output or constant, or byte offset into the arena."""
 
     storage: str
     dtype: np.dtype[Any]
@@ -29,12 +29,12 @@ class Tensor:
 
 
 class Simulator:
-    """A program ready to run. Raises ValueError for bytes that are none."""
+    """A loaded program. Raises ValueError for malformed bytes."""
 
     def __init__(self, code: bytes, constants: Sequence[Array]) -> None:
         magic, tensors, instructions = HEADER.unpack_from(code.ljust(HEADER.size))
         if magic != MAGIC or len(code) != HEADER.size + tensors * TENSOR.size + instructions * INSTRUCTION.size:
-            raise ValueError("this is no program of the NPU")
+            raise ValueError("expected a program of the NPU, found other bytes")
         table, words = code[HEADER.size :][: tensors * TENSOR.size], code[HEADER.size + tensors * TENSOR.size :]
         self._tensors = [
             Tensor(STORAGES[storage], np.dtype(TYPES[dtype]), place, tuple(sizes[:rank]))
@@ -44,7 +44,7 @@ class Simulator:
         self._constants = constants
 
     def invoke(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: Array) -> None:
-        """Run the program: instruction after instruction."""
+        """Run the program instruction by instruction."""
         banks = {"input": inputs, "output": outputs, "constant": self._constants}
         for word in self._program:
             x, y, w, bias, scale = (
@@ -67,7 +67,7 @@ def _store(real: Array, word: Any, zero: Any) -> Array:
 
 
 def _output_stage(total: Array, word: Any, bias: Array, scale: Array, axis: int) -> Array:
-    """Stored values from int32 sums, with a bias and a scale for each index along an axis, or one for all."""
+    """Convert int32 sums to stored values, with a bias and a scale per index along an axis, or one for all."""
     shape = [1] * total.ndim
     shape[axis] = -1
     with np.errstate(over="ignore"):
@@ -76,7 +76,7 @@ def _output_stage(total: Array, word: Any, bias: Array, scale: Array, axis: int)
 
 
 def _windows(word: Any, x: Array, rows: int, columns: int, shape: tuple[int, ...]) -> Array:
-    """The data under the window, [n, channels, y, x, rows, columns] in int32, for results of a shape."""
+    """Return the data under the window, int32 [n, channels, y, x, rows, columns], for a result of a shape."""
     height, width = (shape[2] - 1) * word.down + rows, (shape[3] - 1) * word.right + columns
     field = np.full((*x.shape[:2], height, width), word.fill, np.int32)
     seen = x[:, :, : height - word.top, : width - word.left]
@@ -86,7 +86,7 @@ def _windows(word: Any, x: Array, rows: int, columns: int, shape: tuple[int, ...
 
 
 def _conv(word: Any, shape: tuple[int, ...], x: Array, w: Array, bias: Array, scale: Array) -> Array:
-    """A convolution of as many groups as the weights have fewer channels than the data."""
+    """Compute a convolution; the number of groups is data channels / weight channels."""
     taps = _windows(word, x, *w.shape[2:], shape)
     groups = x.shape[1] // w.shape[1]
     each = w.astype(np.int32).reshape(groups, -1, *w.shape[1:])

@@ -1,4 +1,4 @@
-"""The plugin: what the NPU provides, cheap to import."""
+"""Hook implementations of the plugin. Heavy modules are imported on use."""
 
 from inlaid.plugins import Capabilities, Quantisation, TargetSpec, hookimpl
 

@@ -1,1 +1,1 @@
-"""Models written as lines of text for Inlaid."""
+"""A plugin that imports models written as lines of text."""

@@ -1,4 +1,4 @@
-"""Lines of text to a graph module."""
+"""Importer: converts lines of text to a graph module."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from inlaid.types import TensorType
 
 
 def load(source):
-    """The module of a model. Raises `ModelImportError` with the number of the line."""
+    """Import a model. Raises `ModelImportError` with the line number."""
     inputs, values, outputs = [], {}, []
     for number, line in enumerate(source.read().decode("utf-8").splitlines(), 1):
         span = Span(source.name, f"line {number}")
@@ -40,14 +40,14 @@ def load(source):
 
 
 def _size(name, source):
-    """A symbolic dimension, fixed or bounded as the user asks."""
+    """Return a symbolic dimension, fixed or bounded by the user's options."""
     given = source.dims.get(name, (1, None))
     return given if isinstance(given, int) else SizeVar(name, *given)
 
 
 def _array(file, source):
-    """An array from a file in the model's folder."""
+    """Read an array from a file in the model's folder."""
     if not isinstance(source.model, Path) or Path(file).name != file:
-        raise ModelImportError(f"arrays are read from the model's folder alone, not from {file!r}")
+        raise ModelImportError(f"expected an array file in the model's folder, got {file!r}")
     source.opened(file)
     return np.load(source.model.parent / file, allow_pickle=False)

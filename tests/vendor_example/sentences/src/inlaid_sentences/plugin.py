@@ -1,4 +1,4 @@
-"""The plugin: a model format, cheap to import."""
+"""Hook implementations of the plugin: a model format. Heavy modules are imported on use."""
 
 from inlaid.plugins import Frontend, hookimpl
 

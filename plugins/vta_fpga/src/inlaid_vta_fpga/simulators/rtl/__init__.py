@@ -1,1 +1,1 @@
-"""The RTL core: SystemVerilog of the default configuration, and its simulation."""
+"""The RTL core: SystemVerilog for the default configuration, and its simulation."""

@@ -1,6 +1,6 @@
 // ALU: ACC[dst] = op(ACC[dst], imm or ACC[src]), 16 lanes of int32. One micro-op per cycle with an immediate. With a tensor operand
-// one per two cycles, since ACC has one read port: src, then dst. MIN and MAX are signed, ADD wraps, SHR is arithmetic and a negative
-// amount shifts left; of the amount's magnitude the low five bits count.
+// one per two cycles, since ACC has one read port: src, then dst. MIN and MAX are signed, ADD wraps. SHR is arithmetic; a negative
+// amount shifts left. Only the low five bits of the amount's magnitude are used.
 module vta_alu
   import vta_types::*;
 (

@@ -1,4 +1,4 @@
-"""Compile the RTL core to a shared library of the host: Verilator makes C++ of it, which is compiled with the DRAM model."""
+"""Build of the RTL core as a host shared library: Verilator translates it to C++, which is compiled with the DRAM model."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from inlaid.errors import CompileError, TargetError
 SOURCES = Path(__file__).parent
 TOP = "vta"
 _PACKAGE = "vta_types.sv"
-"""Read first: the modules import it."""
+"""File that is read first, because the modules import it."""
 _HARNESS = "harness.cpp"
 _COMPILERS = ("c++", "g++", "clang++")
 _VERILATOR_FLAGS = ("--cc", "--top-module", TOP, "-O3", "-Wno-fatal", "--x-assign", "fast", "--x-initial", "unique")
 _COMPILER_FLAGS = ("-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,-z,noexecstack", "-w")
 _RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
-"""Sources of Verilator's run-time library that a model without tracing needs."""
+"""Sources of Verilator's run-time library needed by a model without tracing."""
 
 
 @dataclass(frozen=True)
 class Verilator:
-    """The `verilator` program, and the folder that its headers are in below `include`."""
+    """The `verilator` program, and the folder whose `include` has its headers."""
 
     program: str
     root: Path
 
     def environment(self) -> dict[str, str]:
-        """Environment variables for the program."""
+        """Return the environment variables for the program."""
         return os.environ | {"VERILATOR_ROOT": str(self.root)}
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What the build needs."""
+    """Tools that the build needs."""
 
     verilator: Verilator
     compiler: str
 
 
 def sources() -> list[Path]:
-    """The SystemVerilog files, in the order to read them."""
+    """Return the SystemVerilog files in reading order."""
     package = SOURCES / _PACKAGE
     return [package, *(path for path in sorted(SOURCES.glob("*.sv")) if path != package)]
 
 
 @functools.cache
 def find_tools() -> Tools:
-    """Verilator, of the Python package or in PATH, and a C++ compiler. Raises `TargetError`, which says what to install."""
+    """Find Verilator, in its Python package or in PATH, and a C++ compiler. Raises `TargetError`, which names what to install."""
     if platform.system() != "Linux":
         raise TargetError("simulator rtl needs Linux", remedy="use another simulator of vta_fpga")
     verilator = _find_verilator()
@@ -90,7 +90,7 @@ def build(store: Store | None = None) -> bytes:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """The library of the core, built at the first call."""
+    """Load the library of the core, which the first call builds."""
     with tempfile.TemporaryDirectory(prefix="inlaid-vta-") as folder:
         path = Path(folder) / "core.so"
         path.write_bytes(build())

@@ -1,4 +1,4 @@
-"""Runs instruction streams on the verilated RTL core. Cycle-accurate; about a million cycles per second."""
+"""Device that runs streams on the verilated RTL core. Cycle-accurate, about a million cycles per second."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from inlaid_vta_fpga.simulators.device import Dram, Report, fault, stream_bytes
 from inlaid_vta_fpga.simulators.rtl import build
 
 CYCLES = 100_000_000
-"""Default limit of a run."""
+"""Default limit of a run in cycles."""
 UOPS = 2048
 """Depth of the core's UOP memory; the encoding can address more."""
 _SLICE = 100_000
-"""Cycles between two checks for signals."""
+"""Cycles between checks for signals."""
 
 
 class _Status(IntEnum):
-    """How far a run is. Mirrors `Status` of harness.cpp."""
+    """State of a run. Mirrors `Status` of harness.cpp."""
 
     RUNNING = 0
     DONE = 1
@@ -34,7 +34,7 @@ class _Status(IntEnum):
 
 
 class _Progress(ctypes.Structure):
-    """Mirrors `Progress` of harness.cpp."""
+    """Progress of a run. Mirrors `Progress` of harness.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("cycles", "gemm", "reset", "alu", "read_beats", "write_beats", "address")),
@@ -50,10 +50,10 @@ _RULES = {
     2: "expected LOAD of UOP, INP, WGT or ACC, or STORE of OUT without padding, found another memory or padding",
     3: "expected no `prev` flag of a LOAD of INP or WGT, and no `next` flag of a STORE, found one",
     4: "expected one row without padding in a LOAD of UOP, found more",
-    5: f"expected micro-ops below {UOPS}, found a range beyond",
+    5: f"expected micro-op indices below {UOPS}, found a larger one",
     6: "expected an ALU operation from 0 to 3, found another",
     7: "expected micro-ops, loop counts and rows >= 1, found none",
-    8: "expected indices within the memory's depth, found one beyond",
+    8: "expected indices within the memory's depth, found a larger one",
     9: "expected at most 255 tokens in a queue, found more",
 }
 """Mirrors `rule_t` of vta_types.sv."""
@@ -62,23 +62,23 @@ _RULES = {
 class RtlDevice:
     """The verilated core as a `Device`: see `inlaid_vta_fpga.simulators.device`.
 
-    limit: cycles after which a run is stopped with a `KernelFault`. Beyond the faults of every device, the core reports what it
-    does not implement: MUL, ACC_8BIT, micro-op addresses of 2048 or more. Each run starts with random, reproducible SRAM contents.
-    Raises `TargetError` for another configuration than the default, and for a missing tool.
+    limit: cycles after which a run stops with a `KernelFault`. In addition to the faults of every device, the core reports what it
+    does not implement: MUL, ACC_8BIT, micro-op indices of 2048 or more. Each run starts with random, reproducible SRAM contents.
+    Raises `TargetError` for a configuration other than the default, and for a missing tool.
     """
 
     def __init__(self, config: Config | None = None, limit: int = CYCLES) -> None:
         self._config = config or Config()
         if self._config != Config():
-            raise TargetError(f"simulator rtl has the default configuration only, found {config}", remedy="use simulator=timing")
+            raise TargetError(f"simulator rtl: expected the default configuration, found {config}", remedy="use simulator=timing")
         self._limit = limit
         self._library = _library()
 
     def run(self, dram: Dram, instructions: int, count: int) -> Report:
-        """See `Device.run`. Raises `KernelFault` where the cycle limit is reached, too."""
+        """Run a stream; see `Device.run`. Also raises `KernelFault` if the cycle limit is reached."""
         code = stream_bytes(dram, instructions, count)
         if not dram.flags.c_contiguous or not dram.flags.writeable:
-            raise fault(None, "expected contiguous, writeable DRAM, found another array")
+            raise fault(None, "expected contiguous, writeable DRAM, found another array", "pass a new numpy array")
         handle = self._library.vta_create(dram.ctypes.data, dram.nbytes, instructions, count)
         progress = _Progress()
         try:
@@ -95,11 +95,11 @@ class RtlDevice:
         return replace(report, cycles=progress.cycles, gemm_uops=progress.gemm, reset_uops=progress.reset, alu_uops=progress.alu)
 
     def _decode(self, code: bytes, progress: _Progress) -> list[Instruction]:
-        """The instructions that fetch found legal and dispatched."""
+        """Decode the instructions that fetch dispatched."""
         return Encoding(self._config).decode_program(code[: INSTRUCTION_BYTES * progress.dispatched])
 
     def _fault(self, status: _Status, progress: _Progress, code: bytes) -> KernelFault:
-        """The error of a run that did not reach FINISH."""
+        """Create the error for a run that did not reach FINISH."""
         fetched = self._decode(code, progress)
         current = [_number(fetched, module, progress.completed[module]) for module in Module]
         place = progress.dispatched if progress.module == 0 else current[progress.module - 1]
@@ -111,14 +111,14 @@ class RtlDevice:
         waiting = [f"{module} at instruction {number}" for module, number in heads.items()]
         if status == _Status.DEADLOCK and not waiting:
             return fault(None, "expected FINISH, found none")
-        where = f"found {', '.join(waiting) or 'fetch'}"
+        where = ", ".join(waiting) or "fetch"
         if status == _Status.DEADLOCK:
-            return fault(None, f"deadlock: expected tokens, {where} without", remedy="balance pushes and pops")
-        return fault(None, f"expected FINISH within {self._limit} cycles, {where}", remedy="shorten the stream or raise the limit")
+            return fault(None, f"expected tokens, found a deadlock: waiting: {where}", remedy="balance pushes and pops")
+        return fault(None, f"expected FINISH within {self._limit} cycles, found {where}", "shorten the stream or raise the limit")
 
 
 def _number(instructions: Sequence[Instruction], module: Module, completed: int) -> int | None:
-    """Number in the stream of the first instruction that a module has not completed; None if there is none."""
+    """Return the stream number of the first instruction that a module has not completed; None if all are completed."""
     own = [number for number, found in enumerate(instructions) if found.module is module]
     return own[completed] if completed < len(own) else None
 

@@ -1,7 +1,7 @@
 // DRAM model and C interface of the verilated core (vta.sv).
 //
 // Reads: requests queue up; the first of a busy period waits for LATENCY cycles, then bursts are served in order, one 8-byte beat per
-// cycle, until the queue is empty. Writes go to a channel of their own without latency; the response comes RESPONSE cycles after the
+// cycle, until the queue is empty. Writes use a separate channel without latency; the response comes RESPONSE cycles after the
 // last beat. Source: VTAMemDPIToAXI of apache/tvm-vta, hardware/chisel (2022-01).
 
 #include <cstdint>
@@ -158,14 +158,14 @@ struct Device {
 
 extern "C" {
 
-// A core in reset with `bytes` of DRAM, about to run `count` instructions at `address`.
+// Create a core in reset with `bytes` of DRAM, ready to run `count` instructions at `address`.
 Device *vta_create(uint8_t *dram, uint64_t bytes, uint64_t address, uint32_t count) {
     Device *device = new Device(dram, bytes);
     device->launch(address, count);
     return device;
 }
 
-// Run for at most `cycles`; the Status. Not to be called again unless it is RUNNING.
+// Run for at most `cycles` and return the Status. Call again only if it is RUNNING.
 int32_t vta_run(Device *device, uint64_t cycles, Progress *progress) {
     Status status = RUNNING;
     for (uint64_t cycle = 0; cycle < cycles && status == RUNNING; ++cycle) status = device->cycle();

@@ -2,9 +2,9 @@
 // queues between neighbours, and the DRAM ports: one for reads, shared, and one for writes.
 //
 // `start` (one cycle) launches `start_count` instructions at byte address `start_address`, after a reset. `done` rises with FINISH.
-// `rule` is not LEGAL for one cycle where the stream breaks a rule of vta_types; `rule_module` says where: 0 fetch, 1 load, 2 compute,
-// 3 store. The core is not to be used before the next reset then. `busy` is low where nothing can happen any more: a deadlock if
-// `done` is low. completed_*: instructions that a module has completed; the next is the one that runs or waits.
+// `rule` differs from LEGAL for one cycle if the stream breaks a rule of vta_types; `rule_module` says in which module: 0 fetch, 1 load,
+// 2 compute, 3 store. The core must be reset after that. `busy` is low when no module can proceed, which is a deadlock if `done` is
+// low. completed_*: number of instructions that a module has completed; the next one runs or waits.
 module vta
   import vta_types::*;
 (
@@ -112,7 +112,7 @@ module vta
       .out_read, .out_index, .out, .write_valid, .write_ready, .write_address, .write_beats, .write_data_valid, .write_data,
       .write_response);
 
-  // A full queue lets fetch wait; an instruction on its way to a queue's head is not counted as waiting.
+  // A full queue blocks fetch. An instruction that has not reached the head of its queue yet is not counted as waiting.
   logic [2:0] pushed;
   always_ff @(posedge clk) pushed <= rst ? 0 : push;
   assign busy = start || fetch_busy || push != 0 || pushed != 0 || module_busy != 0;

@@ -1,4 +1,4 @@
-"""A plugin for a target that is nobody's, which shows how other plugins answer for targets that are not theirs."""
+"""A plugin with a dummy target, to check how other plugins answer for targets that are not theirs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from inlaid.plugins import Capabilities, NoOptions, TargetSpec, hookimpl
 
 PLUGIN_API_VERSION = 2
-KIND = "conformance_stranger"
+KIND = "conformance_other"
 
 
 def _capabilities(options: NoOptions) -> Capabilities:
@@ -16,5 +16,5 @@ def _capabilities(options: NoOptions) -> Capabilities:
 
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
-    """A target that can be named, and nothing else."""
-    return [TargetSpec(KIND, "nobody's", _capabilities)]
+    """Declare a target without any rules."""
+    return [TargetSpec(KIND, "a dummy target of the conformance suite", _capabilities)]

@@ -1,4 +1,4 @@
-"""Files and folders that are no model Inlaid imports: what each is, and how its model becomes one.
+"""Identification of model formats that Inlaid does not import, with the way to convert them.
 
 Signatures: GGUF (ggml-org/ggml, docs/gguf.md), safetensors (huggingface/safetensors, README), HDF5 (File Format Specification 3.0,
 section II.A), ZIP (APPNOTE 6.3.10, section 4.3.7), Python pickles of protocol 2 and newer, TensorFlow's saved_model.proto and
@@ -15,41 +15,41 @@ _TORCH = 'export it from the Python program that defines it: torch.onnx.export(m
 
 
 @dataclass(frozen=True)
-class Foreign:
-    """A format: what it is, as the end of a sentence, and the way to a model that Inlaid imports."""
+class OtherFormat:
+    """A format: a description for error messages, and how to get a model that Inlaid imports."""
 
-    what: str
-    way: str
+    description: str
+    remedy: str
 
 
-TORCH = Foreign("a PyTorch file", _TORCH)
-EXPORTED = Foreign(
+TORCH = OtherFormat("a PyTorch file", _TORCH)
+EXPORTED = OtherFormat(
     "a PyTorch exported program", 'export it to ONNX: torch.onnx.export(torch.export.load(FILE), f="model.onnx", dynamo=True)'
 )
-SAFETENSORS = Foreign(
+SAFETENSORS = OtherFormat(
     "a safetensors file, which holds weights and no graph", f"export the model that they belong to; of Hugging Face: {_OPTIMUM}"
 )
-GGUF = Foreign(
+GGUF = OtherFormat(
     "a GGUF file, which holds weights and no graph", f"export the model that it was made from; of Hugging Face: {_OPTIMUM}"
 )
-KERAS = Foreign(
+KERAS = OtherFormat(
     "a Keras model or its weights (HDF5)",
     'export it with Keras 3: keras.models.load_model(FILE).export("model.onnx", format="onnx")',
 )
-SAVED_MODEL = Foreign(
+SAVED_MODEL = OtherFormat(
     "a TensorFlow SavedModel", "pip install tf2onnx, then python -m tf2onnx.convert --saved-model FOLDER --output model.onnx"
 )
-FROZEN_GRAPH = Foreign(
+FROZEN_GRAPH = OtherFormat(
     "a TensorFlow graph",
     "pip install tf2onnx, then python -m tf2onnx.convert --graphdef FILE --inputs INPUT:0 --outputs OUTPUT:0 --output model.onnx",
 )
-OPENVINO = Foreign("OpenVINO IR", "convert the model that it was made from: OpenVINO has no way back to ONNX")
-HUGGING_FACE = Foreign("a folder of a Hugging Face model", _OPTIMUM)
-CORE_ML = Foreign("a Core ML model", "export the model that it was made from")
-TENSORRT = Foreign("a TensorRT engine, compiled for one GPU", "give the ONNX model that it was built from")
-LFS = Foreign("a Git LFS pointer, not the file itself", "fetch the file: git lfs pull")
-HTML = Foreign("a web page", "download the model itself: on GitHub and Hugging Face that is the raw file")
-FOLDER = Foreign("a folder", "give the model file in it")
+OPENVINO = OtherFormat("OpenVINO IR", "use the model that it was converted from: OpenVINO does not export to ONNX")
+HUGGING_FACE = OtherFormat("a folder of a Hugging Face model", _OPTIMUM)
+CORE_ML = OtherFormat("a Core ML model", "export the model that it was made from")
+TENSORRT = OtherFormat("a TensorRT engine, compiled for one GPU", "give the ONNX model that it was built from")
+LFS = OtherFormat("a Git LFS pointer, not the file itself", "fetch the file: git lfs pull")
+HTML = OtherFormat("a web page", "download the model itself: on GitHub and Hugging Face that is the raw file")
+FOLDER = OtherFormat("a folder", "give the model file in it")
 
 _SUFFIXES = {
     ".pt": TORCH, ".pth": TORCH, ".ckpt": TORCH, ".pt2": EXPORTED, ".safetensors": SAFETENSORS, ".gguf": GGUF, ".h5": KERAS,
@@ -59,8 +59,8 @@ _SUFFIXES = {
 _PICKLED = tuple(b"\x80" + bytes([protocol]) for protocol in range(2, 6))
 
 
-def foreign_format(model: Path | bytes, head: bytes) -> Foreign | None:
-    """What a path, or bytes, of a model are that no frontend takes; `head` are its first bytes. None where that is not known."""
+def identify_format(model: Path | bytes, head: bytes) -> OtherFormat | None:
+    """Identify the format of a path, or of bytes, that no frontend accepts. `head` are the first bytes. Returns None if unknown."""
     if isinstance(model, Path) and model.is_dir():
         return _folder(model)
     suffix = model.suffix.lower() if isinstance(model, Path) else ""
@@ -73,7 +73,7 @@ def foreign_format(model: Path | bytes, head: bytes) -> Foreign | None:
     return _SUFFIXES.get(suffix) or _by_content(head)
 
 
-def _by_content(head: bytes) -> Foreign | None:
+def _by_content(head: bytes) -> OtherFormat | None:
     if head.startswith(b"GGUF"):
         return GGUF
     if head.startswith(b"\x89HDF\r\n\x1a\n"):
@@ -85,12 +85,12 @@ def _by_content(head: bytes) -> Foreign | None:
     return OPENVINO if head.lstrip().startswith(b"<?xml") and b"<net " in head else None
 
 
-def _folder(folder: Path) -> Foreign:
+def _folder(folder: Path) -> OtherFormat:
     if folder.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[folder.suffix.lower()]
     if (folder / "saved_model.pb").exists():
         return SAVED_MODEL
     models = sorted(path.name for path in folder.iterdir() if path.suffix in (".onnx", ".tflite"))
     if models:
-        return Foreign("a folder", f"give a file in it: {folder / models[0]}")
+        return OtherFormat("a folder", f"give a file in it: {folder / models[0]}")
     return HUGGING_FACE if (folder / "config.json").exists() else FOLDER

@@ -1,4 +1,4 @@
-"""Files that are no model Inlaid imports are named for what they are, with the way in."""
+"""Files in formats that Inlaid does not import are identified, and the error says how to convert them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES = {
     "frozen.pb": (b"\n\x10\n\x01x", "a TensorFlow graph", "tf2onnx.convert --graphdef"),
     "model.h5": (b"\x89HDF\r\n\x1a\n", "a Keras model", 'format="onnx"'),
     "model.keras": (b"PK\x03\x04rest", "a Keras model", 'format="onnx"'),
-    "model.xml": (IR, "OpenVINO IR", "convert the model that it was made from"),
+    "model.xml": (IR, "OpenVINO IR", "use the model that it was converted from"),
     "pointer.bin": (b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer", "git lfs pull"),
     "page.dat": (b"<!DOCTYPE html>\n<html>", "a web page", "raw file"),
 }
@@ -82,4 +82,4 @@ def test_missing_external_data(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").unlink()
     message = refusal(path)
     assert f"the external data of tensor 'w' is missing: expected the file 'weights.bin' in {tmp_path}" in message
-    assert "copy it there from where the model comes from: it holds the weights" in message
+    assert "copy it there from the source of the model: it has the weights" in message

@@ -1,4 +1,4 @@
-"""The target that the suite looks at, and what it is asked over and over."""
+"""The target that the suite checks, with cached answers to frequent questions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inlaid import ops
 from inlaid.cache import caches
 from inlaid.driver.build import package_alone
 from inlaid.driver.compile import compile_module, cut
-from inlaid.driver.context import DriverContext, candidate
+from inlaid.driver.context import DriverContext, candidate_of
 from inlaid.driver.region import borders_of
 from inlaid.driver.standalone import check_whole
 from inlaid.errors import InlaidError, PluginError, Unsupported
@@ -43,26 +43,26 @@ from inlaid.runtime.package import Package
 
 T = TypeVar("T")
 RECENT = 8
-"""Executables that are kept for functions equal to theirs."""
+"""Number of recent executables that are kept, for reuse with equal functions."""
 EXAMPLES = 2
-"""Drawn examples of each operator and common element type, unless more are asked for."""
+"""Default number of random examples per operator and common element type."""
 
 
-class Subject:
-    """A target by its text, such as `acme` or `acme:cores=2`, among the plugins of a registry. Nothing is asked of the plugin
-    before it is needed; `examples` is how many drawn examples an operator and element type are tried on."""
+class TargetUnderTest:
+    """A target by its string, such as `acme` or `acme:cores=2`, in a registry. The plugin is queried lazily. `examples` is the
+    number of random examples per operator and element type."""
 
     def __init__(self, text: str, registry: PluginRegistry, examples: int = EXAMPLES) -> None:
         self.text = text
         self.registry = registry
         self.examples = examples
-        self._done: dict[Callable[[Subject], Any], Any] = {}
+        self._done: dict[Callable[[TargetUnderTest], Any], Any] = {}
         self._recent: dict[str, Executable] = {}
         self._cuts: dict[str, tuple[Partitioned, tuple[Candidate, ...]]] = {}
 
     @cached_property
     def problem(self) -> str | None:
-        """Why the plugin cannot be used at all, None where it can."""
+        """Why the plugin is unusable, None if it is usable."""
         try:
             self.registry.target(self.text)
         except InlaidError as error:
@@ -82,12 +82,12 @@ class Subject:
 
     @cached_property
     def level(self) -> Level:
-        """What its code generator is given."""
+        """Whether its code generator takes graphs or loop programs."""
         return self.registry.spec(self.target.kind).level
 
     @cached_property
     def capabilities(self) -> Capabilities:
-        """What it says that it can do."""
+        """Its declared capabilities."""
         return self.registry.capabilities(self.target)
 
     @cached_property
@@ -97,17 +97,17 @@ class Subject:
 
     @cached_property
     def conformance(self) -> Conformance:
-        """Tolerances, and failures that its plugin expects."""
+        """Its tolerances and expected failures."""
         return self.registry.conformance(self.target)
 
     @cached_property
     def candidate(self) -> Candidate:
-        """The target as the partitioner sees it. Raises `PluginError` for rules that cannot be used."""
-        return candidate(self.target, self.registry)
+        """The target as the partitioner sees it. Raises `PluginError` for unusable rules."""
+        return candidate_of(self.target, self.registry)
 
     @cached_property
     def unruly(self) -> str | None:
-        """Why its rules cannot be used, None where they can."""
+        """Why its rules are unusable, None if they are usable."""
         try:
             _ = self.candidate
         except PluginError as error:
@@ -119,19 +119,19 @@ class Subject:
         """Its code generator."""
         return self.registry.codegen(self.target)
 
-    def once(self, work: Callable[[Subject], T]) -> T:
-        """What a function makes of the subject, worked out once."""
+    def once(self, work: Callable[[TargetUnderTest], T]) -> T:
+        """Evaluate a function of the target, once."""
         if work not in self._done:
             self._done[work] = work(self)
         return cast("T", self._done[work])
 
     def claim(self, function: ir.Function, rule: OpRule | None = None) -> Claim | Reject:
-        """What the target claims of a function that is one call of an operator, or several that make one value: all of it, as the
-        partitioner would choose, or by a `rule`. Rules that fail to say reject; see `levels.annotations`."""
+        """How the target accepts a function, either one call or several that give one value: as a whole, as the partitioner would
+        choose, or by a given `rule`. A rule that fails counts as a rejection; see `levels.annotations`."""
         try:
             annotated = annotate(function, (self.candidate,))
         except PluginError as error:
-            return Reject(f"its rule fails: {error}")
+            return Reject(f"a rule failed: {error}")
         root = function.body
         assert isinstance(root, ir.Call)
         if rule is None:
@@ -142,53 +142,53 @@ class Subject:
             return found
         (verdict,) = annotated.verdicts[id(root)]
         if not isinstance(verdict, Reject):
-            return Reject("it takes a part alone")
+            return Reject("it supports only a part")
         assert isinstance(root.callee, Operator)
         by_name = rule is not None or {root.callee.name, ANY} & {*self.candidate.by_name}
         return verdict if by_name else in_full(verdict, root, self.candidate)
 
     def verdict(self, function: ir.Function) -> Verdict:
-        """What its rules say of the operator whose call a function is."""
+        """The verdict of its rules on an operator, given as a function whose body is the call."""
         found = self.claim(function)
         return found if isinstance(found, Reject) else found.verdict
 
     def claims(self, function: ir.Function) -> bool:
-        """Whether it takes the operator whose call a function is, under a condition at most."""
+        """Whether it accepts an operator, given as a function whose body is the call, at least under a condition."""
         return isinstance(self.claim(function), Claim)
 
     def context(self, keep: bool = True) -> DriverContext:
-        """The compiler's services to its code generator; without `keep`, nothing is taken from the user's cache."""
+        """Compiler services for its code generator; with `keep`, the user's cache is used."""
         return DriverContext(self.target, self.registry, ops.TABLE, objects=caches(keep).objects)
 
     def unit(self, region: Region, keep: bool = True) -> Any:
-        """What its code generator is given for a region. Raises as lowering does."""
+        """The input of its code generator for a region. Raises as lowering does."""
         return self.context(keep).unit(region) if self.level is Level.LOOP else region
 
     def region(self, symbol: str, function: ir.Function) -> Region:
-        """A function as a region of its own, as the partitioner would outline it, with the borders that its code generator asks
-        for. Raises as that does."""
+        """Make a function a region, as the partitioner would outline it, with the borders that its code generator asks for. Raises
+        as that does."""
         return self._bordered(Region(symbol, outlined(self.composed(function), self.target), self.target))
 
     def _bordered(self, region: Region) -> Region:
         return replace(region, borders=borders_of(region, self.registry))
 
     def composed(self, function: ir.Function) -> ir.Function:
-        """A function that is a call of an operator, as the composite that the target takes it for, where it does so; else as it
-        is."""
+        """A function whose body is one call, with the call wrapped in the composite by which the target accepts it; unchanged if
+        there is none."""
         single = isinstance(function.body, ir.Call) and isinstance(function.body.callee, Operator)
         found = self.claim(function) if single else None
         return alone(function, found) if isinstance(found, Claim) else function
 
     def package(self, function: ir.Function, keep: bool = True) -> Package:
-        """The whole of a function compiled as one region for the target, whatever its rules say of it."""
+        """Compile a whole function as one region for the target, regardless of its rules."""
         return package_alone(self.composed(function), self.candidate, self.registry, keep=keep)
 
     def load(self, function: ir.Function) -> Executable:
-        """`package`, ready to run."""
+        """Compile with `package`, and load the result."""
         return Executable(self.package(function), registry=self.registry)
 
     def load_once(self, function: ir.Function) -> Executable:
-        """`load`, or the executable of an equal function if that was loaded recently: examples often differ in inputs alone."""
+        """As `load`, but reuse a recent executable of an equal function: examples often differ only in their inputs."""
         key = structural_key(function)
         found = self._recent.pop(key, None) or self.load(function)
         self._recent[key] = found
@@ -197,29 +197,29 @@ class Subject:
         return found
 
     def load_model(self, module: ir.Module) -> Executable:
-        """A model that is not `refused`, compiled for the target, and for the host what the target does not take."""
+        """Compile a model that is not `refused`, with the host fallback for what the target does not support."""
         return compile_module(module, [self.text], self.registry)
 
     def cut(self, module: ir.Module) -> tuple[Region, ...]:
-        """The regions of the target in a model, as the partitioner cuts it."""
+        """The target's regions of a partitioned model."""
         partitioned, _ = self._cut(module)
         return self._own(partitioned)
 
     def refused(self, module: ir.Module) -> str | None:
-        """Why a model does not run on the target, not even together with the host; None where it does."""
-        partitioned, takers = self._cut(module)
+        """Why a model does not run on the target, even with the host fallback; None if it runs."""
+        partitioned, candidates = self._cut(module)
         try:
-            check_whole(partitioned, takers, 1, self.registry)
+            check_whole(partitioned, candidates, 1, self.registry)
         except Unsupported as error:
             return error.message
         if self._own(partitioned):
             return None
         verdicts = [all_[0] for placement in partitioned.placements for all_ in placement.annotated.verdicts.values()]
         reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Reject))
-        return f"it takes no part of the model: {reasons.most_common(1)[0][0]}"
+        return f"it supports no part of the model: {reasons.most_common(1)[0][0]}"
 
     def _cut(self, module: ir.Module) -> tuple[Partitioned, tuple[Candidate, ...]]:
-        """What `cut` makes of a module, worked out once for equal ones: many cases ask about the same few models."""
+        """Partition a module, once for equal modules, since many cases use the same few models."""
         key = structural_key(module)
         if key not in self._cuts:
             self._cuts[key] = cut(module, [self.text], self.registry)

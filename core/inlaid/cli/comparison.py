@@ -1,8 +1,8 @@
-"""Times engines beside one another, so that a ratio of two of them means something on a machine that others use too.
+"""Time engines against each other in interleaved rounds, so that ratios are meaningful on a shared machine.
 
-Each engine lives in a process of its own. All but the one being timed are stopped, since worker threads that spin would steal its
-cores. They take turns, round after round; each round starts with another one, so that none always follows the same. A ratio is
-taken within a round, where both had much the same machine.
+Each engine runs in its own process. All but the one being timed are stopped (SIGSTOP), since spinning worker threads would take
+its cores. Each round starts with another engine, so that none always follows the same one. A ratio is taken within a round, where
+both engines saw similar conditions.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from inlaid.plugins.registry import PluginRegistry, default_registry
 OWN = "inlaid"
 UNFUSED = "inlaid, fusion off"
 PEERS = tuple(PACKAGES)
-PATIENCE = 900.0
-"""Seconds that an engine may take to prepare a model."""
+TIME_LIMIT = 900.0
+"""Seconds that an engine may take to prepare a model, or to run one round."""
 
 Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Contest:
-    """What to compare. `inputs` are arrays by name, in the model's order; `dims` sizes and bounds of symbolic dimensions;
-    `threads` is what every engine gets; `seconds` how long each runs per round. Where there are peers, Inlaid without fusion takes
-    part too if `unfused`. `precision` is one of Inlaid's, which every engine is held to."""
+class Comparison:
+    """What to compare. `inputs` are arrays by name, in the model's order; `dims` are sizes or bounds of symbolic dimensions;
+    `threads` applies to every engine; `seconds` is the time per engine and round. With `unfused` and at least one peer, Inlaid
+    without fusion is timed too. `precision` is one of Inlaid's, and applies to every engine."""
 
     model: Path
     inputs: Mapping[str, np.ndarray[Any, Any]]
@@ -60,10 +60,10 @@ class Contest:
 
 @dataclass(frozen=True)
 class Timing:
-    """One engine's part. `prepare_s` is what it took to compile and load, `peak_mib` the greatest resident memory of the process
-    that runs the model, and `compiler_mib` of one that it started to compile, 0 where it did so itself. `rounds` are the medians of
-    the rounds, in milliseconds. `difference` is the greatest difference of an output from Inlaid's, relative to its greatest
-    number."""
+    """The measurements of one engine. `prepare_s` is the time to compile and load; `peak_mib` the peak resident memory of the
+    process that runs the model; `compiler_mib` that of its compiler process, 0 if it compiled itself. `rounds` has the median time
+    of each round in ms. `difference` is the greatest difference between its outputs and Inlaid's, relative to the output's greatest
+    magnitude."""
 
     label: str
     version: str
@@ -76,13 +76,13 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Milliseconds per run."""
+        """Median milliseconds per run."""
         return statistics.median(self.rounds)
 
 
 @dataclass(frozen=True)
 class Missing:
-    """An engine that could not take part, and why."""
+    """An engine that could not run, and the reason."""
 
     label: str
     reason: str
@@ -90,19 +90,19 @@ class Missing:
 
 @dataclass(frozen=True)
 class Result:
-    """All engines' parts, Inlaid's first."""
+    """The measurements of all engines, Inlaid's first."""
 
     timings: tuple[Timing, ...]
     missing: tuple[Missing, ...]
 
     @property
     def own(self) -> Timing:
-        """Inlaid's part."""
+        """The measurements of Inlaid."""
         return self.timings[0]
 
     @property
     def peers(self) -> tuple[Timing, ...]:
-        """The parts of the engines that are not Inlaid."""
+        """The measurements of the other engines."""
         return tuple(item for item in self.timings if item.label in PEERS)
 
     @property
@@ -111,17 +111,17 @@ class Result:
         return min(self.peers, key=lambda item: item.median, default=None)
 
     def ratios(self, other: Timing) -> tuple[float, ...]:
-        """Inlaid's time by another's, round by round: below 1 Inlaid is faster."""
+        """Inlaid's time divided by the other engine's, per round; below 1 Inlaid is faster."""
         return tuple(mine / its for mine, its in zip(self.own.rounds, other.rounds, strict=True))
 
     def ratio(self, other: Timing) -> float:
-        """Inlaid's median by another's: between the least and the greatest of `ratios`, and as the medians say."""
+        """Inlaid's median time divided by the other engine's. It is between the least and the greatest of `ratios`."""
         return self.own.median / other.median
 
 
 def with_threads(targets: Sequence[str], threads: int | None, registry: PluginRegistry) -> tuple[tuple[str, ...], int]:
-    """The targets with a number of threads each, where they have that option, and that number: the one given, or that of the
-    first target that gives one, or all processors that this process may use."""
+    """Set the number of threads of each target that has that option. Returns the targets and the number: `threads`, else that of
+    the first target that states one, else the number of usable cores."""
     parsed = [registry.target(text) for text in targets]
     given = [getattr(target.options, "threads", 0) for target in parsed]
     count = threads or next(filter(None, given), 0) or len(os.sched_getaffinity(0))
@@ -132,22 +132,22 @@ def with_threads(targets: Sequence[str], threads: int | None, registry: PluginRe
     return tuple(map(str, changed)), count
 
 
-def compete(contest: Contest, report: Report = lambda stage, done, total: None) -> Result:
-    """Prepare the model on every engine and time them in turns.
+def compare_engines(comparison: Comparison, report: Report = lambda stage, done, total: None) -> Result:
+    """Prepare the model on every engine and time them in interleaved rounds.
 
-    Raises `InputError` for a peer that is not known, and `CompileError` where Inlaid itself cannot run the model.
+    Raises `InputError` for an unknown peer, and `CompileError` if Inlaid itself cannot run the model.
     """
-    unknown = [name for name in contest.against if name not in PEERS]
+    unknown = [name for name in comparison.against if name not in PEERS]
     if unknown:
-        raise InputError(f"there is no peer {unknown[0]!r}", remedy=f"the peers are {', '.join(PEERS)}")
-    if contest.against and contest.model.suffix == ".inlaid":
-        raise InputError(f"peers cannot read {contest.model}", remedy="give the ONNX model that it was made from")
+        raise InputError(f"unknown peer {unknown[0]!r}", remedy=f"choose from {', '.join(PEERS)}")
+    if comparison.against and comparison.model.suffix == ".inlaid":
+        raise InputError(f"peers need a model, got the package {comparison.model}", remedy="give the ONNX model")
     with tempfile.TemporaryDirectory(prefix="inlaid-bench-") as folder:
-        return take_turns(_jobs(contest, Path(folder)), contest.rounds, contest.seconds, report)
+        return time_in_turns(_jobs(comparison, Path(folder)), comparison.rounds, comparison.seconds, report)
 
 
 def check_installed(against: Sequence[str]) -> None:
-    """Raise `InputError` for a peer that is not installed, before anything is prepared."""
+    """Raise `InputError` for a peer that is not installed, before any engine is prepared."""
     for name in against:
         if not all(map(_importable, MODULES.get(name, ()))):
             raise InputError(
@@ -158,24 +158,24 @@ def check_installed(against: Sequence[str]) -> None:
 def _importable(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ImportError:  # of the package that it is part of
+    except ImportError:  # its parent package is missing
         return False
 
 
-def take_turns(jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, done, total: None) -> Result:
-    """Prepare each job in a process of its own, and time them in turns. The first is the one that the result is about.
+def time_in_turns(jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, done, total: None) -> Result:
+    """Prepare each job in its own process and time them in interleaved rounds. The first job is the reference of the ratios.
 
-    Raises `CompileError` where that one fails.
+    Raises `CompileError` if the first job fails.
     """
     running: list[_Engine] = []
     try:
-        return _take_turns(jobs, rounds, seconds, running, report)
+        return _time_in_turns(jobs, rounds, seconds, running, report)
     finally:
         for engine in running:
             engine.end()
 
 
-def _take_turns(jobs: Sequence[Job], rounds: int, seconds: float, running: list[_Engine], report: Report) -> Result:
+def _time_in_turns(jobs: Sequence[Job], rounds: int, seconds: float, running: list[_Engine], report: Report) -> Result:
     missing: list[Missing] = []
 
     def drop(engine: _Engine, reason: str) -> None:
@@ -199,15 +199,15 @@ def _take_turns(jobs: Sequence[Job], rounds: int, seconds: float, running: list[
     return Result(tuple(engine.timing(running[0]) for engine in running), tuple(missing))
 
 
-def _jobs(contest: Contest, folder: Path) -> list[Job]:
-    """One per engine, its files in a folder."""
+def _jobs(comparison: Comparison, folder: Path) -> list[Job]:
+    """Create one job per engine, with its files in `folder`."""
     inputs = folder / "inputs.npz"
-    np.savez(inputs, *contest.inputs.values())
-    fixed = {name: size for name, size in contest.dims.items() if isinstance(size, int)}
-    model = _fix_sizes(contest.model, fixed, folder / contest.model.name) if fixed else contest.model
-    targets, _ = with_threads(contest.targets, contest.threads, default_registry())
-    bounds = {name: size for name, size in contest.dims.items() if name not in fixed}
-    names = tuple(contest.inputs)
+    np.savez(inputs, *comparison.inputs.values())
+    fixed = {name: size for name, size in comparison.dims.items() if isinstance(size, int)}
+    model = _fix_sizes(comparison.model, fixed, folder / comparison.model.name) if fixed else comparison.model
+    targets, _ = with_threads(comparison.targets, comparison.threads, default_registry())
+    bounds = {name: size for name, size in comparison.dims.items() if name not in fixed}
+    names = tuple(comparison.inputs)
     own = Job(
         OWN,
         "inlaid",
@@ -215,21 +215,21 @@ def _jobs(contest: Contest, folder: Path) -> list[Job]:
         names,
         str(inputs),
         str(folder / "0.npz"),
-        contest.threads,
+        comparison.threads,
         targets,
         bounds,
-        precision=contest.precision,
+        precision=comparison.precision,
     )
     unfused = replace(own, label=UNFUSED, fusion=False, outputs=str(folder / "1.npz"))
     peers = [
         replace(own, label=name, engine=name, targets=(), dims={}, outputs=str(folder / f"{number}.npz"))
-        for number, name in enumerate(contest.against, 2)
+        for number, name in enumerate(comparison.against, 2)
     ]
-    return [own, unfused, *peers] if peers and contest.unfused else [own, *peers]
+    return [own, unfused, *peers] if peers and comparison.unfused else [own, *peers]
 
 
 def _fix_sizes(model: Path, sizes: Mapping[str, int], path: Path) -> Path:
-    """A copy of a model in which symbolic dimensions have sizes, so that every engine knows as much as Inlaid is told."""
+    """Write a copy of a model with symbolic dimensions fixed, so that every engine knows the same sizes as Inlaid."""
     import onnx
 
     proto = onnx.load(model)
@@ -242,13 +242,13 @@ def _fix_sizes(model: Path, sizes: Mapping[str, int], path: Path) -> Path:
 
 
 class _Engine:
-    """A process with an engine, stopped except while it prepares or is timed."""
+    """The process of one engine, stopped except while it prepares or is timed."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.facts: dict[str, Any] = {}
         self.rounds: list[float] = []
-        # Its own process group, so that what it starts stops with it. If this process dies, the kernel ends a group left stopped.
+        # In its own process group, so that its children stop too. If this process dies, the kernel ends the stopped group.
         self._process = subprocess.Popen(
             [sys.executable, "-P", engines.__file__, job.text()],
             stdin=subprocess.PIPE,
@@ -258,8 +258,8 @@ class _Engine:
         )
 
     def prepare(self) -> str:
-        """Wait until the model is ready. Returns why it is not, "" where it is."""
-        self.facts = self._receive(PATIENCE)
+        """Wait until the model is ready. Returns the reason if preparing failed, else ""."""
+        self.facts = self._receive(TIME_LIMIT)
         self._stop()
         failed = str(self.facts.get("failed", ""))
         if failed.startswith("is not installed") and self.job.engine in PACKAGES:
@@ -267,31 +267,31 @@ class _Engine:
         return failed
 
     def time(self, seconds: float) -> str:
-        """One round. Returns why it failed, "" where it did not."""
+        """Time one round. Returns the reason if it failed, else ""."""
         assert self._process.stdin is not None
         self._signal(signal.SIGCONT)
-        with suppress(BrokenPipeError):  # as in `_signal`
+        with suppress(BrokenPipeError):  # the process has ended, which `_receive` reports
             self._process.stdin.write(f"{seconds}\n".encode())
             self._process.stdin.flush()
-        answer = self._receive(PATIENCE)
+        answer = self._receive(TIME_LIMIT)
         self._stop()
         if "failed" not in answer:
             self.rounds.append(answer["median_ms"])
         return str(answer.get("failed", ""))
 
     def timing(self, own: _Engine) -> Timing:
-        """This engine's part of the result."""
+        """The measurements of this engine."""
         difference = 0.0 if own is self else _difference(Path(self.job.outputs), Path(own.job.outputs))
         return Timing(self.job.label, **self.facts, rounds=tuple(self.rounds), difference=difference)
 
     def end(self) -> None:
-        """End the process, and whatever it has started."""
+        """Kill the process and its children."""
         self._signal(signal.SIGKILL)
         with suppress(BrokenPipeError):
             self._process.communicate()
 
     def _receive(self, limit: float) -> dict[str, Any]:
-        """The next line that the process prints."""
+        """Read the next line that the process prints, as JSON."""
         assert self._process.stdout is not None
         until = time.monotonic() + limit
         line = b""
@@ -308,18 +308,18 @@ class _Engine:
         return answer
 
     def _stop(self) -> None:
-        """Stop the process, and wait until it has stopped or ended."""
+        """Stop the process, and wait until it is stopped or has ended."""
         self._signal(signal.SIGSTOP)
-        with suppress(ChildProcessError):  # `_receive` has seen its end
+        with suppress(ChildProcessError):  # `_receive` has already reaped it
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # it may have ended by itself, which `_receive` reports
+        with suppress(ProcessLookupError):  # the process has ended, which `_receive` reports
             os.killpg(self._process.pid, number)
 
 
 def _difference(path: Path, own: Path) -> float:
-    """The greatest difference of outputs, relative to the greatest number of each; infinite where they are not alike in shape."""
+    """The greatest difference of outputs, relative to each output's greatest magnitude; infinite if shapes differ."""
     greatest = 0.0
     with np.load(path) as theirs, np.load(own) as mine:
         if theirs.files != mine.files:

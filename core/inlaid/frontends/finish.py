@@ -1,4 +1,4 @@
-"""What the importer does to the expressions that a converter has made: spans, and witnesses of the sizes that they read."""
+"""Post-processing of the expressions that a converter builds: spans, and witnesses of the sizes that they read."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _TAKE_WITNESSES = ("iota", "sizes", "after")
 
 
 @dataclass
-class Settler:
-    """Settles the expressions of one model, each once."""
+class Finisher:
+    """Finishes the expressions of one model, each once."""
 
     values: Values
-    _settled: set[Expr] = field(default_factory=set)
+    _finished: set[Expr] = field(default_factory=set)
 
-    def settle(self, root: Expr, span: Span) -> Expr:
-        """The expression with the span on all under it that has none yet, and with witnesses (see `ops.shape`) of the existential
-        sizes that occur in attributes alone."""
+    def finish(self, root: Expr, span: Span) -> Expr:
+        """Add the span to all new expressions under `root` that have none, and witnesses (see `ops.shape`) of existential sizes
+        that occur only in attributes."""
         done: dict[Expr, Expr] = {}
         for expr in self._fresh(root):
             found = expr
@@ -34,22 +34,22 @@ class Settler:
             if isinstance(found, Call) and isinstance(found.callee, Operator):
                 found = self._witnessed(found, found.callee)
             if found.span is None:
-                # Made a moment ago, and nobody else has seen it: marking it in place saves making it anew.
+                # The expression is new and not yet shared, so that it can be modified in place.
                 object.__setattr__(found, "span", span)
             self.values.add_origin(found)
-            self._settled.add(found)
+            self._finished.add(found)
             done[expr] = found
         return done.get(root, root)
 
     def _fresh(self, root: Expr) -> Iterator[Expr]:
-        """The expressions under the root that are not settled, children first."""
+        """Yield the unfinished expressions under the root, children first."""
         seen: set[Expr] = set()
         stack = [(root, False)]
         while stack:
             expr, expanded = stack.pop()
             if expanded:
                 yield expr
-            elif expr not in seen and expr not in self._settled:
+            elif expr not in seen and expr not in self._finished:
                 seen.add(expr)
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(children(expr)) if child not in seen)
@@ -66,5 +66,5 @@ class Settler:
         if operator.name in _TAKE_WITNESSES:
             return call(operator, (*expr.args, *witnesses), expr.attrs, expr.span)
         first = ops.after(expr.args[0], *witnesses, span=expr.span)
-        self._settled.add(first)
+        self._finished.add(first)
         return dataclasses.replace(expr, args=(first, *expr.args[1:]))
