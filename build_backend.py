@@ -19,8 +19,8 @@ from hatchling import build as _hatchling
 from hatchling.build import *  # noqa: F403
 
 RELEASE, EDITABLE = "INLAID_RELEASE", "INLAID_EDITABLE"
-"""Environment variables that make `hatch_build.py` name versions, or tell it that the installation is editable. A front end runs each
-hook in a separate process, so the setting ends with the hook."""
+"""Environment variables that make `hatch_build.py` name versions, or tell it that the installation is editable. A front end runs
+each hook in a separate process, so the setting ends with the hook."""
 
 
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:

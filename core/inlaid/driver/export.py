@@ -67,8 +67,8 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
 
     `name` is the prefix of the C names; default: the stem of the path without "lib". Symbolic sizes are parameters, and need upper
     bounds, for which the workspace is planned. Code for more than one thread runs on threads that the program provides. Raises
-    `Unsupported` unless the model is native code without control flow and with bounded sizes, `CompileError` for code that cannot be
-    linked, and `InputError` for a path that cannot be written.
+    `Unsupported` unless the model is native code without control flow and with bounded sizes, `CompileError` for code that cannot
+    be linked, and `InputError` for a path that cannot be written.
     """
     header = path.with_suffix(".h")
     check_output(path)

@@ -1,7 +1,7 @@
 """Hook implementations of the x86-64 plugin. Heavy modules are imported on use.
 
-This module and those that run packages belong to the distribution inlaid-runtime, those that compile to inlaid-x86: hooks import the
-latter on use.
+This module and those that run packages belong to the distribution inlaid-runtime, those that compile to inlaid-x86: hooks import
+the latter on use.
 """
 
 from __future__ import annotations
