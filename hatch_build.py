@@ -1,7 +1,7 @@
 """Define the dependencies and the extras: one per plugin folder, and `conformance`, `cost` and `tflite`.
 
-In a checkout, the dependency on the runtime and the extras of plugins point to folders, so that pip installs them from there. In
-source distributions and in wheels for an index (see `build_backend.py`), they name versions. An editable installation includes
+In a checkout, the dependency on the runtime and the extras of plugins point to folders, so that pip installs from the checkout.
+In source distributions and in wheels for an index (see `build_backend.py`), they name versions. An editable installation includes
 the modules of the runtime, so it depends on what the runtime depends on.
 """
 

@@ -309,7 +309,7 @@ def test_an_intrinsic_without_an_emitter_is_refused():
     schedule = inlaid.Schedule(te.program([x], [te.compute((8,), lambda i: x[i] + 1, "y")]), intrinsics=(increment,))
     schedule.tensorize(schedule.split(schedule.loops("y")[0], (None, 4))[1], "increment")
     np.testing.assert_array_equal(inlaid.interpret(schedule, integers(8)), integers(8) + 1)
-    with pytest.raises(inlaid.InlaidError, match="pass its emitter to inlaid.build, in instructions"):
+    with pytest.raises(inlaid.InlaidError, match=r"pass its emitter to inlaid\.build, in instructions"):
         inlaid.build(schedule, TARGET)
 
 
