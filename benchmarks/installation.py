@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import venv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +48,15 @@ def size(distribution):
     places = (file.locate() for file in distribution.files or ())
     return sum(place.stat().st_size for place in places if place.exists())
 print(json.dumps({item.name: size(item) for item in importlib.metadata.distributions()}))
+"""
+# A process of its own, since the peak memory of a process is at least what its parent had when it started.
+WATCH = """
+import json, os, sys, time
+began = time.perf_counter()
+process = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
+_, status, usage = os.wait4(process, 0)
+wall = time.perf_counter() - began
+print(json.dumps([status, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
 """
 TOOLS = ("pip", "setuptools")
 """What a virtual environment has from the start."""
@@ -82,13 +90,13 @@ def start(command: Sequence[str | Path]) -> Start:
     """Run a process. Raises `RuntimeError` where it fails."""
     words = [str(word) for word in command]
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    began = time.perf_counter()
-    process = os.posix_spawn(words[0], words, variables)
-    _, status, usage = os.wait4(process, 0)
-    wall = time.perf_counter() - began
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", WATCH, *words], env=variables, check=True, capture_output=True, text=True
+    )
+    status, wall, processor, kibibytes = json.loads(done.stdout.splitlines()[-1])
     if status:
-        raise RuntimeError(f"{' '.join(words[:2])} ended with status {status}")
-    return Start(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+        raise RuntimeError(f"{' '.join(words[:2])} ended with status {status}: {done.stderr.strip()[-500:]}")
+    return Start(wall, processor, kibibytes / 1024)
 
 
 def interleaved(commands: Mapping[str, Sequence[str | Path]], rounds: int) -> dict[str, Start]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import by_hand
+import installation
 import symbolic_page
 from inlaid.cli.comparison import Result, Timing
 from inlaid.plugins.registry import default_registry
@@ -196,6 +197,14 @@ def test_symbolic_sizes_take_turns(tmp_path):
     assert names == ["softmax", "concat", "softmax"], "what was measured longest ago comes first"
     assert "## Single kernels in f32, 1 thread" in text.read_text()
     assert "above 1.15" in text.read_text()
+
+
+def test_starts_of_processes_take_turns():
+    quiet, larger = (sys.executable, "-c", "pass"), (sys.executable, "-c", "bytearray(1 << 26)")
+    found = installation.interleaved({"quiet": quiet, "larger": larger}, 3)
+    assert found["larger"].memory > found["quiet"].memory + 32 and found["quiet"].wall > 0
+    with pytest.raises(RuntimeError, match="ended with status"):
+        installation.start((sys.executable, "-c", "raise SystemExit(3)"))
 
 
 @needs_x86

@@ -11,7 +11,6 @@ import ctypes
 import functools
 import mmap
 import os
-import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,7 +43,7 @@ def map_image(code: bytes, machine: Machine, name: str) -> Mapped:
     for way, label in (
         (_copied, "anonymous memory"),
         (_opened_in_memory, "memfd_create"),
-        (_opened_on_disk, tempfile.gettempdir()),
+        (_opened_on_disk, "a temporary folder"),
     ):
         try:
             return way(image, code)
@@ -100,6 +99,8 @@ def _opened_in_memory(image: Image, code: bytes) -> Mapped:
 
 def _opened_on_disk(image: Image, code: bytes) -> Mapped:
     """Open a temporary file, which is deleted immediately, with the dynamic linker."""
+    import tempfile  # slow to load, and rarely needed
+
     with tempfile.TemporaryDirectory(prefix="inlaid-") as folder:
         path = Path(folder, "region.so")
         path.write_bytes(code)
