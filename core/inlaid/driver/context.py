@@ -114,9 +114,13 @@ class DriverContext:
 
     def _rules(self) -> tuple[tuple[ScheduleRule, ...], KernelContext]:
         """The rules for kernels, and what those may know."""
+        return (ByHandRule(), *self.registry.schedules(self.target), *shared_rules(self.kernels.capabilities)), self.kernels
+
+    @property
+    def kernels(self) -> KernelContext:
+        """What schedule rules and cost models know of the target."""
         capabilities = self.registry.capabilities(self.target)
-        context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
-        return (ByHandRule(), *self.registry.schedules(self.target), *shared_rules(capabilities)), context
+        return KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
 
     def _source(self, region: Region) -> RegionSource:
         """A region after its rewrites."""

@@ -1,7 +1,5 @@
-"""Kernels that run by the generic schedule although reductions take most of their time, or on one thread of many.
-
-They are many times slower than others.
-"""
+"""Kernels that run by the generic schedule although reductions take most of their time, or on one thread of many, many times slower
+than others; and products of bytes that float32 is faster than."""
 
 from __future__ import annotations
 
@@ -9,7 +7,12 @@ import warnings
 from collections.abc import Sequence
 
 from inlaid.errors import ScheduleWarning, dims_setting
+from inlaid.lowering.wide_products import multiplies_bytes
+from inlaid.partitioning.outline import region_operators
+from inlaid.plugins import Region
+from inlaid.schedules.dot import bytes_are_slow
 from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor.region import KernelSchedule
 
@@ -53,7 +56,12 @@ def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
     dims = sorted({name for item, _ in found for name in item.dims if not name.startswith("?")})
     fixed = dims_setting(dict.fromkeys(dims))
     remedy = f"fix sizes that do not vary ({fixed.python}, {fixed.command}), or " if dims else ""
-    text = (
-        f"region {region} is expected to be slow: kernels without a schedule of their own take {share:.0%} of its predicted time: "
-    )
-    warnings.warn(f"{text}{names}{more}; {remedy}list a target first that has a schedule for them", ScheduleWarning, stacklevel=2)
+    text = f"region {region} is expected to be slow: kernels without a schedule of their own take {share:.0%} of its predicted time"
+    warnings.warn(f"{text}: {names}{more}; {remedy}list a target first that has a schedule for them", ScheduleWarning, stacklevel=2)
+
+
+def warn_of_bytes(region: Region, context: KernelContext) -> None:
+    """Issue a `ScheduleWarning` where a region multiplies bytes and its target is predicted to multiply float32 faster."""
+    if bytes_are_slow(context) and any(map(multiplies_bytes, region_operators(region.function))):
+        text = f"region {region.symbol} is expected to be slow: {region.target} multiplies float32 faster than bytes"
+        warnings.warn(f"{text}; compile the float32 model for it", ScheduleWarning, stacklevel=2)

@@ -8,8 +8,8 @@ transforms make 16/9 or 4 times as many, and unfolded windows. What is chosen sh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -18,15 +18,16 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.arith import IMAGE_SIDE, size_hint
-from inlaid.graph.ir import Call, Constant, Expr, Function, constant
+from inlaid.graph.ir import Call, Constant, Expr, Function, constant, post_order
 from inlaid.graph.transform import transform
 from inlaid.lowering.kernel import tensor_type
 from inlaid.lowering.merge_groups import merge_groups
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes
-from inlaid.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
+from inlaid.ops.winograd import TRANSFORMS, WINDOW, is_exact, transform_weights, winograd_conv
 from inlaid.passes.claimed import Takes, everything, is_claimed
+from inlaid.passes.integer_ranges import Range, integer_ranges
 from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import choose_pixels
@@ -37,7 +38,8 @@ from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.winograd import plan_winograd
 from inlaid.types import TensorType
 
-NARROW = "bfloat16"
+KINDS = (("float32", "float32", "float32"), ("bfloat16", "bfloat16", "float32"), ("int16", "int16", "int32"))
+"""Types of data, weights and sums between whose convolutions is chosen."""
 
 GAIN = 0.85
 """Of the seconds of a direct convolution that another may be predicted to take: below that the prediction, the memory, and the
@@ -54,7 +56,8 @@ UNFOLDED_BYTES = 1 << 27
 @dataclass(frozen=True)
 class _Problem:
     """A convolution of static channels and windows: windows of `inputs` channels for each of `outputs` at `positions` of `images`,
-    where each group of channels counts as an image. Symbolic sizes count as their hints; `static` tells that there are none."""
+    where each group of channels counts as an image. Symbolic sizes count as their hints; `static` tells that there are none.
+    `magnitudes` bound integers of the data and of the result."""
 
     call: Call
     attrs: ConvAttrs
@@ -65,11 +68,17 @@ class _Problem:
     window: tuple[int, ...]
     positions: tuple[int, ...]
     static: bool
+    magnitudes: tuple[int, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, str, str]:
+        """The types of data, weights and sums."""
+        return _kinds(self.call)
 
     @property
     def narrow(self) -> bool:
-        """Whether the factors are bfloat16."""
-        return self.call.args[1].type != TensorType(self.weights.shape, "float32")
+        """Whether the factors are narrower than float32."""
+        return self.kinds != KINDS[0]
 
     @property
     def depth(self) -> int:
@@ -89,11 +98,15 @@ def choose_convolution(function: Function, context: KernelContext, takes: Takes 
     if not context.capabilities.vector_bits:
         return function
     function = merge_groups(function, context, takes)
+    integers = any(isinstance(expr, Call) and expr.callee is ops.conv and _kinds(expr) == KINDS[2] for expr in post_order(function))
+    ranges = integer_ranges(function) if integers else {}
 
     def visit(old: Expr, new: Expr) -> Expr:
         problem = _problem(new)
         if problem is None:
             return new
+        if isinstance(old, Call) and problem.kinds == KINDS[2]:
+            problem = replace(problem, magnitudes=(_magnitude(ranges, old.args[0]), _magnitude(ranges, old)))
         by_time = (make() for _, make in sorted(_ways(problem, context), key=itemgetter(0)))
         data = problem.call.args[0]
         return next(way for way in by_time if way is new or is_claimed(way, takes, data))
@@ -103,15 +116,24 @@ def choose_convolution(function: Function, context: KernelContext, takes: Takes 
     return changed
 
 
+def _kinds(call: Call) -> tuple[str, str, str]:
+    data, weights, total = (tensor_type(item.type).dtype.name for item in (*call.args, call))
+    return data, weights, total
+
+
+def _magnitude(ranges: Mapping[int, Range], expr: Expr) -> int:
+    """The greatest magnitude of the elements of integers."""
+    known = ranges[id(expr)]
+    return max(-int(known.low.min()), int(known.high.max()))
+
+
 def _problem(expr: Expr) -> _Problem | None:
-    """The convolution that an expression is; None for anything else, with sums other than float32 or computed weights, and where
+    """The convolution that an expression is; None for anything else, of other types or computed weights, and where
     windows are single elements or see one channel alone: nothing is to be chosen there."""
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
         return None
-    types = [item for item in (expr.type, *(arg.type for arg in expr.args)) if isinstance(item, TensorType)]
-    if not isinstance(expr.attrs, ConvAttrs):
-        return None
-    if [item.dtype.name for item in types] not in (["float32"] * 3, ["float32", NARROW, NARROW]):
+    types = [tensor_type(item.type) for item in (expr, *expr.args)]
+    if not isinstance(expr.attrs, ConvAttrs) or _kinds(expr) not in KINDS:
         return None
     batch, _, *image = types[0].shape
     positions, weights = tuple(size_hint(dim, IMAGE_SIDE) for dim in image), expr.args[1].data
@@ -135,8 +157,9 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
         batch, _, height, width = tensor_type(problem.call.type).shape
-        plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context)
-        if plan is not None:
+        of = "float32" if problem.kinds != KINDS[2] else problem.kinds[1]
+        plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context, of)
+        if plan is not None and (not problem.magnitudes or is_exact(problem.weights, tile, *problem.magnitudes)):
             more = (tile + WINDOW - 1) ** 2 / WINDOW**2
             yield _seconds(plan.cycles, size * more, capabilities), partial(_tiled, problem, tile)
 
@@ -173,9 +196,8 @@ def _lines(problem: _Problem) -> tuple[int, int]:
 
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
     """Those of dot products over tiles of registers; 0 where the target has no dot products, or multiplies matrices in scopes."""
-    kinds = NARROW, NARROW, "float32"
-    dots = dots_of(*kinds, context)
-    if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, kinds):
+    dots = dots_of(*problem.kinds, context)
+    if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, problem.kinds):
         return 0
     registers, taps = context.capabilities.vector_registers, math.prod(problem.window)
     outputs, groups = -(-problem.outputs // dots[0].lanes) * dots[0].lanes, -(-problem.inputs // dots[0].group)
@@ -218,5 +240,5 @@ def _unfolded(problem: _Problem) -> Expr:
 
 
 def _tiled(problem: _Problem, tile: int) -> Expr:
-    weights = constant(transform_weights(problem.weights.astype(np.float32), tile))
+    weights = constant(transform_weights(problem.weights.astype("int16" if problem.magnitudes else "float32"), tile))
     return winograd_conv(problem.call.args[0], weights, pads=problem.attrs.pads, tile=tile, span=problem.call.span)

@@ -8,6 +8,7 @@ from functools import partial
 from inlaid.graph.ir import Function
 from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.unsigned_data import unsigned_data
+from inlaid.lowering.wide_products import wide_products
 from inlaid.passes.claimed import Takes, everything
 from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
@@ -32,6 +33,7 @@ def rewrites(
         # Offsets of 128 go into zero points and limits while these are still operands of products in fixed point.
         FunctionPass("unsigned_data", partial(unsigned_data, context=context, takes=takes)),
         *([FunctionPass("fixed_products", partial(fixed_products, takes=takes))] if able.vector_bits else ()),
+        FunctionPass("wide_products", partial(wide_products, context=context, takes=takes)),
         # A convolution of single pixels that is still one may be a product of matrices.
         FunctionPass("choose_convolution", partial(choose_convolution, context=context, takes=takes)),
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, takes=takes)),

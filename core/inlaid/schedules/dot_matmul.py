@@ -94,7 +94,7 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
     counts = (rows,) if isinstance(rows, int) else rows
     threads = 1 if product.shared else max(context.threads, 1)
     able = context.capabilities
-    tiles = tiles_of(max(counts), columns, dot.lanes, able.vector_registers, able.core.ways)
+    tiles = tiles_of(max(counts), columns, dot.lanes, able.vector_registers - dot.intrinsic.scratch, able.core.ways)
     if max(counts) == 1:
         # Panels are read at the speed of memory; where each begins costs about as much as another vector.
         best = min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))

@@ -29,14 +29,16 @@ from inlaid.tensor.transform.rewrite import Rewriter
 class TensorIntrin:
     """An instruction of a target on boxes of buffers.
 
-    `semantics` says what it does, and is what the interpreter runs: loops around one store, over the boxes as buffers of their own,
-    of fixed or symbolic extents. Its inputs are what the instruction reads; its outputs are what it writes, or updates where the
-    semantics read them too, or store them under a condition. `over` names the axes of threads of which all take part at once.
+    `semantics` is what the interpreter runs: loops around one store, over the boxes as buffers of fixed or symbolic extents. Inputs
+    are read; outputs are written, or updated where they are read too, or stored under a condition. `over` names the axes of threads
+    that take part together. Cost models: `cost` is its time in multiply-adds, `scratch` the vector registers besides its operands.
     """
 
     name: str
     semantics: ir.LoopProgram
     over: tuple[str, ...] = ()
+    cost: float = 1
+    scratch: int = 0
 
     def on(self, *regions: ir.Region, args: tuple[ir.Expr, ...] = ()) -> ir.Intrinsic:
         """The instruction on regions, in the order of the parameters of its semantics, those for scalars left out, which `args`
