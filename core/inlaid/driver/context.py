@@ -114,9 +114,13 @@ class DriverContext:
 
     def _rules(self) -> tuple[tuple[ScheduleRule, ...], KernelContext]:
         """The schedule rules, and the kernel context that they get."""
+        return (ByHandRule(), *self.registry.schedules(self.target), *shared_rules(self.kernels.capabilities)), self.kernels
+
+    @property
+    def kernels(self) -> KernelContext:
+        """The context of schedule rules and cost models for the target."""
         capabilities = self.registry.capabilities(self.target)
-        context = KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
-        return (ByHandRule(), *self.registry.schedules(self.target), *shared_rules(capabilities)), context
+        return KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
 
     def _source(self, region: Region) -> RegionSource:
         """A region after its rewrites, with its layouts."""

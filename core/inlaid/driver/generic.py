@@ -1,7 +1,5 @@
-"""Detects kernels with a generic schedule that take much time: reductions, and kernels on one thread of many.
-
-They are many times slower than kernels with a specific schedule.
-"""
+"""Detects code that is predicted to be slow: kernels with a generic schedule that take much time (reductions, and kernels on one
+thread of many), many times slower than kernels with a specific schedule; and int8 products that are slower than float32 ones."""
 
 from __future__ import annotations
 
@@ -9,7 +7,12 @@ import warnings
 from collections.abc import Sequence
 
 from inlaid.errors import ScheduleWarning, dims_setting
+from inlaid.lowering.wide_products import multiplies_bytes
+from inlaid.partitioning.outline import region_operators
+from inlaid.plugins import Region
+from inlaid.schedules.dot import bytes_are_slow
 from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor.region import KernelSchedule
 
@@ -55,3 +58,10 @@ def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
     remedy = f"fix sizes that do not vary ({fixed.python}, {fixed.command}), or " if dims else ""
     text = f"region {region} is expected to be slow: kernels with a generic schedule take {share:.0%} of its predicted time: "
     warnings.warn(f"{text}{names}{more}; {remedy}list first a target with a schedule for them", ScheduleWarning, stacklevel=2)
+
+
+def warn_of_bytes(region: Region, context: KernelContext) -> None:
+    """Issue a `ScheduleWarning` for a region with int8 products if its target is predicted to multiply float32 faster."""
+    if bytes_are_slow(context) and any(map(multiplies_bytes, region_operators(region.function))):
+        text = f"region {region.symbol} is expected to be slow: {region.target} is predicted to multiply float32 faster than int8"
+        warnings.warn(f"{text}; compile the float32 model for it", ScheduleWarning, stacklevel=2)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from inlaid.artifact import Artifact
 from inlaid.artifact.variants import joined
 from inlaid.driver.context import DriverContext
-from inlaid.driver.generic import warn_of_generic
+from inlaid.driver.generic import warn_of_bytes, warn_of_generic
 from inlaid.errors import PluginError
 from inlaid.graph.ir import Module
 from inlaid.partitioning.borders import check_borders
@@ -51,6 +51,7 @@ def compile_region(region: Region, context: DriverContext) -> Artifact:
     targets = context.registry.versions(region.target)
     made = [_compile(replace(region, target=target), replace(context, target=target)) for target in targets]
     warn_of_generic(region.symbol, made[-1][1])  # once, for the most demanding version
+    warn_of_bytes(region, replace(context, target=targets[-1]).kernels)
     return joined([artifact for artifact, _ in made])
 
 

@@ -8,8 +8,8 @@ which a Winograd transform enlarges by 16/9 or 4. The names of kernels show the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -18,14 +18,15 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.arith import IMAGE_SIDE, size_hint
-from inlaid.graph.ir import Call, Constant, Expr, Function, constant
+from inlaid.graph.ir import Call, Constant, Expr, Function, constant, post_order
 from inlaid.graph.transform import transform
 from inlaid.lowering.kernel import tensor_type
 from inlaid.lowering.merge_groups import merge_groups
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes
-from inlaid.ops.winograd import TRANSFORMS, WINDOW, transform_weights, winograd_conv
+from inlaid.ops.winograd import TRANSFORMS, WINDOW, is_exact, transform_weights, winograd_conv
+from inlaid.passes.integer_ranges import Range, integer_ranges
 from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.plugins.contract import Capabilities
@@ -37,7 +38,8 @@ from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.winograd import plan_winograd
 from inlaid.types import TensorType
 
-NARROW = "bfloat16"
+KINDS = (("float32", "float32", "float32"), ("bfloat16", "bfloat16", "float32"), ("int16", "int16", "int32"))
+"""Types of data, weights and sums between whose convolutions is chosen."""
 
 GAIN = 0.85
 """Another algorithm must be predicted to take at most this fraction of the direct time: a smaller gain is not worth the prediction
@@ -61,7 +63,7 @@ UNFOLDED_BYTES = 1 << 27
 class _Problem:
     """Sizes of a convolution with static channels and windows. `inputs` and `outputs` are channels per group, `positions` the
     spatial extents of the result; `images` counts groups as images. Symbolic sizes are replaced by hints; `static`: there are
-    none."""
+    none. `magnitudes` bound the integers of the data and of the result."""
 
     call: Call
     attrs: ConvAttrs
@@ -72,11 +74,17 @@ class _Problem:
     window: tuple[int, ...]
     positions: tuple[int, ...]
     static: bool
+    magnitudes: tuple[int, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, str, str]:
+        """The types of data, weights and sums."""
+        return _kinds(self.call)
 
     @property
     def narrow(self) -> bool:
-        """Whether the operands are bfloat16."""
-        return self.call.args[1].type != TensorType(self.weights.shape, "float32")
+        """Whether the operands are narrower than float32."""
+        return self.kinds != KINDS[0]
 
     @property
     def strided(self) -> bool:
@@ -100,11 +108,15 @@ def choose_convolution(function: Function, context: KernelContext, supports: Sup
     if not context.capabilities.vector_bits:
         return function
     function = merge_groups(function, context, supports)
+    integers = any(isinstance(expr, Call) and expr.callee is ops.conv and _kinds(expr) == KINDS[2] for expr in post_order(function))
+    ranges = integer_ranges(function) if integers else {}
 
     def visit(old: Expr, new: Expr) -> Expr:
         problem = _problem(new)
         if problem is None:
             return new
+        if isinstance(old, Call) and problem.kinds == KINDS[2]:
+            problem = replace(problem, magnitudes=(_magnitude(ranges, old.args[0]), _magnitude(ranges, old)))
         by_time = (make() for _, make in sorted(_ways(problem, context), key=itemgetter(0)))
         data = problem.call.args[0]
         return next(way for way in by_time if way is new or is_supported(way, supports, data))
@@ -114,15 +126,24 @@ def choose_convolution(function: Function, context: KernelContext, supports: Sup
     return changed
 
 
+def _kinds(call: Call) -> tuple[str, str, str]:
+    data, weights, total = (tensor_type(item.type).dtype.name for item in (*call.args, call))
+    return data, weights, total
+
+
+def _magnitude(ranges: Mapping[int, Range], expr: Expr) -> int:
+    """The greatest magnitude of the elements of integers."""
+    known = ranges[id(expr)]
+    return max(-int(known.low.min()), int(known.high.max()))
+
+
 def _problem(expr: Expr) -> _Problem | None:
-    """Match a convolution with float32 sums and constant weights; None for anything else, for 1x1 and for depthwise convolutions,
-    which have no alternative."""
+    """Match a convolution with sums of a known type and constant weights; None for anything else, for 1x1 and for depthwise
+    convolutions, which have no alternative."""
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
         return None
-    types = [item for item in (expr.type, *(arg.type for arg in expr.args)) if isinstance(item, TensorType)]
-    if not isinstance(expr.attrs, ConvAttrs):
-        return None
-    if [item.dtype.name for item in types] not in (["float32"] * 3, ["float32", NARROW, NARROW]):
+    types = [tensor_type(item.type) for item in (expr, *expr.args)]
+    if not isinstance(expr.attrs, ConvAttrs) or _kinds(expr) not in KINDS:
         return None
     batch, _, *image = types[0].shape
     positions, weights = tuple(size_hint(dim, IMAGE_SIDE) for dim in image), expr.args[1].data
@@ -148,8 +169,9 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
     for tile in TRANSFORMS if problem.window == (WINDOW, WINDOW) and single else ():
         batch, _, height, width = tensor_type(problem.call.type).shape
-        plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context)
-        if plan is not None:
+        of = "float32" if problem.kinds != KINDS[2] else problem.kinds[1]
+        plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context, of)
+        if plan is not None and (not problem.magnitudes or is_exact(problem.weights, tile, *problem.magnitudes)):
             more = (tile + WINDOW - 1) ** 2 / WINDOW**2
             yield _seconds(plan.cycles, size * more, capabilities), partial(_tiled, problem, tile)
 
@@ -193,9 +215,8 @@ def _lines(problem: _Problem) -> tuple[int, int]:
 
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
     """Cycles by dot-product instructions; 0 if the target has none or has matrix units, which are not modelled."""
-    kinds = NARROW, NARROW, "float32"
-    dots = dots_of(*kinds, context)
-    if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, kinds):
+    dots = dots_of(*problem.kinds, context)
+    if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, problem.kinds):
         return 0
     registers, taps = context.capabilities.vector_registers, math.prod(problem.window)
     outputs, groups = -(-problem.outputs // dots[0].lanes) * dots[0].lanes, -(-problem.inputs // dots[0].group)
@@ -238,5 +259,5 @@ def _unfolded(problem: _Problem) -> Expr:
 
 
 def _tiled(problem: _Problem, tile: int) -> Expr:
-    weights = constant(transform_weights(problem.weights.astype(np.float32), tile))
+    weights = constant(transform_weights(problem.weights.astype("int16" if problem.magnitudes else "float32"), tile))
     return winograd_conv(problem.call.args[0], weights, pads=problem.attrs.pads, tile=tile, span=problem.call.span)

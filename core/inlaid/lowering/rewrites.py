@@ -8,6 +8,7 @@ from functools import partial
 from inlaid.graph.ir import Function
 from inlaid.lowering.choose_convolution import choose_convolution
 from inlaid.lowering.unsigned_data import unsigned_data
+from inlaid.lowering.wide_products import wide_products
 from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
 from inlaid.passes.manager import FunctionPass
@@ -32,6 +33,7 @@ def rewrites(
         # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.
         FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),
         *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),
+        FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("choose_convolution", partial(choose_convolution, context=context, supports=supports)),
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),

@@ -2,12 +2,18 @@
 
 The algorithm and the matrices for tiles of 2 and 4 are those of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"
 (CVPR 2016): a tile of m x m outputs of a 3 x 3 window takes (m + 2)^2 products per pair of channels instead of 9 m^2.
+
+It is exact in integers, whose sums wrap modulo 2^32. Matrices with fractions are scaled to integers, which scales results by a
+known factor: its odd part is divided out by the inverse modulo 2^32, its power of two by a shift.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -17,7 +23,7 @@ from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import FLOAT, Array, as_array, dims_may_equal, quiet, tensor_type
 from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, window_axes, window_shape
 from inlaid.tensor import ir, te
-from inlaid.types import TensorType, Type, from_numpy
+from inlaid.types import TensorType, Type, dtype, from_numpy
 
 WINDOW = 3
 """Extent of each side of the window."""
@@ -62,6 +68,40 @@ TRANSFORMS = {
 """Transforms by `m`, the number of outputs along a side of a tile."""
 
 
+INTEGER = "int16"
+"""The type of data and weights in integers; sums are int32."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Integral `transforms`. Their results, times `inverse` modulo 2^32, are exact results times 2^`shift`."""
+
+    transforms: Transforms
+    inverse: int
+    shift: int
+
+
+@cache
+def scaled_transforms(tile: int) -> Scaled:
+    """The transforms of a tile for integers: each row of `weights` times what makes it integral, and `outputs` to match."""
+    given = TRANSFORMS[tile]
+    factors = [math.lcm(*(Fraction(value).limit_denominator(99).denominator for value in row)) for row in given.weights]
+    whole = math.lcm(*factors)
+    weights = tuple(tuple(round(value * factor) for value in row) for row, factor in zip(given.weights, factors, strict=True))
+    parts = [whole // factor for factor in factors]
+    outputs = tuple(tuple(round(value) * part for value, part in zip(row, parts, strict=True)) for row in given.outputs)
+    shift = (whole**2 & -(whole**2)).bit_length() - 1
+    return Scaled(Transforms(given.inputs, weights, outputs), pow(whole**2 >> shift, -1, 1 << 32), shift)
+
+
+def is_exact(weights: Array, tile: int, data: int, result: int) -> bool:
+    """Whether the convolution of int16 by tiles gives exact sums, for data and results of at most these magnitudes."""
+    scaled = scaled_transforms(tile)
+    reach = max(sum(map(abs, row)) for row in scaled.transforms.inputs) ** 2 * data
+    limit = np.iinfo(INTEGER).max
+    return bool(reach <= limit and result << scaled.shift < 1 << 31 and np.abs(_transformed(weights, tile)).max(initial=0) <= limit)
+
+
 @dataclass(frozen=True)
 class WinogradAttrs(WindowAttrs):
     """`pads`: as of `conv`. `tile`: the number of outputs along a side of a tile, a key of `TRANSFORMS`."""
@@ -70,12 +110,17 @@ class WinogradAttrs(WindowAttrs):
 
 
 def transform_weights(weights: Array, tile: int) -> Array:
-    """Transform the weights (O, C, 3, 3) of a convolution to those of `winograd_conv`, (tile + 2, tile + 2, C, O), in float64,
-    rounded once."""
-    g = np.array(TRANSFORMS[tile].weights)
-    planes = weights.astype(np.float64).transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW)
-    done = np.kron(g, g) @ planes.T
-    return done.astype(weights.dtype).reshape(len(g), len(g), weights.shape[1], weights.shape[0])
+    """Transform the weights (O, C, 3, 3) of a convolution to those of `winograd_conv`, (tile + 2, tile + 2, C, O): integers
+    exactly, floats in float64, rounded once."""
+    return _transformed(weights, tile).astype(weights.dtype)
+
+
+def _transformed(weights: Array, tile: int) -> Array:
+    exact = weights.dtype == INTEGER
+    g = np.array((scaled_transforms(tile).transforms if exact else TRANSFORMS[tile]).weights, np.int64 if exact else np.float64)
+    planes = weights.astype(g.dtype).transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW)
+    done: Array = np.kron(g, g) @ planes.T
+    return done.reshape(len(g), len(g), weights.shape[1], weights.shape[0])
 
 
 def _output(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -83,7 +128,8 @@ def _output(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
-    data, weights = tensor_type(x, FLOAT, "the data"), tensor_type(u, FLOAT, "the weights")
+    kinds = (*FLOAT, "int")
+    data, weights = tensor_type(x, kinds, "the data"), tensor_type(u, kinds, "the weights")
     if attrs.tile not in TRANSFORMS:
         raise ValueError(f"tile must be one of {', '.join(map(str, TRANSFORMS))}, got {attrs.tile}")
     if attrs.strides or attrs.dilations:
@@ -92,9 +138,13 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
         raise ValueError(f"x must be (N, C, H, W) and u ({attrs.tile + 2}, {attrs.tile + 2}, C, O), got {data!r} and {weights!r}")
     if not dims_may_equal(data.shape[1], weights.shape[2]):
         raise ValueError(f"dimension 2 of u must be the {data.shape[1]} channels of x, got {weights.shape[2]}")
-    if data.dtype != weights.dtype and weights.dtype.name != "float32":
+    if data.dtype.is_int or weights.dtype.is_int:
+        if {data.dtype.name, weights.dtype.name} != {INTEGER}:
+            raise ValueError(f"integers x and u must both be {INTEGER}, got {data.dtype} and {weights.dtype}")
+    elif data.dtype != weights.dtype and weights.dtype.name != "float32":
         raise ValueError(f"u must have the dtype of x, {data.dtype}, or float32, got {weights.dtype}")
-    return TensorType((data.shape[0], weights.shape[3], *_output(attrs, data.shape[2:])), weights.dtype)
+    shape = (data.shape[0], weights.shape[3], *_output(attrs, data.shape[2:]))
+    return TensorType(shape, dtype("int32") if data.dtype.is_int else weights.dtype)
 
 
 def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
@@ -115,18 +165,22 @@ def _known(dims: Sequence[Dim]) -> tuple[int, int]:
 
 @quiet
 def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
-    size, transforms = attrs.tile, TRANSFORMS[attrs.tile]
+    exact = u.dtype == INTEGER
+    size, scaled = attrs.tile, scaled_transforms(attrs.tile)
+    transforms, of = (scaled.transforms, np.dtype(np.int64)) if exact else (TRANSFORMS[attrs.tile], u.dtype)
     axes, tiles = _axes(attrs, x.shape[2:])
-    padded = np.pad(x.astype(u.dtype), [(0, 0), (0, 0), *(_known((axis.before, axis.after)) for axis in axes)])
+    padded = np.pad(x.astype(of), [(0, 0), (0, 0), *(_known((axis.before, axis.after)) for axis in axes)])
     view = np.lib.stride_tricks.sliding_window_view(padded, (size + 2, size + 2), (2, 3))[:, :, ::size, ::size]
-    into, out = np.array(transforms.inputs, u.dtype), np.array(transforms.outputs, u.dtype)
+    into, out = np.array(transforms.inputs, of), np.array(transforms.outputs, of)
     v = np.einsum("ai,ncyxij,bj->abncyx", into, view, into, optimize=True)
-    m = np.einsum("abncyx,abco->abnoyx", v, u, optimize=True)
-    y = np.einsum("ia,abnoyx,jb->noyixj", out, m, out, optimize=True)
+    m = np.einsum("abncyx,abco->abnoyx", v.astype(u.dtype), u, dtype=of, optimize=True)
+    y = np.einsum("ia,abnoyx,jb->noyixj", out, m.astype(np.int32) if exact else m, out, dtype=of, optimize=True)
+    if exact:
+        y = (y.astype(np.int32).astype(of) * scaled.inverse).astype(np.int32) >> scaled.shift
     height, width = _known(_output(attrs, x.shape[2:]))
     down, across = _known(tiles)
     whole = y.reshape(x.shape[0], u.shape[3], down * size, across * size)
-    return as_array(whole[:, :, :height, :width], from_numpy(u.dtype))
+    return as_array(whole[:, :, :height, :width], from_numpy(y.dtype))
 
 
 def _combined(row: Sequence[float], terms: Sequence[ir.Expr]) -> ir.Expr:
@@ -162,7 +216,9 @@ def _chosen(index: Dim, values: Sequence[ir.Expr]) -> ir.Expr:
 def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     """Build the stages "pad", "rows" and "tiles" (the data transformed along one side, then along both), "products", "columns" and
     "winograd" (the products transformed along one side, then along both)."""
-    size, transforms = attrs.tile, TRANSFORMS[attrs.tile]
+    size, scaled = attrs.tile, scaled_transforms(attrs.tile) if u.dtype.is_int else None
+    transforms = TRANSFORMS[size] if scaled is None else scaled.transforms
+    total = u.dtype if scaled is None else dtype("int32")
     reach = size + 2
     axes, (down, across) = _axes(attrs, x.shape[2:])
     padded = pad_spatial(x, axes, te.const(0, x.dtype))
@@ -184,7 +240,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     k = te.reduce_axis(channels, "c")
     products = te.compute(
         (reach, reach, batch, outputs, count),
-        lambda a, b, n, o, t: te.sum_(tiles[(a, b, n, k, t)] * u[(a, b, k, o)], k),
+        lambda a, b, n, o, t: te.sum_(te.cast(tiles[(a, b, n, k, t)], total) * te.cast(u[(a, b, k, o)], total), k),
         "products",
     )
 
@@ -196,7 +252,8 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
 
     def element(n: arith.Var, o: arith.Var, y: arith.Var, x: arith.Var) -> ir.Expr:
         data = [columns[(y % size, b, n, o, y // size * across + x // size)] for b in range(reach)]
-        return _chosen(x % size, [_combined(factors, data) for factors in transforms.outputs])
+        value = _chosen(x % size, [_combined(factors, data) for factors in transforms.outputs])
+        return value if scaled is None else value * te.const(scaled.inverse, total) >> te.const(scaled.shift, total)
 
     made: te.Tensor = te.compute((batch, outputs, *_output(attrs, x.shape[2:])), element, "winograd")
     return made
@@ -212,7 +269,7 @@ winograd_conv = Operator(
     arity=(2, 2),
     inputs=("x", "u"),
 )
-"""Convolution of x (N, C, H, W) by 3 x 3 windows with stride 1, with weights u from `transform_weights`. Narrow data is cast to
-float32 as it is read."""
+"""Convolution of x (N, C, H, W) by 3 x 3 windows with stride 1, with weights u from `transform_weights`. Narrow floats are cast to
+float32 as they are read. Both may be int16; sums in int32 are then exact where `is_exact` says so."""
 
 OPERATORS: tuple[Operator, ...] = (winograd_conv,)

@@ -98,6 +98,18 @@ def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
     return sorted(found, key=lambda dot: -dot.lanes * dot.group)
 
 
+def fastest(a: str, b: str, total: str, context: KernelContext) -> float:
+    """Products of such types in the time of a multiply-add of the core, through the fastest intrinsic; 0 where none sums them."""
+    return max((dot.lanes * dot.group / dot.intrinsic.cost for dot in dots_of(a, b, total, context)), default=0)
+
+
+def bytes_are_slow(context: KernelContext) -> bool:
+    """Whether a target with vectors is predicted to sum products of bytes slower than those of float32."""
+    kinds = (("uint8", "int8"), ("int8", "int8"), ("int16", "int16"))
+    able = context.capabilities
+    return able.threads is None and max(fastest(a, b, "int32", context) for a, b in kinds) < able.vector_bits // 32
+
+
 def with_dots(
     s: Schedule,
     block: str,

@@ -94,7 +94,7 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
     counts = (rows,) if isinstance(rows, int) else rows
     threads = 1 if product.shared else max(context.threads, 1)
     able = context.capabilities
-    tiles = tiles_of(max(counts), columns, dot.lanes, able.vector_registers, able.core.l1_ways)
+    tiles = tiles_of(max(counts), columns, dot.lanes, able.vector_registers - dot.intrinsic.scratch, able.core.l1_ways)
     if max(counts) == 1:
         # Panels are read at memory speed; starting a panel costs about as much as one vector.
         best = min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))

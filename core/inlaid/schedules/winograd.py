@@ -1,5 +1,7 @@
 """Winograd convolution on vector CPUs: transform the data, one matrix product per tile element, transform the result.
 
+Integer products use dot-product instructions, which sum groups of neighbouring input channels.
+
 Activations have layout N C/v H W v with v lanes per vector; transformed weights are packed in panels of the product's columns.
 Tiles are processed in stripes, so that intermediate data stays in a cache; transforms and products accumulate in registers. Batch,
 height and width may be symbolic.
@@ -13,11 +15,13 @@ from operator import attrgetter
 from inlaid import arith
 from inlaid.arith import Dim, Var
 from inlaid.schedules.conv import choose_pixels
+from inlaid.schedules.dot import Dot, dots_of, narrow_product
 from inlaid.schedules.register_tile import Tile
 from inlaid.schedules.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
+    blocks_of,
     constant_extent,
     find_anchor,
     inline_all,
@@ -29,7 +33,7 @@ from inlaid.schedules.shape import (
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.peel import REMAINDERS
-from inlaid.types import ROW_MAJOR, Layout
+from inlaid.types import ROW_MAJOR, Layout, dtype
 
 TRANSFORM_IN, TRANSFORM_OUT = 4, 3
 """Transform cycles per vector of one tile element: arithmetic, loads and stores. Measured on 56 x 56 by 64 channels, without
@@ -57,36 +61,41 @@ class WinogradPlan:
     stripe: int
     product: Tile
     cycles: float
+    dot: Dot | None = None
 
 
 def plan_winograd(
-    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext
+    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext, of: str = "float32"
 ) -> WinogradPlan | None:
     """The cheapest of `winograd_plans`; None if there are none."""
-    return min(winograd_plans(batch, inputs, outputs, height, width, tile, context), key=attrgetter("cycles"), default=None)
+    return min(winograd_plans(batch, inputs, outputs, height, width, tile, context, of), key=attrgetter("cycles"), default=None)
 
 
 def winograd_plans(
-    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext
+    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext, of: str = "float32"
 ) -> list[WinogradPlan]:
-    """Enumerate float32 plans, one per stripe size, for results of `height` x `width`, with size hints for symbolic dimensions.
-    Empty if channels do not fill vectors or a side of the result is less than two tiles."""
+    """Enumerate plans of an element type, one per stripe size, for results of `height` x `width`, with size hints for symbolic
+    dimensions. Empty if channels do not fill vectors or a side of the result is less than two tiles."""
     lanes_in, lanes_out = _lanes(inputs, context), _lanes(outputs, context)
     down, across = (-(-arith.size_hint(side, arith.IMAGE_SIDE) // tile) for side in (height, width))
-    if not lanes_in or not lanes_out or min(down, across) < 2:
+    dot = None if of == "float32" else next((dot for dot in dots_of(of, of, "int32", context) if dot.lanes == lanes_out), None)
+    if not lanes_in or not lanes_out or min(down, across) < 2 or (dot is None) != (of == "float32"):
         return []
-    places, count = (tile + 2) ** 2, down * across
-    weights = 4 * places * inputs * outputs
-    between = 4 * places * (inputs + outputs)
+    group, size = (1, 4) if dot is None else (dot.group, dtype(of).bytes)
+    if lanes_in % group:
+        return []
+    places, count, depth = (tile + 2) ** 2, down * across, inputs // group
+    weights = size * places * inputs * outputs
+    between = places * (size * inputs + 4 * outputs)
     transforms = places * count * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
-    registers, core = context.capabilities.vector_registers, context.capabilities.core
+    registers, core = context.capabilities.vector_registers - (dot.intrinsic.scratch if dot else 0), context.capabilities.core
     known = isinstance(height, int) and isinstance(width, int)
     if known:
         rows, stripes = 0, [stripe for stripe in range(2, count + 1) if count % stripe == 0]
     else:
         most, few = (
-            choose_pixels(outputs // lanes_out, 1, size, inputs, lanes_out, registers, core)[0].pixels
-            for size in (core.l1_ways, FEW_ROWS)
+            choose_pixels(outputs // lanes_out, 1, most, depth, lanes_out, registers, core)[0].pixels
+            for most in (core.l1_ways, FEW_ROWS)
         )
         near = weights + 2 * most * between <= core.l2_bytes
         rows, stripes = (few, [2 * few]) if near else (most, [-(-STRIPE // most) * most])
@@ -95,18 +104,18 @@ def winograd_plans(
         if stripe * between > core.llc_bytes and stripe > stripes[0]:
             break
         run = stripe if known else rows
-        chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, inputs, lanes_out, registers, core)
+        chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, depth, lanes_out, registers, core)
         # Equal tiles: a remainder of few rows is bound by addition latency (16 rows as 12 + 4 take 1.25 times the time of 8 + 8).
         product = Tile(lanes_out, chosen.vectors, -(-run // -(-run // chosen.pixels)))
         whole, rest = divmod(count, run)
-        edge = choose_pixels(outputs // lanes_out, 1, rest, inputs, lanes_out, registers, core)[1] if rest else 0
+        edge = choose_pixels(outputs // lanes_out, 1, rest, depth, lanes_out, registers, core)[1] if rest else 0
         multiplied = places * (whole * cycles + edge)
         held = min(stripe, count) * between
         if weights + held > core.l2_bytes:
             multiplied = max(multiplied, weights / core.llc_rate * -(-count // stripe))
         spilt = 2 * between * count / core.llc_rate if held > core.l2_bytes else 0
         total = arith.size_hint(batch) * (multiplied + transforms + spilt)
-        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total))
+        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total, dot))
     return plans
 
 
@@ -116,7 +125,7 @@ def _lanes(channels: int, context: KernelContext) -> int:
 
 
 class WinogradRule:
-    """`ops.winograd_conv` in float32 with channels that fill vectors."""
+    """`ops.winograd_conv` in float32, or in integers by dot products, with channels that fill vectors."""
 
     name = "winograd"
 
@@ -127,7 +136,10 @@ class WinogradRule:
             return None
         batch, _, height, width = (arith.unwrap(item.extent) for item in anchor.after[1].iters)
         reach, outputs, inputs = (constant_extent(item) for item in (anchor.spatial[0], anchor.spatial[3], anchor.reduced[0]))
-        plans = winograd_plans(batch, inputs, outputs, height, width, reach - 2, context)
+        factors = _factors(anchor)
+        assert factors is not None
+        of = factors[1].dtype.name
+        plans = winograd_plans(batch, inputs, outputs, height, width, reach - 2, context, of)
         if not plans:
             return None
         best = min(plans, key=attrgetter("cycles"))
@@ -140,10 +152,18 @@ class WinogradRule:
 
 def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
     """Match products[a, b, n, o, t] += tiles[a, b, n, c, t] * u[a, b, c, o] between the transform blocks."""
-    if len(anchor.spatial) != 5 or len(anchor.reduced) != 1 or anchor.product is None or anchor.buffer.dtype.name != "float32":
+    factors = _factors(anchor)
+    if (
+        len(anchor.spatial) != 5
+        or len(anchor.reduced) != 1
+        or factors is None
+        or anchor.buffer.dtype.name not in ("float32", "int32")
+    ):
         return False
     (a, b, n, o, t), c = (item.var for item in anchor.spatial), anchor.reduced[0].var
-    data, weights = anchor.product
+    data, weights = factors
+    if anchor.buffer.dtype.name not in ("float32", "int32"):
+        return False
     if data.indices != (a, b, n, c, t) or weights.indices != (a, b, c, o) or weights.buffer not in program.inputs:
         return False
     if not all(isinstance(dim, int) for dim in weights.buffer.shape):
@@ -152,10 +172,17 @@ def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
     return before[-2:] == ["rows", "tiles"] and before[:-2] in ([], ["pad"]) and after[:2] == ["columns", "winograd"]
 
 
+def _factors(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
+    """The loads of data and weights whose products are summed."""
+    return anchor.product or narrow_product(anchor)
+
+
 def _layouts(program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan) -> dict[ir.Buffer, Layout]:
-    assert anchor.product is not None
-    weights, result = anchor.product[1].buffer, anchor.after[-1].writes[0].buffer
-    found = {weights: Layout(((2, constant_extent(anchor.reduced[0])), (3, plan.product.width)))}
+    factors = _factors(anchor)
+    assert factors is not None
+    weights, result = factors[1].buffer, anchor.after[-1].writes[0].buffer
+    groups = () if plan.dot is None else ((2, plan.dot.group),)
+    found = {weights: Layout(((2, constant_extent(anchor.reduced[0])), (3, plan.product.width), *groups))}
     found[anchor.before[0].reads[0].buffer] = Layout(((1, plan.lanes_in),))
     for buffer in program.params:
         if buffer.shape == result.shape:
@@ -182,7 +209,7 @@ def _schedule(
         for outputs, tiles:                   # parallel, by groups of tiles
             y = after(transform(products))    # in registers, lane vectorised
     """
-    s = Schedule(program, annotation_keys=(REMAINDERS,))
+    s = Schedule(program, context.intrinsics, annotation_keys=(REMAINDERS,))
     *pads, rows, tiles = (block.name for block in anchor.before)
     product = anchor.block.name
     columns, element, *after = (block.name for block in anchor.after)
@@ -214,7 +241,7 @@ def _schedule(
     # Before the product is tiled by rows, since its last tile may exceed the stripe.
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
-    places, panel, rows_of_tiles, depth = _product(s, product, stored, plan)
+    places, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan)
     a, b, c, t = s.loops(tiles)[-4:]
     c, lane = s.split(c, (None, plan.lanes_in))
     own, across = s.split(t, (None, _group(plan.stripe)))
@@ -240,8 +267,13 @@ def _schedule(
         for loops in ((c, own), (channel, made)):
             s.parallel(s.fuse(*loops))
     lay_out(s, layouts, more)
-    assert anchor.product is not None
-    s.stream(product, anchor.product[1].buffer.name, panel, depth, each=symbolic)
+    factors = _factors(anchor)
+    assert factors is not None
+    weights = factors[1].buffer.name
+    if plan.dot is not None:
+        s.tensorize(element_lane, plan.dot.intrinsic.name)
+        product = next(block.name for block in blocks_of(s.program) if any(item.buffer.name == weights for item in block.reads))
+    s.stream(product, weights, panel, depth, each=symbolic)
     return s
 
 
@@ -263,8 +295,8 @@ def _marked(s: Schedule, block: str) -> None:
     mark_tile(s, other, made, lane)
 
 
-def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tuple[Var, Var, Var, Var]:
-    """Schedule the product inside a stripe; returns its loops over tile elements, panels, row tiles and input channels."""
+def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tuple[Var, Var, Var, Var, Var]:
+    """Schedule the product inside a stripe; returns its loops over tile elements, panels, row tiles, input channels and lanes."""
     shape = plan.product
     a, b, o, t = s.loops(stored)[-4:]
     columns, vector, lane = s.split(o, (None, shape.vectors, shape.lanes))
@@ -275,8 +307,14 @@ def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan) -> tupl
     s.compute_at(product, rows)
     n, row, c = s.loops(product)[-3:]
     vector, lane = s.split(n, (shape.vectors, shape.lanes))
-    s.reorder(c, row, vector, lane)
+    group = 1 if plan.dot is None else plan.dot.group
+    c, *part = s.split(c, (None, group)) if group > 1 else (c,)
+    s.reorder(c, row, vector, lane, *part)
     init = s.decompose_reduction(product, c)
-    for part in (init, product):
-        mark_tile(s, *s.loops(part)[-3:])
-    return places, columns, rows, c
+    mark_tile(s, *s.loops(init)[-3:])
+    if plan.dot is None:
+        mark_tile(s, *s.loops(product)[-3:])
+    else:
+        s.unroll(row)
+        s.unroll(vector)
+    return places, columns, rows, c, lane

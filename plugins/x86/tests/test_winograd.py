@@ -1,4 +1,4 @@
-"""Winograd convolution through the compiler, against numpy in double precision."""
+"""Winograd convolution through the compiler, against numpy: floats in double precision, integers exactly."""
 
 from __future__ import annotations
 
@@ -72,3 +72,52 @@ def test_symbolic_sizes(cpu: str, threads: int) -> None:
         )
         wanted = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w, optimize=True), 0)
         np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "threads", "channels", "outputs", "height", "width"),
+    [
+        ("x86-64-v3", 1, 64, 64, 28, 28),
+        ("x86-64-v3", 2, 64, 96, 15, 22),
+        ("x86-64-v3", 1, 256, 64, 14, 14),
+        ("x86-64-v2", 1, 32, 32, 12, 14),
+    ],
+)
+@pytest.mark.parametrize("values", ["random", "extreme", "greatest"])
+@pytest.mark.parametrize("of", ["uint8", "int8"])
+def test_integers(cpu: str, threads: int, channels: int, outputs: int, height: int, width: int, values: str, of: str) -> None:
+    """Every sum is that of the direct convolution, for all weights and data: also where tiles would not be exact."""
+    rng = np.random.default_rng(0)
+    limits = np.iinfo(of)
+    shape = (1, channels, height, width)
+    weights, data = {
+        "random": (rng.integers(-128, 128, (outputs, channels, 3, 3)), rng.integers(limits.min, limits.max + 1, shape)),
+        "extreme": (rng.choice([-128, 127], (outputs, channels, 3, 3)), rng.choice([limits.min, limits.max], shape)),
+        "greatest": (np.full((outputs, channels, 3, 3), -128), np.full(shape, limits.max if of == "uint8" else limits.min)),
+    }[values]
+    x = var("x", TensorType(data.shape, of))
+    conv = ops.conv(
+        x, constant(weights.astype(np.int8)), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=1, out_dtype="int32"
+    )
+    executable = inlaid.compile(function([x], conv), [f"x86:threads={threads},cpu={cpu}"])
+    inputs = {"x": data.astype(of)}
+    if values == "random":
+        assert any("winograd" in row.name for row in executable.profile(inputs).rows())
+    (found,) = executable.run(inputs).values()
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(data, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3))
+    wanted = np.einsum("ncyxij,ocij->noyx", windows.astype(np.float64), weights.astype(np.float64), optimize=True)
+    assert np.array_equal(found, wanted.astype(np.int64))
+
+
+def test_integers_of_symbolic_sizes() -> None:
+    rng = np.random.default_rng(0)
+    w = rng.integers(-128, 128, (32, 16, 3, 3)).astype(np.int8)
+    x = var("x", TensorType((SizeVar("batch"), 16, SizeVar("height"), SizeVar("width")), "uint8"))
+    conv = ops.conv(x, constant(w), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=1, out_dtype="int32")
+    executable = inlaid.compile(function([x], conv), ["x86:threads=1,cpu=x86-64-v3"])
+    for batch, height, width in [(1, 1, 1), (2, 3, 2), (1, 28, 28), (3, 5, 9), (1, 7, 31)]:
+        data = rng.integers(0, 256, (batch, 16, height, width)).astype(np.uint8)
+        (found,) = executable.run({"x": data}).values()
+        padded = np.pad(data.astype(np.int64), [(0, 0), (0, 0), (1, 1), (1, 1)])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+        assert np.array_equal(found, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.int64)))

@@ -11,14 +11,17 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.driver import context
-from inlaid.driver.generic import generic_kernels, warn_of_generic
+from inlaid.driver.generic import generic_kernels, warn_of_bytes, warn_of_generic
 from inlaid.errors import ScheduleWarning
 from inlaid.graph.ir import Span
 from inlaid.lowering.kernel import KernelSource, build
-from inlaid.plugins import Capabilities
+from inlaid.plugins import Capabilities, Region, Target
 from inlaid.plugins.registry import default_registry
+from inlaid.schedules.dot import dot_product
 from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.rule import KernelContext
 from inlaid.schedules.work import is_bound_by_reductions, operations, predicted_seconds
+from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.region import KernelSchedule
 
 TARGET = "x86:threads=1"
@@ -95,3 +98,22 @@ def test_only_kernels_without_a_schedule_are_told_of(monkeypatch):
     assert report.regions[0].generic == ("matmul at product (100%)",)
     assert "region0_x86 with the generic schedule: matmul at product (100%)" in report.to_text()
     assert report.to_json()["regions"][0]["generic"] == ["matmul at product (100%)"]
+
+
+def test_the_warning_of_products_of_bytes_goes_by_predicted_speed():
+    x = inlaid.var("x", inlaid.TensorType((8, 16), "uint8"))
+    unit = inlaid.function([x], ops.matmul(x, inlaid.constant(np.ones((16, 8), np.int8)), out_dtype="int32"))
+    region = Region("region0", unit, Target("narrow"))
+    able = Capabilities((), vector_bits=256)
+    fast = TensorIntrin("fast", dot_product("uint8", "int8", "int32", 8, 4), cost=3)
+    slow = TensorIntrin("slow", dot_product("uint8", "int8", "int32", 8, 4), cost=5)
+    with pytest.warns(ScheduleWarning) as caught:
+        warn_of_bytes(region, KernelContext(able, 1, (slow,)))
+    expected = "region region0 is expected to be slow: narrow multiplies float32 faster than bytes"
+    assert str(caught[0].message) == f"{expected}; compile the float32 model for it"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ScheduleWarning)
+        warn_of_bytes(region, KernelContext(able, 1, (fast,)))
+        warn_of_bytes(region, KernelContext(Capabilities(()), 1))
+        floats = inlaid.function([a := inlaid.var("a", inlaid.TensorType((4, 4), "float32"))], ops.matmul(a, a))
+        warn_of_bytes(Region("region0", floats, Target("narrow")), KernelContext(able, 1, (slow,)))

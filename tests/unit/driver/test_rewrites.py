@@ -26,7 +26,7 @@ from inlaid.types import Layout, TensorType
 from .loop_target import KIND, lowered, registry_of
 
 REGION = f"region0_{KIND}"
-ALWAYS = ("dissolve", "unsigned_data", "choose_convolution", "pointwise_products", "tabulate", "fuse")
+ALWAYS = ("dissolve", "unsigned_data", "wide_products", "choose_convolution", "pointwise_products", "tabulate", "fuse")
 IMAGE = TensorType((1, 4, 8, 8), "float32")
 
 

@@ -30,13 +30,16 @@ class TensorIntrin:
     """A tensor instruction of a target.
 
     `semantics` defines its effect, and is what the interpreter runs: loops of fixed or symbolic extents around one store, with each
-    operand box as a buffer. Its inputs are read. Its outputs are written, or updated if the semantics also read them or store them
-    under a condition. `over` names the thread axes over which the instruction is collective.
+    operand box as a buffer. Inputs are read. Outputs are written, or updated if the semantics also read them or store them under a
+    condition. `over` names the thread axes of a collective instruction. For cost models: `cost` is its time in multiply-adds,
+    `scratch` the vector registers that it needs besides its operands.
     """
 
     name: str
     semantics: ir.LoopProgram
     over: tuple[str, ...] = ()
+    cost: float = 1
+    scratch: int = 0
 
     def on(self, *regions: ir.Region, args: tuple[ir.Expr, ...] = ()) -> ir.Intrinsic:
         """Call the instruction on regions, in the order of the parameters of its semantics; `args` are its scalar inputs."""

@@ -2,8 +2,8 @@
 
 VPDPBUSD multiplies unsigned by signed bytes and adds four products to each 32-bit lane; nothing saturates. VPDPBF16PS adds two
 products of bfloat16 to each float32 lane; it treats denormals as zero, flushes denormal results, and rounds to nearest even after
-each of its two additions regardless of MXCSR (Intel SDM, VDPBF16PS). VPMADDWD multiplies pairs of 16-bit lanes, to which bytes are
-extended, and adds the two products exactly.
+each of its two additions regardless of MXCSR (Intel SDM, VDPBF16PS). VPMADDWD multiplies pairs of 16-bit lanes and adds the two
+products exactly; bytes are extended to 16 bits for it, by the compiler (int16 operands) or in registers.
 """
 
 from __future__ import annotations
@@ -58,6 +58,22 @@ class _Bfloat:
 
 
 @dataclass(frozen=True)
+class _Words:
+    """VPMADDWD of a number of 32-bit lanes."""
+
+    lanes: int
+    name: str
+
+    def __call__(self, p: FunctionPrinter, places: tuple[Place, ...]) -> None:
+        shared, own, total = places
+        right, acc = own.load("i16", 2 * self.lanes), total.load("i32", self.lanes)
+        left = p.op(f"bitcast {p.widen(shared.load('i32'), self.lanes)} to {right.type}", "i16", right.lanes)
+        p.declarations[self.name] = f"declare {acc.type} @{self.name}({right.type}, {right.type})"
+        products = p.op(f"call {acc.type} @{self.name}({left}, {right})", "i32", self.lanes)
+        total.store(p.op(f"add {acc}, {products.ref}", "i32", self.lanes))
+
+
+@dataclass(frozen=True)
 class _Pairs:
     """Emitter of two VPMADDWD on 32-bit lanes: one for even bytes and one for odd bytes, extended by their `signed`. Masks and
     shifts extend them in place. Extending in order would need shuffles, for which many processors have only one unit."""
@@ -108,12 +124,15 @@ def instructions(features: Sequence[str]) -> Iterator[Instruction]:
     madd = [(16, "llvm.x86.avx512.pmaddw.d.512")] if "avx512bw" in present else []
     madd += [(8, "llvm.x86.avx2.pmadd.wd")] if "avx2" in present else [(4, "llvm.x86.sse2.pmadd.wd")]
     for lanes, name in madd:
+        if not vnni:
+            semantics = dot_product("int16", "int16", "int32", lanes, 2)
+            yield Instruction(TensorIntrin(f"madd.int16.{lanes}", semantics, scratch=1), _Words(lanes, name))
         for a in _BYTES:
             for b in _BYTES:
                 semantics = dot_product(a, b, "int32", lanes, 4)
                 emit = _Pairs(lanes, name, (a == "int8", b == "int8"))
                 # With VNNI, LLVM fuses the product and the addition to VPDPWSSD.
-                yield Instruction(TensorIntrin(f"madd.{a}.{b}.{lanes}", semantics), emit, vnni)
+                yield Instruction(TensorIntrin(f"madd.{a}.{b}.{lanes}", semantics, cost=3), emit, vnni)
 
 
 def _vnni(lanes: int, extensions: tuple[str, ...]) -> Iterator[Instruction]:

@@ -1,0 +1,104 @@
+"""Products of bytes as products of int16, for targets that multiply these faster.
+
+A processor whose vectors multiply pairs of 16-bit numbers has to extend bytes inside a product's loop, again for each tile. Here
+they are extended where they are computed or moved, and constants when the model is compiled. Every sum stays the same integer:
+
+    conv(x: uint8, w: int8)    =>    conv(cast(x, int16), w: int16)
+
+Whatever else reads such bytes casts them back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+from inlaid import ops
+from inlaid.arith import size_hint
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, post_order, traits_of
+from inlaid.graph.operator import Choice
+from inlaid.graph.transform import transform_function
+from inlaid.lowering.kernel import tensor_type
+from inlaid.ops.compose import cast_to
+from inlaid.passes.supported import Supports, supports_all, is_supported
+from inlaid.schedules.dot import fastest
+from inlaid.schedules.rule import KernelContext
+
+WIDE = "int16"
+BYTES = ("int8", "uint8")
+REUSE = 4
+"""Rows of data from which on weights are widened. Fewer wait for weights from memory, which would have twice the bytes."""
+
+
+def wide_products(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
+    """The function with products of bytes over int16. The same object where the target sums no product faster so, or does not claim
+    the wide operators."""
+    products = [expr for expr in post_order(function) if isinstance(expr, Call) and _is_faster_wide(expr, context)]
+    if not products:
+        return function
+    changed = transform_function(function, _Widening(function, products).visit)
+    assert isinstance(changed, Function)
+    return changed if is_supported(changed.body, supports, *post_order(function)) else function
+
+
+def multiplies_bytes(call: Call) -> bool:
+    """Whether it is a convolution or matrix product of bytes, summed in int32."""
+    if call.callee not in (ops.conv, ops.matmul):
+        return False
+    *factors, total = (tensor_type(item.type).dtype.name for item in (*call.args, call))
+    return total == "int32" and all(name in BYTES for name in factors)
+
+
+def _is_faster_wide(expr: Call, context: KernelContext) -> bool:
+    """Whether it is a product of bytes that the target's dot products sum faster in int16."""
+    if not multiplies_bytes(expr):
+        return False
+    result, data, weights = (tensor_type(item.type) for item in (expr, *expr.args))
+    if expr.callee is ops.conv:
+        attrs: Any = expr.attrs
+        inputs = weights.shape[1]
+        # A convolution of one channel in each group has no products to add in pairs.
+        if not isinstance(expr.args[1], Constant) or (inputs == 1 and attrs.groups != 1):
+            return False
+        rows = math.prod(size_hint(dim, 2) for dim in (result.shape[0], *result.shape[2:]))
+    else:
+        if min(data.rank, weights.rank) < 2:
+            return False
+        rows = math.prod(map(size_hint, data.shape[:-1] if weights.rank == 2 else data.shape[-2:-1]))
+    wide = fastest(WIDE, WIDE, "int32", context)
+    return rows >= REUSE and wide > fastest(data.dtype.name, weights.dtype.name, "int32", context)
+
+
+class _Widening:
+    """The sweep. `_wide` has int16 tensors by the id of the bytes that they equal."""
+
+    def __init__(self, function: Function, products: list[Call]) -> None:
+        self._products = {id(expr) for expr in products}
+        self._wanted = {id(arg) for expr in products for arg in expr.args}
+        self._wide: dict[int, Expr] = {}
+        for expr in reversed(list(post_order(function))):
+            if id(expr) in self._wanted and _is_moved(expr):
+                self._wanted.update(map(id, expr.args))
+
+    def visit(self, old: Expr, new: Expr) -> Expr:
+        """The replacement of an expression."""
+        if isinstance(new, Call) and isinstance(old, Call) and id(old) in self._products:
+            attrs: Any = new.attrs
+            new = call(new.callee, [self._wide[id(arg)] for arg in old.args], replace(attrs, out_dtype="int32"), new.span)
+        if id(old) not in self._wanted:
+            return new
+        if isinstance(old, Constant):
+            self._wide[id(old)] = constant(old.data.astype(WIDE), span=old.span)
+            return new
+        wide = cast_to(new, WIDE)
+        if isinstance(old, Call) and isinstance(new, Call) and _is_moved(old):
+            wide = call(new.callee, [self._wide[id(arg)] for arg in old.args], new.attrs, new.span)
+        self._wide[id(old)] = wide
+        return cast_to(wide, tensor_type(old.type).dtype) if isinstance(old, Call) else new
+
+
+def _is_moved(expr: Expr) -> TypeGuard[Call]:
+    """Whether it is bytes that are all moved from its operands, chosen by place or by order."""
+    moves = traits_of(expr).moves if isinstance(expr, Call) else None
+    return moves is not None and moves.by is not Choice.INDEX
