@@ -21,7 +21,7 @@ from inlaid.graph.operator import Choice
 from inlaid.graph.transform import transform_function
 from inlaid.lowering.kernel import tensor_type
 from inlaid.ops.compose import cast_to
-from inlaid.passes.supported import Supports, supports_all, is_supported
+from inlaid.passes.supported import Supports, is_supported, supports_all
 from inlaid.schedules.dot import fastest
 from inlaid.schedules.rule import KernelContext
 
