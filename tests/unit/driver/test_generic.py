@@ -109,7 +109,7 @@ def test_the_warning_of_products_of_bytes_goes_by_predicted_speed():
     slow = TensorIntrin("slow", dot_product("uint8", "int8", "int32", 8, 4), cost=5)
     with pytest.warns(ScheduleWarning) as caught:
         warn_of_bytes(region, KernelContext(able, 1, (slow,)))
-    expected = "region region0 is expected to be slow: narrow multiplies float32 faster than bytes"
+    expected = "region region0 is expected to be slow: narrow is predicted to multiply float32 faster than int8"
     assert str(caught[0].message) == f"{expected}; compile the float32 model for it"
     with warnings.catch_warnings():
         warnings.simplefilter("error", ScheduleWarning)
