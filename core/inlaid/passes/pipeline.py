@@ -9,6 +9,7 @@ from inlaid.ops.quantised import dequantize
 from inlaid.passes.canonicalise_quantised import narrow_integers, quantize_integers
 from inlaid.passes.cse import share_common
 from inlaid.passes.dead_code import remove_dead_code
+from inlaid.passes.early_take import early_take
 from inlaid.passes.fold_constants import fold_constants
 from inlaid.passes.manager import FunctionPass, ModulePass
 from inlaid.passes.name_sizes import name_sizes
@@ -25,6 +26,7 @@ CANONICAL: tuple[FunctionPass | ModulePass, ...] = (
     FunctionPass("narrow_integers", narrow_integers, ("quantize_integers", "fold_constants")),
     FunctionPass("simplify", simplify),
     FunctionPass("fold_again", fold_constants, ("simplify_inference", "simplify")),
+    FunctionPass("early_take", early_take),
     FunctionPass("cse", share_common, ("graph_form",)),
     ModulePass("dead_code", remove_dead_code, ("graph_form",)),
     FunctionPass("name_sizes", name_sizes),

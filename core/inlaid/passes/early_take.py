@@ -1,0 +1,59 @@
+"""Move gathers before element-wise operators on their table, such as the dequantization of an embedding:
+
+take(dequantize(table, scale), indices)    =>    dequantize(take(table, indices), scale)
+
+The table of a language model has many times the rows that a run reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from inlaid import ops
+from inlaid.arith import Dim, size_hint
+from inlaid.graph.ir import Call, Expr, Function, call
+from inlaid.graph.operator import Operator
+from inlaid.graph.transform import transform
+from inlaid.graph.uses import UseCounts
+from inlaid.types import TensorType
+
+
+def early_take(function: Function) -> Function:
+    """Gather first where the result has fewer elements than the table, symbolic sizes by their hints. Other operands of the moved
+    operators are scalars. Returns the same object if nothing moves."""
+    uses = UseCounts(function)
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        moved = _moved(new, uses) or new
+        uses.note(old, moved)
+        return moved
+
+    changed = transform(function, visit)
+    assert isinstance(changed, Function)
+    return changed
+
+
+def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
+    """Rewrite take(f(table, scalars), indices) to f(take(table, indices), scalars), recursively; None if it does not match."""
+    if not isinstance(expr, Call) or expr.callee is not ops.take:
+        return None
+    computed, indices = expr.args
+    if not isinstance(computed, Call) or not isinstance(computed.callee, Operator) or not computed.callee.elementwise:
+        return None
+    places = [number for number, arg in enumerate(computed.args) if _shape(arg) != ()]
+    if len(places) != 1 or not uses.single(computed) or _elements(expr) >= _elements(computed):
+        return None
+    if len(_shape(expr) or ()) < len(_shape(computed) or ()):
+        return None  # attributes may name an axis that the result does not have
+    table = call(ops.take, [computed.args[places[0]], indices], expr.attrs, expr.span)
+    args = [_moved(table, uses) or table if number == places[0] else arg for number, arg in enumerate(computed.args)]
+    return call(computed.callee, args, computed.attrs, computed.span)
+
+
+def _shape(expr: Expr) -> Sequence[Dim] | None:
+    return expr.type.shape if isinstance(expr.type, TensorType) else None
+
+
+def _elements(expr: Expr) -> int:
+    return prod(map(size_hint, _shape(expr) or ()))
