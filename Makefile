@@ -29,10 +29,10 @@ AS_AVX2 := OLDER_HOST=$(OLDER_HOST) LD_AUDIT=$(OLDER_HOST)/older_host.so LD_PREL
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta peers clean
+.PHONY: help demo test test-avx2 test-fast check lint format types contracts docs conformance bench bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta peers clean
 
 help: ## list the make targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Inlaid needs Python 3.11 or newer. Name one: make demo PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -99,6 +99,10 @@ bench: $(DEVELOPING) ## time Inlaid against its peers for 35 minutes, oldest res
 
 bench-symbolic: $(DEVELOPING) ## time symbolic sizes against fixed sizes and peers; writes docs/benchmarks-symbolic.md
 	$(BIN)/python benchmarks/symbolic.py --minutes $(MINUTES) --write docs/benchmarks-symbolic.md
+
+bench-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## time whole models as on a CPU with AVX2 only; writes docs/benchmarks-avx2.md
+	$(AS_AVX2) $(BIN)/python benchmarks/bench.py --models --precisions f32 int8 --against onnxruntime openvino --minutes $(MINUTES) \
+		--results $(OLDER_HOST)/bench.jsonl --write docs/benchmarks-avx2.md --title "Benchmarks with AVX2: every engine held to it"
 
 bench-symbolic-avx2: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## time symbolic sizes as on a CPU with AVX2 only; writes docs/benchmarks-symbolic-avx2.md
 	$(AS_AVX2) $(BIN)/python benchmarks/symbolic.py --kernels --results $(OLDER_HOST)/symbolic.jsonl --write docs/benchmarks-symbolic-avx2.md --title "$(AVX2_TITLE)"

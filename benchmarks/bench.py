@@ -143,6 +143,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--draw", action="store_true", help="measure nothing: only draw the page")
     parser.add_argument("--results", type=Path, help="where measurements are kept; default: the user's cache folder")
     parser.add_argument("--write", type=Path, help="write the page to this file")
+    parser.add_argument("--title", default=page.TITLE, help="of the page")
     arguments = parser.parse_args()
     rounds, seconds, against = (3, 0.25, QUICK_PEERS) if arguments.quick else (5, 1.0, PEERS)
     arguments.rounds = arguments.rounds or rounds
@@ -188,7 +189,7 @@ def main() -> None:
             measurement.keep(arguments.results, machine, known)
             print(measurement.line(), flush=True)
         print(f"{time.perf_counter() - started:.0f} s; kept in {arguments.results}", flush=True)
-    text = page.draw(page.latest(arguments.results))
+    text = page.draw(page.latest(arguments.results), arguments.title)
     if arguments.write:
         arguments.write.parent.mkdir(parents=True, exist_ok=True)
         arguments.write.write_text(text, encoding="utf-8")

@@ -147,9 +147,12 @@ def latest(path: Path) -> list[Measurement]:
     return list(found.values())
 
 
-def draw(every: Sequence[Measurement]) -> str:
-    """The page, in Markdown."""
-    sections = [_head(every)]
+TITLE = "Benchmarks"
+
+
+def draw(every: Sequence[Measurement], title: str = TITLE) -> str:
+    """Render the page in Markdown."""
+    sections = [_head(every, title)]
     for threads in sorted({item.limit.threads for item in every}):
         for precision in PRECISIONS:
             chosen = [item for item in every if item.key[0] == "model" and item.key[2:] == (precision, threads)]
@@ -162,7 +165,7 @@ def draw(every: Sequence[Measurement]) -> str:
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
-def _head(every: Sequence[Measurement]) -> list[str]:
+def _head(every: Sequence[Measurement], title: str) -> list[str]:
     def facts(values: Iterable[str]) -> str:
         return "; ".join(dict.fromkeys(values)) or "none"
 
@@ -173,7 +176,7 @@ def _head(every: Sequence[Measurement]) -> list[str]:
     )
     dates = sorted(item.date for item in every)
     return [
-        "# Benchmarks",
+        f"# {title}",
         "",
         f"Measured from {dates[0]} to {dates[-1]} by `python benchmarks/bench.py`." if dates else "Nothing is measured yet.",
         "",
