@@ -22,16 +22,16 @@ from inlaid_x86.llvm.values import Value
 from inlaid_x86.tiles.unit import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 
 STEPS = (1, 2)
-"""Row strides of a left operand that tile loads support, which are the strides of convolutions."""
+"""Supported row strides of left operands in tile loads. A convolution of stride s loads rows with stride s."""
 _BYTES = {"uint8": "u", "int8": "s"}
 _CONFIGURATION = struct.Struct("<BB14x16H16B")
-"""Operand of LDTILECFG: palette, start row, then bytes per row and number of rows of each tile."""
+"""Layout of the operand of LDTILECFG: palette, start row, bytes per row of each tile, number of rows of each tile."""
 _FIRST_ROWS = struct.calcsize("<BB14x16H")
-"""Byte offset of the numbers of rows."""
+"""Byte offset of the row counts in the operand of LDTILECFG."""
 
 
 def _bytes(buffer: ir.Buffer) -> int:
-    """Return the bytes of a tile row."""
+    """Return the number of bytes per row of a tile that holds a buffer."""
     return math.prod(dim for dim in buffer.shape[1:] if isinstance(dim, int)) * buffer.dtype.bytes
 
 
@@ -58,7 +58,7 @@ def _product(name: str) -> Emitter:
 
 
 def _load(rank: int, step: int = 1) -> Emitter:
-    """Create the emitter of a tile load from a region of `rank` dimensions. Axis 0 is the rows, `step` apart."""
+    """Create the emitter of a tile load from a region of `rank` dimensions. Axis 0 numbers the rows; `step` is the row stride."""
 
     def emit(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
         source, tile = places
@@ -80,7 +80,7 @@ class _Tiles:
     scope = TILES
 
     def open(self, p: FunctionPrinter, buffers: Mapping[int, ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
-        """Configure the tiles for the shapes of `buffers`, keyed by register number."""
+        """Configure each tile for the shape of its buffer. `buffers` is keyed by register number."""
         shapes: list[tuple[arith.Dim, int]] = [(0, 0)] * 16
         for number, buffer in buffers.items():
             shapes[number] = buffer.shape[0], _bytes(buffer)
@@ -107,7 +107,7 @@ class _Tiles:
 
 
 def instructions(features: Sequence[str]) -> Iterator[Instruction]:
-    """Yield the tile instructions of processors with these features."""
+    """Yield the tile instructions that a processor with `features` has."""
     present, scope = set(features), TILES.name
     if TILE not in present:
         return
@@ -136,5 +136,5 @@ def _moves(total: str, factors: Mapping[str, int], needs: tuple[str, ...]) -> It
 
 
 def register_files(features: Sequence[str]) -> Mapping[str, RegisterFile]:
-    """Return the tiles keyed by their scope's name; empty for processors without AMX."""
+    """Return the tile register file keyed by the name of its memory scope; empty without AMX in `features`."""
     return {TILES.name: _Tiles()} if TILE in features else {}

@@ -34,8 +34,8 @@ from inlaid_x86.scale import math_emitters
 
 
 class X86Codegen(LibraryCodegen):
-    """Compiles a region to ELF objects and links them into an image. There is one object for the C-ABI function, one for the body
-    of a loop, and one per kernel."""
+    """Compiles a region to ELF objects and links them into an image. The objects are one for the C-ABI function, one for the loop
+    body if the region is a loop, and one per kernel."""
 
     architecture = X86_64
 
@@ -44,7 +44,7 @@ class X86Codegen(LibraryCodegen):
         self.features = features(options)
 
     def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:
-        """Compile a region to an artifact. Deterministic: equal regions give equal bytes."""
+        """Compile a region to an artifact. Compilation is deterministic: equal regions give equal bytes."""
         loop = unit if isinstance(unit, RegionLoop) else None
         region = unit.body if isinstance(unit, RegionLoop) else unit
         width = vector_bits(self.options)
@@ -90,15 +90,15 @@ class X86Codegen(LibraryCodegen):
 
     @property
     def threads(self) -> bool:
-        """Whether kernels may use more than one thread."""
+        """True if kernels may use more than one thread."""
         return self.options.threads != 1
 
     def library_objects(self, function: LibraryFunction) -> Sequence[bytes]:
-        """See `inlaid.codegen.library.LibraryCodegen`."""
+        """Compile the objects of an exported library's function; implements `inlaid.codegen.library.LibraryCodegen`."""
         return library_objects(function)
 
     def _attributes(self) -> str:
-        """Return LLVM function attributes that keep 512-bit vectors whole, which LLVM splits in two for many CPUs."""
+        """Return LLVM function attributes that keep 512-bit vectors whole. By default, LLVM splits them in two for many CPUs."""
         width = vector_bits(self.options)
         return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
 

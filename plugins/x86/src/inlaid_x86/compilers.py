@@ -26,11 +26,11 @@ from inlaid_x86 import emit
 from inlaid_x86.machine import compile_text, feature_text, rejected
 
 SHARE = 1 << 17
-"""Characters of LLVM text per worker process: LLVM takes longer to compile them than a process takes to start."""
+"""Characters of LLVM text per worker process. Compiling this much text takes longer than starting a process."""
 
 
 class Compilers:
-    """Compiles the modules of one region. A context manager, which ends the worker processes on exit."""
+    """Compiles the modules of one region in worker processes. As a context manager, it ends the processes on exit."""
 
     def __init__(self, features: Sequence[str], store: Store) -> None:
         self._features = tuple(features)
@@ -54,8 +54,8 @@ class Compilers:
             worker.close()
 
     def kernel(self, text: str, effort: int = emit.FULL, extensions: Sequence[str] = ()) -> str:
-        """Queue a kernel's module, which defines `emit.KERNEL`. Returns its symbol, which is equal for equal text. effort: see
-        `emit.emit`. extensions: additional features for this kernel only."""
+        """Queue the module of a kernel, a function named `emit.KERNEL`. Returns the kernel's symbol. Equal text gives an equal
+        symbol. effort: see `emit.emit`. extensions: additional features for this kernel only."""
         features = feature_text((*self._features, *extensions))
         key = self._key(text, features, effort)
         symbol = f"inlaid_{key[:32]}"
@@ -68,8 +68,8 @@ class Compilers:
         self._add(_Job(text, features, symbol, emit.CALLS), self._key(text, features, emit.CALLS))
 
     def finish(self, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, bytes]:
-        """Wait for all objects and return them by symbol. `report` is called with the numbers of compiled and of all modules.
-        Raises `CompileError` if LLVM rejects a module or crashes."""
+        """Wait for all objects and return them by symbol. `report(compiled, total)` is called with the number of compiled modules
+        and the number of modules. Raises `CompileError` if LLVM rejects a module or crashes."""
         report(0, len(self._pending))
         if self._workers:
             self._wait(report)
@@ -119,8 +119,8 @@ class Compilers:
 
 @dataclass
 class _Job:
-    """A module to compile. `symbol`: key of its object. `renamed`: new name of its kernel, "" to keep names. `result`: the object
-    or the error."""
+    """A module to compile. `symbol`: key of the compiled object. `renamed`: new name of the kernel, "" to keep names. `result`: the
+    object or the error."""
 
     text: str
     features: str
@@ -131,8 +131,8 @@ class _Job:
 
 
 class _Worker:
-    """A compiler process and the thread that feeds it. The thread takes `jobs` until it gets None, and puts True into `done` for
-    each job and False at the end."""
+    """A compiler process and the thread that feeds it. The thread processes `jobs` until it gets None. It puts True into `done`
+    after each job, and False when it ends."""
 
     def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool]) -> None:
         self._jobs = jobs
@@ -203,6 +203,6 @@ def _cores() -> int:
 
 @functools.cache
 def fingerprint() -> str:
-    """Return the part of the cache key that is not text or features: the source of `emit.py` and LLVM's version."""
+    """Return the part of an object's cache key that identifies the compiler: a hash of `emit.py`'s source and LLVM's version."""
     source = hashlib.sha256(Path(emit.__file__).read_bytes()).hexdigest()
     return f"{source} {llvmlite.__version__} {llvm.llvm_version_info}"

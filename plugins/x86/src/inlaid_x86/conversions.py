@@ -1,4 +1,4 @@
-"""Vectorisable conversion of floats to int64 by float64 arithmetic, for AVX2 processors, which have no instruction for it."""
+"""Vectorisable conversion of floats to int64 by float64 arithmetic. AVX2 has no instruction for this."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from inlaid.tensor.transform.rewrite import Rewriter
 _HALF = 2.0**32
 _LIMIT = 2.0**63
 _UPPER_MAGIC = FLOAT64.magic + float(-(FLOAT64.magic_bits >> 32) % (1 << 32))
-"""Magic constant of the upper half, whose low bits also cancel the bits of `magic` in the lower half."""
+"""Magic constant for the upper half of the result. Its low bits also cancel the bits of `FLOAT64.magic` in the lower half."""
 
 
 def expand_conversions(program: ir.LoopProgram, present: Collection[str]) -> ir.LoopProgram:
-    """Expand conversions of float32 and float64 to int64 to arithmetic, on processors where that is faster."""
+    """Expand conversions of float32 and float64 to int64 to arithmetic, on processors on which the arithmetic is faster."""
     return Rewriter(expr=_expanded).program(program) if "avx2" in present and "avx512dq" not in present else program
 
 

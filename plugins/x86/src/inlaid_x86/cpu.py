@@ -1,4 +1,4 @@
-"""Instruction sets: those to compile for and those of this machine."""
+"""Instruction sets that code is compiled for, and instruction sets of this machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 @functools.cache
 def processor_features() -> frozenset[str]:
-    """Return this processor's features by LLVM's names. All code asks here, at compile time and at load time, so a test can
-    replace this function to simulate a processor with fewer features (see plugins/x86/README.md, Testing)."""
+    """Return this processor's features by LLVM's names. All code calls this function, at compile time and at load time. A test can
+    replace it to simulate a processor with fewer features (see plugins/x86/README.md, Testing)."""
     return reported()
 
 
@@ -31,12 +31,12 @@ def host_features() -> frozenset[str]:
 
 
 def refusal(required: Collection[str]) -> str | None:
-    """Return why this process may not use features that the processor has; None if it may."""
+    """Return why this process may not use the `required` features although the processor has them; None if it may."""
     return tile_refusal() if TILE in required and TILE in processor_features() else None
 
 
 def remedy() -> str:
-    """Return the remedy for errors about missing features: options to compile with for this processor."""
+    """Return the remedy for errors about missing features: the target options with which to compile for this processor."""
     fitting = [name for name in LEVELS if name.startswith("x86-64") and host_features().issuperset(LEVELS[name])]
     return (
         f"compile with --target x86:cpu={fitting[-1]}, or cpu=portable" if fitting else "compile on this machine, with cpu=native"
@@ -58,7 +58,7 @@ def request_permission() -> int:
 
 
 def features(options: X86Options) -> tuple[str, ...]:
-    """Return the sorted features to compile for; for several versions, those common to all."""
+    """Return the sorted features to compile for: if `options` select several versions, their common features."""
     cpu = versions(options)[0].cpu
     return tuple(sorted(host_features() if cpu == "native" else LEVELS[cpu]))
 

@@ -3,7 +3,7 @@
 VPDPBUSD multiplies unsigned by signed bytes and adds four products to each 32-bit lane; nothing saturates. VPDPBF16PS adds two
 products of bfloat16 to each float32 lane; it treats denormals as zero, flushes denormal results, and rounds to nearest even after
 each of its two additions regardless of MXCSR (Intel SDM, VDPBF16PS). VPMADDWD multiplies pairs of 16-bit lanes and adds the two
-products exactly; bytes are extended to 16 bits for it, by the compiler (int16 operands) or in registers.
+products exactly. Its byte operands are first extended to 16 bits, by the compiler (int16 operands) or in registers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BYTES = ("uint8", "int8")
 
 @dataclass(frozen=True)
 class _Bytes:
-    """Emitter of VPDPBUSD. `swapped`: the operand that is broadcast to all lanes is the signed one."""
+    """Emitter of VPDPBUSD. `swapped`: the signed operand is the one that is broadcast to all lanes."""
 
     lanes: int
     swapped: bool
@@ -59,7 +59,7 @@ class _Bfloat:
 
 @dataclass(frozen=True)
 class _Words:
-    """VPMADDWD of a number of 32-bit lanes."""
+    """Emitter of VPMADDWD on a number of 32-bit lanes."""
 
     lanes: int
     name: str
@@ -75,8 +75,8 @@ class _Words:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Emitter of two VPMADDWD on 32-bit lanes: one for even bytes and one for odd bytes, extended by their `signed`. Masks and
-    shifts extend them in place. Extending in order would need shuffles, for which many processors have only one unit."""
+    """Emitter of two VPMADDWD on 32-bit lanes: one for even bytes and one for odd bytes. `signed`: sign-extend each operand. Masks
+    and shifts extend bytes in place. Shuffles, which many processors have only one unit for, are not needed."""
 
     lanes: int
     name: str
@@ -95,7 +95,7 @@ class _Pairs:
         total.store(acc)
 
     def _half(self, p: FunctionPrinter, value: Value, odd: bool, signed: bool) -> Value:
-        """Extend the even or odd bytes to 16-bit lanes."""
+        """Extend the even or odd bytes of `value` to 16-bit lanes."""
         if not odd and not signed:
             return self._once(p, f"and {value}, {splat('255', 'i16', value.lanes)}", value.lanes)
         places = splat("8", "i16", value.lanes)
@@ -109,7 +109,7 @@ class _Pairs:
 
 
 def instructions(features: Sequence[str]) -> Iterator[Instruction]:
-    """Yield the dot product instructions of processors with these features, fastest first."""
+    """Yield the dot product instructions that a processor with `features` has, fastest first."""
     present = set(features)
     vnni = tuple(name for name in ("avx512vnni", "avxvnni") if name in present)[:1]
     if "avx512vnni" in present:

@@ -1,13 +1,13 @@
 """Compilation of LLVM text to object code, in this process or as the main program of a worker process.
 
-llvmlite serialises all work of a process with one lock, so compiling kernels in parallel needs several processes. A worker starts
-quickly, because this file imports only the standard library and llvmlite:
+llvmlite serialises all work of a process with one lock, so compiling kernels in parallel needs several processes. This file imports
+only the standard library and llvmlite, so that a worker starts quickly:
 
     python -I -S emit.py FOLDER_OF_LLVMLITE
 
 A worker reads requests from stdin until end of file and answers each on stdout. A request is one byte for the effort (`FULL`), then
-three UTF-8 texts: features, symbol and module, each preceded by its length. An answer is one byte, 0 for an object or 1 for LLVM's
-error message, then the length and the bytes of that. Lengths are unsigned 64-bit little-endian numbers of bytes.
+three UTF-8 texts: features, symbol and module, each preceded by its length. An answer is one byte (0: an object, 1: LLVM's error
+message), the length of the object or message, and its bytes. Lengths are unsigned 64-bit little-endian numbers of bytes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ TRIPLE = "x86_64-unknown-linux-gnu"
 KERNEL = "kernel"
 """Placeholder name of a kernel's function in its module; `emit` renames it to a symbol derived from its contents."""
 FULL, EXPLICIT, CALLS = range(3)
-"""Optimisation effort. FULL: LLVM's usual passes. EXPLICIT: few passes, which suffice for code that is already vectorised and
-unrolled. CALLS: none, for entry functions, which only call kernels."""
+"""Optimisation effort. FULL: LLVM's usual passes. EXPLICIT: few passes, for code that is already vectorised and unrolled. CALLS: no
+passes, for entry functions, which only call kernels."""
 REQUEST = struct.Struct("<B3Q")
 ANSWER = struct.Struct("<BQ")
 
 
 @functools.cache
 def initialise() -> None:
-    """Register LLVM's targets, once."""
+    """Register LLVM's targets on the first call."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()  # for inline assembly
@@ -70,13 +70,13 @@ def emit(text: str, features: str, symbol: str = "", effort: int = FULL) -> byte
 
 
 _options = threading.Lock()
-"""Held while LLVM's options, which are those of the whole process, are not at their defaults."""
+"""Lock held while LLVM's process-wide options differ from their defaults."""
 
 
 @contextmanager
 def _in_source_order() -> Iterator[None]:
-    """Generate code without LLVM's machine scheduler. It hoists loads above multiply-adds although no register is free: a tile that
-    fills 16 registers with sums then spills one in each step, and a convolution of 7 x 7 takes 1.7 times as long."""
+    """Generate code without LLVM's machine scheduler. The scheduler hoists loads above multiply-adds even if no register is free. A
+    tile whose accumulators fill 16 registers then spills one in each step: a 7 x 7 convolution takes 1.7 times as long."""
     with _options:
         llvm.set_option("inlaid", "-enable-misched=0")
         try:
@@ -99,7 +99,7 @@ def _few_passes() -> Any:
 
 
 def serve() -> None:
-    """Answer requests until end of file."""
+    """Answer requests from stdin until end of file."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while len(head := source.read(REQUEST.size)) == REQUEST.size:
         effort, *sizes = REQUEST.unpack(head)

@@ -1,4 +1,4 @@
-"""Cost model that decides which parallel loops run on several threads, for the loops of all schedule rules."""
+"""Cost model that decides which parallel loops run on several threads. It applies to the loops of all schedule rules."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from inlaid.tensor.transform.lower_blocks import mapped
 
 WORTH_CYCLES = 3000.0
 """Minimum single-thread cycles of a loop that runs in parallel: 1 us at 3 GHz. Starting a job for a spinning worker and waiting for
-it takes a median of 0.35 us. Measured on loops over cached arrays, one thread and two of a Zen 5: 0.7 us and 0.65, 1.3 and 1.0, 6.1
-and 2.4."""
+it takes a median of 0.35 us. Measured on loops over cached arrays on a Zen 5, one thread against two: 0.7 against 0.65 us, 1.3
+against 1.0 us, 6.1 against 2.4 us."""
 ISSUED = 2
 """Vector operations, loads and stores that a core issues per cycle."""
 INTRINSIC = 2.0
 """Cycles of a tensor intrinsic, including its loads."""
 Sizes = dict[ir.Expr, int]
-"""Memo of the number of operations in stored values, shared by the analyses of one program, which revisit inner loops."""
+"""Memo of the number of operations in each stored value. The analyses of one program share it, since they revisit inner loops."""
 
 
 def serialize_short_loops(program: ir.LoopProgram, width: int) -> ir.LoopProgram:
@@ -38,7 +38,7 @@ def _shorten(stmt: ir.Stmt, width: int) -> ir.Stmt:
 def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0, sizes: Sizes | None = None) -> float:
     """Subtract the cycles of running a statement `times` times from a budget. Stops early once the budget is used up.
 
-    usual: assumed extent of loops of unknown extent; if 0, these and intrinsics use up the budget. sizes: memo of stores."""
+    usual: assumed extent of loops of unknown extent; if 0, such a loop, or an intrinsic, uses up the budget. sizes: memo."""
     sizes = {} if sizes is None else sizes
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=kind):
@@ -62,15 +62,15 @@ def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usu
 
 
 def _size(value: ir.Expr, sizes: Sizes) -> int:
-    """Return the number of operations of storing a value."""
+    """Return the number of operations to compute and store a value."""
     if value not in sizes:
         sizes[value] = 1 + sum(1 for _ in ir.walk_exprs(value))
     return sizes[value]
 
 
 def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
-    """Return the operations of a statement as an expression of symbolic sizes. usual: assumed extent of loops whose extent depends
-    on anything else. sizes: see `remaining_budget`."""
+    """Return the number of operations of a statement as an expression of symbolic sizes. usual: assumed extent of loops whose
+    extent depends on anything but symbolic sizes. sizes: see `remaining_budget`."""
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=ir.ForKind.VECTORIZED):
             return max(extent * _bits(body) // width, 1) * issued(body, width, usual, sizes)
@@ -94,5 +94,5 @@ def _most(extent: arith.Expr, usual: int) -> int:
 
 
 def _bits(stmt: ir.Stmt) -> int:
-    """Return the bits of an element that the first store of a statement writes."""
+    """Return the element size in bits of the first store in a statement."""
     return next((inner.buffer.dtype.bytes * 8 for inner in ir.walk_stmts(stmt) if isinstance(inner, ir.Store)), 8)

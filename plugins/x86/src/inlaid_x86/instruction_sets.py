@@ -1,7 +1,8 @@
 """Instruction set features: their names, how a processor reports them, and the levels that they form.
 
-The table is the only list of features. Code is compiled for no others, so a package never requires a feature that none of its
-instructions use. Imports neither LLVM nor the compiler, since packages are checked against this table before they are loaded.
+The table is the only list of features. Code is compiled only for listed features, so a package requires no feature that its
+instructions do not use. Imports neither LLVM nor the compiler, since packages are checked against this table before they are
+loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Feature:
     leaf, subleaf, register, bit
         Position in CPUID (Intel SDM, volume 2, CPUID; AMD APM, volume 3, appendix E). `register`: 0 to 3 for EAX, EBX, ECX, EDX.
     state
-        Bits of XCR0 that must be set, which means that the operating system saves the registers.
+        Bits of XCR0 that are set if the operating system saves the feature's registers.
     implies
         Features that LLVM and processors always have with this one, transitively closed.
     """
@@ -68,7 +69,7 @@ FEATURES = (
     Feature("amx-int8", "amx_int8", 7, 0, EDX, 25, _TILES, ("amx-tile",)),
     Feature("amx-bf16", "amx_bf16", 7, 0, EDX, 22, _TILES, ("amx-tile",)),
 )
-"""All features, each after those that it implies."""
+"""All features. Each feature follows the features that it implies."""
 
 _V2 = ("cx16", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
@@ -84,13 +85,13 @@ LEVELS = {
 
 
 def extensions(names: Iterable[str]) -> tuple[str, ...]:
-    """Select the features that belong to no level. Only kernels that use them are compiled with them."""
+    """Select the features that belong to no level. They are enabled only for kernels that use them."""
     return tuple(name for name in names if name not in _V4)
 
 
 def reported(path: Path = CPUINFO) -> frozenset[str]:
-    """Return the features, by LLVM's names, that processor and operating system support. Empty, which means the x86-64 baseline, if
-    /proc is not mounted."""
+    """Return the features, by LLVM's names, that processor and operating system support. If /proc is not mounted, the result is
+    empty, which means the x86-64 baseline."""
     try:
         with path.open() as lines:
             flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])

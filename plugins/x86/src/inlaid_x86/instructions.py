@@ -10,5 +10,5 @@ from inlaid_x86.llvm.intrinsics import Instruction
 
 @functools.cache
 def tensor_instructions(features: tuple[str, ...]) -> tuple[Instruction, ...]:
-    """Return the instructions of processors with these features, fastest first. Cached, since every region asks twice."""
+    """Return the instructions that a processor with `features` has, fastest first. Cached, since each region calls it twice."""
     return *amx.instructions(features), *dot.instructions(features)

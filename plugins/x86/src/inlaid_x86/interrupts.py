@@ -1,7 +1,7 @@
 """Placement of polls for signals: often enough that Ctrl-C ends a run within 50 ms, rarely enough to cost no time.
 
-Generated code calls `inlaid_poll`, which reads the cycle counter and calls Python every few milliseconds. Cycles are predicted, and
-slow memory may multiply them; `CHUNK` and `INTERVAL` leave a margin for that.
+Generated code calls `inlaid_poll`, which reads the cycle counter and calls Python every few milliseconds. Cycles are predicted.
+Slow memory may multiply the actual cycles; `CHUNK` and `INTERVAL` leave a margin for this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from inlaid_x86.fork import ISSUED, Sizes, issued, remaining_budget
 from inlaid_x86.llvm.kernel import Polls
 
 CHUNK = 1e7
-"""Maximum cycles without a poll. Regions that take less do not poll."""
+"""Maximum cycles without a poll. Regions that take fewer cycles do not poll."""
 STEP = 1e5
 """Minimum cycles between polls; a poll takes about 40."""
 _USUAL = 4096
@@ -28,8 +28,8 @@ def cycles(kernel: ir.LoopProgram, width: int) -> float:
 
 
 def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
-    """Choose the loops of a kernel that poll, and how often. In a kernel that takes at least `CHUNK`, these are the outermost loops
-    whose iterations take less. Kernels that use AMX tiles do not poll, since a call does not preserve tiles."""
+    """Choose the loops of a kernel that poll, and how often. In a kernel of at least `CHUNK` cycles, the outermost loops with
+    iterations of less than `CHUNK` cycles poll. Kernels that use AMX tiles do not poll, since a call does not preserve tiles."""
     if any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == TILES.name for stmt in ir.walk_stmts(kernel.body)):
         return {}
     found: dict[ir.For, Polls] = {}
@@ -59,7 +59,7 @@ def _remaining(stmt: ir.Stmt, width: int, sizes: Sizes) -> float:
 
 
 def checkpoints(calls: Sequence[float]) -> frozenset[int] | None:
-    """Choose the calls of a region after which it polls, given the cycles of each call; None if the region need not poll."""
+    """Choose the calls after which a region polls. `calls`: cycles of each call. Returns None if the region need not poll."""
     if sum(calls) < CHUNK:
         return None
     found, passed = set(), 0.0

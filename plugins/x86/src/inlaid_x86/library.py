@@ -49,7 +49,7 @@ yes:
 no:
   ret i32 0
 }"""
-"""LLVM functions. `cpuid`: a register of a CPUID leaf, 0 for an unknown leaf. `saved`: the low half of XCR0."""
+"""LLVM functions. `cpuid` returns a register of a CPUID leaf, 0 for an unknown leaf. `saved` returns the low half of XCR0."""
 _PERMISSION = """\
   %refused = call i64 asm sideeffect "syscall",
     "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"(i64 158, i64 4131, i64 18)"""
@@ -57,7 +57,7 @@ _PERMISSION = """\
 
 
 def library_objects(function: LibraryFunction) -> list[bytes]:
-    """Compile the objects that define the functions, for any x86-64 processor."""
+    """Compile the objects that define a library's function and its helpers, for any x86-64 processor."""
     if platform.machine() not in ("x86_64", "AMD64"):
         raise Unsupported(
             f"expected an x86_64 host, since LLVM assembles the processor check for its host only, found {platform.machine()}",
@@ -70,10 +70,10 @@ def library_objects(function: LibraryFunction) -> list[bytes]:
 
 
 def _print_check(requires: Sequence[str]) -> Iterator[str]:
-    """Print a constructor that sets `MISSING`."""
+    """Print a constructor that sets `MISSING` to the number of the first required feature that the processor lacks."""
     known = {feature.name: feature for feature in FEATURES}
     if unknown := [name for name in requires if name not in known]:
-        raise CompileError(f"expected features that CPUID reports, found {', '.join(unknown)}", plugin="x86")
+        raise CompileError(f"cannot check for CPU features {', '.join(unknown)}: expected names in FEATURES", plugin="x86")
     yield _CPUID
     yield "@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } { i32 65535, ptr @check, ptr null }]"
     lines = ["define internal void @check() #1 {", "  %saved = call i32 @saved()"]

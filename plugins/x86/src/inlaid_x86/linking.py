@@ -40,8 +40,8 @@ def link_image(
     store: Store = _NOWHERE,
     name: str = "",
 ) -> bytes:
-    """Link objects to an image that exports some of their functions. Helpers are compiled for `features` (LLVM syntax) with the
-    code's function `attributes`, and cached in `store`."""
+    """Link objects to an image that exports some of their functions. C library helpers are compiled for `features` (LLVM syntax)
+    with the function `attributes` of the objects, and cached in `store`."""
     chunks = link(objects, exports, X86_64, helper=lambda symbol: helper_object(symbol, features, attributes, store), name=name)
     return b"".join(chunks)
 

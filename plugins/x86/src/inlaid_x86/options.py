@@ -15,14 +15,14 @@ FORMAT_VERSION = 3
 symbol. The version changes with the format and with the layout of the context that code expects."""
 
 PORTABLE = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake")
-"""Instruction sets that `cpu=portable` compiles for, least demanding first."""
+"""Instruction sets that `cpu=portable` compiles for, from the smallest to the largest."""
 CPUS = ("native", "portable", "x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake", "sapphirerapids")
-"""Values of option `cpu`: the host's instruction set, several versions chosen at load, the levels of the x86-64 psABI, and named
-processors."""
+"""Values of option `cpu`: the host's instruction set, several versions of which one is chosen at load, the levels of the x86-64
+psABI, and named processors."""
 
 
 MAX_THREADS = 1024
-"""Largest value of option `threads`: the processors of a large machine."""
+"""Largest value of option `threads`; large machines have about this many processors."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class X86Options:
     available to the process. cpu: the instruction set to compile for: `native` (the host's); `portable` (a version for each of
     `PORTABLE`, the best chosen at load); a level of the x86-64 psABI: `x86-64-v2`, `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512);
     `cascadelake` (AVX-512 with VNNI); or `sapphirerapids` (AVX-512 with VNNI and bfloat16, AMX). check: check every access against
-    its buffer and every buffer against its memory, and fail instead of accessing memory out of bounds; for tests, as it is several
-    times slower."""
+    its buffer and every buffer against its memory, and fail instead of accessing memory out of bounds. Checked code is for tests;
+    it is several times slower."""
 
     threads: int = 0
     cpu: str = "native"
@@ -49,5 +49,5 @@ class X86Options:
 
 
 def versions(options: X86Options) -> tuple[X86Options, ...]:
-    """Return the options of each version that a region is compiled for, least demanding first."""
+    """Return the options of each version of a region, from the smallest instruction set to the largest."""
     return tuple(replace(options, cpu=cpu) for cpu in PORTABLE) if options.cpu == "portable" else (options,)

@@ -1,7 +1,7 @@
 """Hook implementations of the x86-64 plugin. Heavy modules are imported on use.
 
-This module and those that run packages belong to the distribution inlaid-runtime, those that compile to inlaid-x86: hooks import
-the latter on use.
+This module and the modules that run packages belong to the distribution inlaid-runtime; the modules that compile belong to
+inlaid-x86. Hooks import modules of inlaid-x86 on use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _capabilities(options: X86Options) -> Capabilities:
 
 
 def _surroundings(options: X86Options) -> str:
-    """What code depends on besides the options: the features compiled for, and LLVM."""
+    """Describe what compiled code depends on besides the options: the features compiled for, and the version of LLVM."""
     import llvmlite
 
     from inlaid_x86.cpu import features

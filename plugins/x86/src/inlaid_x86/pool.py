@@ -1,10 +1,10 @@
-"""Thread pool for parallel loops: fork-join in native code, which ships compiled.
+"""Thread pool for parallel loops: fork-join in native code. The compiled code is part of the distribution.
 
 The pool is written in LLVM text (`pool_text.py`) and ships as an image compiled from it. Workers are Python threads that enter the
 native worker loop and never return. They wait for a job by spinning briefly, then by sleeping on a futex. The thread that opens a
 job also works on it, and waits only for workers that have joined: it does not wait for sleeping workers, so a job is never slower
-than serial work, and after a fork, which loses the workers, the process continues serially. A pool serves one job at a time; if it
-is busy (with another executable in another thread, or an outer parallel loop), the job runs serially.
+than serial work. A forked process has no workers and continues serially. A pool serves one job at a time; if it is busy (with
+another executable in another thread, or an outer parallel loop), the job runs serially.
 
 Each thread owns a range of a job's iterations, the same range for every job of equal length, and steals chunks of other ranges only
 after finishing its own. Data written by one job is therefore in the cache of the core that reads it in the next.
@@ -23,12 +23,12 @@ from inlaid_x86.options import MACHINE
 IMAGE = Path(__file__).with_name("pool.elf")
 """The compiled pool, written by `python -m inlaid_x86.pool_text`."""
 SPINS = 2000
-"""Spin iterations before a worker without a job sleeps, and before a thread that waits for workers yields: about 40 us."""
+"""Spin iterations before an idle worker sleeps, and before a thread that waits for workers yields: about 40 us."""
 _LOCK = threading.Lock()
-"""Held while a pool is created, so that concurrent threads get the same pool."""
+"""Lock held while a pool is created, so that concurrent threads get the same pool."""
 
 RANGE_BYTES = 128
-"""Bytes of a thread's range: two cache lines, which processors prefetch together."""
+"""Bytes of the record of a thread's range: two cache lines, since processors prefetch pairs of lines."""
 
 _CLOSED = 1 << 30
 

@@ -1,8 +1,8 @@
-"""LLVM text of the thread pool, and the program that compiles it to the image that ships.
+"""LLVM text of the thread pool, and the program that compiles it to the image `pool.elf`.
 
     python -m inlaid_x86.pool_text
 
-writes `pool.elf`. Run it after every change of the text; a test compares the image with the text.
+writes `pool.elf`, which is part of the distribution. Run it after every change of the text; a test compares image and text.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from inlaid_x86.pool import pool
 
 
 class X86Runtime(HostRuntime):
-    """Runs regions on the process-wide thread pool with the number of threads in the target's options."""
+    """Runs regions of target x86 on a process-wide pool of as many threads as the target's options allow."""
 
     def __init__(self, options: X86Options) -> None:
         super().__init__(FORMAT, FORMAT_VERSION, host_features())

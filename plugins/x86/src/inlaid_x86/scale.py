@@ -1,4 +1,4 @@
-"""Emitter of VSCALEFPS and VSCALEFPD, x * 2 ** n: the last step of an exponential in one instruction instead of eight."""
+"""Emitter of VSCALEFPS and VSCALEFPD: x * 2 ** n, the last step of an exponential, in one instruction instead of eight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inlaid_x86.llvm.intrinsics import MathEmitter
 from inlaid_x86.llvm.values import Value, literal, splat, vector_type
 
 _TO_NEAREST = 4
-"""Rounding operand: use the current mode in MXCSR."""
+"""Value of the rounding operand that selects the current mode in MXCSR."""
 
 
 @dataclass(frozen=True)
@@ -45,5 +45,5 @@ class _Scale:
 
 
 def math_emitters(present: Sequence[str]) -> Mapping[str, MathEmitter]:
-    """Return emitters, by name, of the mathematical functions that a processor with these features implements."""
+    """Return the emitters of mathematical functions that a processor with these features implements, keyed by function name."""
     return {"scalb": _Scale()} if {"avx512f", "avx512vl"} <= set(present) else {}

@@ -1,1 +1,1 @@
-"""Printer of loop programs as LLVM text, independent of x86 so that other CPU targets can use it."""
+"""Printer of loop programs as LLVM text. It is independent of x86, so other CPU targets can use it."""

@@ -17,7 +17,7 @@ ACCESS_ERROR = 2
 
 
 def accessed_buffers(kernel: ir.LoopProgram) -> tuple[ir.Buffer, ...]:
-    """Return the buffers of a kernel that have separate error codes: its parameters, then its allocations."""
+    """Return the buffers of a kernel in the order of their error codes: the kernel's parameters, then its allocations."""
     local = (stmt.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Alloc))
     return tuple(dict.fromkeys((*kernel.params, *local)))
 
@@ -81,8 +81,8 @@ def messages(kernel: ir.LoopProgram, where: str) -> list[str]:
 
 
 def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arith.Expr]) -> list[tuple[arith.Expr, ...]]:
-    """Return pairs of byte sizes of which the first must not exceed the second. For each buffer of a call these are the size that
-    the kernel assumes and the buffer's size, then the buffer's end and the size of the memory that contains it. bounds: upper
+    """Return pairs (size, limit) in bytes that must satisfy size <= limit. Each buffer of a call gives two: the size that the
+    kernel assumes with the buffer's size, and the buffer's end offset with the size of the memory that contains it. bounds: upper
     bounds of sizes that the region computes."""
     kernel = region.kernels[call.kernel]
     names: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(kernel), call.sizes, strict=True))

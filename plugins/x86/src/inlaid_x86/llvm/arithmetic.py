@@ -15,7 +15,7 @@ _INT = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor
 _FLOAT_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _FLOAT_BITS = re.compile("0x([0-9A-F]{16})")
 _MAGNITUDE, _INFINITY = (1 << 63) - 1, 0x7FF << 52
-"""Bits of a double: mask of all but the sign, and infinity. Float constants are printed as doubles."""
+"""Bit patterns of a double: the mask of all bits but the sign, and infinity. Float constants are printed as doubles."""
 _UNARY_INTRINSICS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc"}
 
 
@@ -62,8 +62,8 @@ def _is_number(value: Value) -> bool:
 
 
 def _float_extreme(p: FunctionPrinter, op: str, a: Value, b: Value) -> Value:
-    """Print a NaN-propagating min or max: one instruction if an operand is a constant other than NaN, else three. Which of +0 and
-    -0 it returns is not specified."""
+    """Print a NaN-propagating min or max: one instruction if an operand is a constant other than NaN, else three. For operands +0
+    and -0, the sign of the result is not specified."""
     if _is_number(a):
         a, b = b, a
     if _is_number(b):
@@ -94,8 +94,8 @@ def _shift(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Val
 def _int_divide(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
     """Print a truncating division or remainder that never traps: division by zero gives 0, the minimum by -1 wraps.
 
-    Up to 32 bits it is computed in float64, which vectors can divide. That is exact, since a quotient that is not an integer
-    differs from the nearest one by a relative 2^-31 or more.
+    Integers of up to 32 bits are divided in float64, since there are vector instructions for it. The result is exact: a quotient
+    that is not an integer differs from the nearest integer by a relative 2^-31 or more.
     """
     signed = dtype.kind == "int"
     opcode = ("s" if signed else "u") + ("div" if op == "div" else "rem")
@@ -183,8 +183,8 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
 
 
 def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
-    """Print a saturating conversion, NaN to 0, of floats to signed integers or unsigned ones of less than 32 bits. LLVM's own
-    saturating conversion is scalarised and prevents vectorisation of loops."""
+    """Print a saturating conversion of floats to signed integers, or to unsigned integers of less than 32 bits. NaN becomes 0.
+    LLVM's own saturating conversion is scalarised and prevents vectorisation of loops."""
     lanes, (low, high) = a.lanes, target.limits
 
     def number(value: float) -> Value:

@@ -1,7 +1,7 @@
 """Printing of value expressions, loads and stores, scalar or widened to the lanes of a vectorised loop.
 
-An expression that does not depend on the lane stays scalar. A load whose index has the lane with coefficient 1 is one vector load,
-any other a gather. Under a mask, inactive lanes neither access memory nor are bounds-checked.
+An expression that does not depend on the lane stays scalar. A load whose index has the lane with coefficient 1 is printed as one
+vector load, any other load as a gather. Under a mask, inactive lanes neither access memory nor are bounds-checked.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from inlaid_x86.llvm.upper_half import print_upper_half, upper_half
 from inlaid_x86.llvm.values import Value, literal, memory_type, scalar_type, splat, vector_type
 
 INDEX_ERROR = 1
-"""Error code of a kernel that computed an index out of bounds."""
+"""Error code that a kernel returns if it computes an index out of bounds."""
 
 MOST_RISKS = 16
 """Maximum number of loads and checked indices that are memoized per expression."""
 
 CUT_BYTES = 64
-"""Slack behind a register buffer, for a last vector that exceeds its end."""
+"""Padding in bytes after a register buffer, since the last vector access may extend past its end."""
 
 
 class ExpressionPrinter:
     """Prints expressions of a kernel into the current function.
 
-    pointers: base address of each buffer. In a vectorised loop, lane is its variable, lanes its extent, mask the active lanes
+    pointers: base address of each buffer. In a vectorised loop, lane is the loop variable, lanes the extent, mask the active lanes
     (None: all), and private the buffers with a copy per lane. versions count stores to each buffer and epoch counts backward jumps;
     a loaded value stays valid until one of them changes. guard: printer of bounds checks, None if they are off.
     """
@@ -75,7 +75,7 @@ class ExpressionPrinter:
         return flat
 
     def _inside(self, buffer: ir.Buffer, flat: arith.Expr | Value, count: int = 1) -> None:
-        """Print a bounds check, if they are on, of `count` elements from an index, or of the element of each lane's index."""
+        """Print a bounds check, if on, of `count` elements from `flat`, or of one element per lane if `flat` is a vector."""
         if self.guard is not None:
             index = flat if isinstance(flat, Value) else self.index.print(flat)
             if index.lanes and (count > 1 or self.lane is None):
@@ -131,7 +131,7 @@ class ExpressionPrinter:
         return any(isinstance(node, ir.Load) and node.buffer in self.private for node in below)
 
     def _load(self, load: ir.Load) -> Value:
-        """Print a load of one element, or of one per lane. Reuses an earlier load if no store to the buffer intervenes."""
+        """Print a load of one element, or of one element per lane. Reuses an earlier load if no store to the buffer intervenes."""
         buffer, flat = load.buffer, self._flat(load.buffer, load.indices)
         state = (buffer, self.versions.get(buffer, 0), self.epoch, None if self.mask is None else self.mask.ref)
         base, stride = self._by_lane(flat) or (flat, None)
@@ -146,7 +146,7 @@ class ExpressionPrinter:
         return self.p.remember(key, value, lasting=self.index.lasts(base))
 
     def _find_squares(self, body: ir.Stmt) -> None:
-        """Find gathers of adjacent elements in a vectorised loop that consists of stores; see `_column`."""
+        """Find gathers that `_column` can replace by loads of rows, in a vectorised loop that consists of stores."""
         self._squares, self._transposed = {}, {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
         if len(stores) < self.lanes or self.lanes & (self.lanes - 1):
@@ -163,7 +163,7 @@ class ExpressionPrinter:
                     self._squares.setdefault((item.value.buffer, rest, stride), set()).add(constant)
 
     def _find_combs(self, body: ir.Stmt) -> None:
-        """Find strided stores that fill each other's gaps in a vectorised loop that consists of stores; see `_interleaved`."""
+        """Find strided stores that `_interleaved` can merge, in a vectorised loop that consists of stores."""
         self._combs = {}
         stores = body.stmts if isinstance(body, ir.Seq) else ()
         if not all(isinstance(item, ir.Store) for item in stores):
@@ -188,8 +188,8 @@ class ExpressionPrinter:
         }
 
     def _interleaved(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim, value: Value) -> bool:
-        """Defer a strided store until the stores to the gaps are known, then print one contiguous store of all. Returns False if
-        other stores do not fill the gaps."""
+        """Defer a strided store until the stores to the elements between are known, then print all as one contiguous store. Returns
+        False, and prints nothing, if no stores fill all gaps."""
         rest, constant = self.index.without_constant(base)
         places = self._combs.get((buffer, rest, stride)) if isinstance(stride, int) else None
         if places is None:
@@ -204,8 +204,8 @@ class ExpressionPrinter:
         return True
 
     def _column(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
-        """Print a gather as a column of a square. If as many gathers as lanes read adjacent elements, the square is loaded by rows
-        and transposed. Returns None if there are no such gathers."""
+        """Print a gather as a column of a square matrix. If n gathers of n lanes read adjacent elements, the n x n square is loaded
+        by rows and transposed once. Returns None if there are fewer such gathers."""
         rest, constant = self.index.without_constant(base)
         places = self._squares.get((buffer, rest, stride))
         if self.mask is not None or places is None:
@@ -222,8 +222,8 @@ class ExpressionPrinter:
         return self._transposed[key][constant - first]
 
     def _every(self, buffer: ir.Buffer, base: arith.Expr, stride: arith.Dim) -> Value | None:
-        """Print a load of stride 2, 3 or 4 as contiguous loads and shuffles, reading nothing past the last element. Returns None
-        for other strides."""
+        """Print a load of stride 2, 3 or 4 as contiguous loads and shuffles. They read nothing past the last element of the load.
+        Returns None for other strides."""
         if self.mask is not None or not isinstance(stride, int) or stride not in (2, 3, 4):
             return None
         lanes, ends = self.lanes, (self.lanes - 1) * stride + 1
@@ -247,7 +247,7 @@ class ExpressionPrinter:
         return self.p.op(f"load {kind}, ptr {self._safe(self._address(buffer, flat))}, align {buffer.dtype.bytes}", kind)
 
     def _safe(self, address: str) -> str:
-        """Return an address that may be read even if no lane is active: then that of a zero instead of one out of bounds."""
+        """Return an address that is always readable: `address` if a lane is active, else the address of a zero."""
         if self.mask is None:
             return address
         return self.p.op(f"select {self._any(self.mask)}, ptr {address}, ptr {self.p.zero()}", "ptr").ref
@@ -319,8 +319,8 @@ class ExpressionPrinter:
         self.p.emit(f"call void @{name}({stored}, ptr align {align} {address}, {self.mask})")
 
     def _holds_all(self, buffer: ir.Buffer, base: arith.Expr) -> bool:
-        """Test whether a register buffer holds all lanes of a vector, inactive ones included. If so, vectors are loaded and stored
-        whole, because LLVM does not keep memory in registers that is stored under a mask."""
+        """Test whether a register buffer holds all lanes of a vector, including inactive lanes. If so, vectors are loaded and
+        stored without a mask, because LLVM does not promote memory to registers if a masked store writes it."""
         rest, first = self.index.without_constant(base)
         size = arith.product(buffer.shape)
         room = size + CUT_BYTES // buffer.dtype.bytes if isinstance(size, int) else 0
@@ -347,8 +347,8 @@ class ExpressionPrinter:
         return self.p.remember(("checked", node), self._check(value, node.lower, node.upper))
 
     def _check(self, value: Value, lower: arith.Expr, upper: arith.Expr) -> Value:
-        """Print a return of an error if an index is outside [lower, upper]. Under a mask, only active lanes are checked, and values
-        out of bounds become `lower`, since addresses are computed for all lanes."""
+        """Print a return of an error if an index is outside [lower, upper]. Under a mask, only active lanes are checked. Values out
+        of bounds become `lower`, since addresses are computed for all lanes."""
         p = self.p
         low, high = self.index.print(lower), self.index.print(upper)
         value, low, high = self._same_lanes(value, low, high)
@@ -371,7 +371,7 @@ class ExpressionPrinter:
     # --- expressions ---
 
     def _expr(self, expr: ir.Expr) -> Value:
-        """Print an expression. Iterative except for guarded choices, since fused expressions may be thousands of nodes deep."""
+        """Print an expression. Recursive only for guarded choices, since fused expressions may be thousands of nodes deep."""
         stack = [expr]
         while True:
             node = stack[-1]
@@ -393,7 +393,7 @@ class ExpressionPrinter:
         return known
 
     def _eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
-        """Return the operands that may be evaluated unconditionally: all except sides of a choice that need a guard."""
+        """Return the operands that may be evaluated unconditionally: all except the branches of a choice that need a guard."""
         if self.lanes and (half := upper_half(expr)) is not None:
             return half[1]
         if isinstance(expr, ir.Select) and (self._needs_guard(expr.then) or self._needs_guard(expr.otherwise)):
@@ -401,8 +401,8 @@ class ExpressionPrinter:
         return ir.operands(expr)
 
     def _needs_guard(self, expr: ir.Expr) -> bool:
-        """Test whether an expression must not be evaluated unless chosen, because it reads memory or checks an index. It may if
-        all that it reads is already loaded, for example by the condition, or provably inside its buffer."""
+        """Test whether an expression may be evaluated only if chosen, because it reads memory or checks an index. It needs no guard
+        if each load is provably inside its buffer or already printed, for example for the condition."""
         risks = self._risks(expr)
         return risks is None or any(self._known(risk) is None and not self._is_inside(risk) for risk in risks)
 
@@ -518,7 +518,7 @@ class ExpressionPrinter:
         return self._merge(flag, self._expr(then), self._expr(otherwise))
 
     def _choose(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
-        """Print a choice between two values. Each callback prints a value, evaluated under a mask or in a branch if chosen."""
+        """Print a choice between two values. `then` and `otherwise` print the values, under a mask or in a branch."""
         p = self.p
         if flag.lanes:
             with self._under(flag), p.scope():

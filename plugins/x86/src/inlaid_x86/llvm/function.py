@@ -14,7 +14,7 @@ _Kept = TypeVar("_Kept")
 class FunctionPrinter:
     """Emits instructions into the current block of one function.
 
-    Computed values are memoised so that each is printed once. Invariant values are kept for all dominated blocks (`scope`); values
+    Computed values are memoised so that each is printed once. Invariant values are kept for all dominated blocks (`scope`). Values
     that were read from memory or depend on the lane are kept for one statement (`statement`). `declarations` collects the
     intrinsics used. Each loop has a preheader for hoisted instructions (`open_loop`, `before_loop`).
     """
@@ -65,14 +65,14 @@ class FunctionPrinter:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Drop the values computed inside at the end, since they do not dominate the code after it."""
+        """Drop values memoised inside at the end, since they do not dominate the code after this context."""
         self._lasting.append({})
         with self.statement():
             yield
         self._lasting.pop()
 
     def open_loop(self) -> None:
-        """Begin a loop at its preheader, which takes hoisted instructions."""
+        """Begin a loop at its preheader, into which `before_loop` prints hoisted instructions."""
         place: list[Any] = []
         self.lines.append(place)
         self._loops.append((place, len(self._lasting)))
@@ -83,8 +83,8 @@ class FunctionPrinter:
 
     @contextmanager
     def before_loop(self, depth: int) -> Iterator[None]:
-        """Print into the preheader of the loop at nesting `depth`, and memoise there. The printed code must have no side effects
-        and start no block."""
+        """Print into the preheader of the loop at nesting `depth`, and memoise values in its scope. The printed code must have no
+        side effects and start no block."""
         kept = self.lines, self._lasting, self._passing
         self.lines, scopes = self._loops[depth]
         self._lasting, self._passing = self._lasting[:scopes], [{}]
@@ -93,13 +93,13 @@ class FunctionPrinter:
 
     @contextmanager
     def statement(self) -> Iterator[None]:
-        """Drop the values computed inside that are not lasting at the end."""
+        """Drop values memoised inside at the end, except those memoised with `lasting`."""
         self._passing.append({})
         yield
         self._passing.pop()
 
     def recall(self, key: Hashable) -> Any:
-        """Return the value memoised under a key in this block or one that dominates it, None if there is none."""
+        """Return the value memoised under a key in this block or a block that dominates it; None if the key is unknown."""
         for memos in (self._passing, self._lasting):
             for memo in reversed(memos):
                 if memo and key in memo:  # most are empty
@@ -107,7 +107,7 @@ class FunctionPrinter:
         return None
 
     def remember(self, key: Hashable, value: _Kept, lasting: bool = False) -> _Kept:
-        """Memoise a value for this statement, or with `lasting` for this scope. Returns the value."""
+        """Memoise a value until the end of this statement, or of this scope if `lasting`. Returns the value."""
         (self._lasting if lasting else self._passing)[-1][key] = value
         return value
 
@@ -127,7 +127,7 @@ class FunctionPrinter:
         return self.op(f"call {flag}{' ' if flag else ''}{vector_type(result, lanes)} @{full}({text})", result, lanes)
 
     def widen(self, value: Value, lanes: int) -> Value:
-        """Broadcast a scalar to all lanes; a vector of `lanes` is returned as it is."""
+        """Broadcast a scalar to `lanes` lanes; return a vector unchanged."""
         if value.lanes == lanes:
             return value
         assert not value.lanes, f"{value} does not have {lanes} lanes"
@@ -143,8 +143,8 @@ class FunctionPrinter:
         return self.remember(key, wide, lasting=True)
 
     def transpose(self, rows: list[Value]) -> list[Value]:
-        """Transpose a square: as many vectors as lanes, a power of two. Swaps the off-diagonal blocks, first those of half the
-        side, then recursively within each block."""
+        """Transpose a square matrix of n rows, vectors of n lanes; n is a power of two. Swaps off-diagonal blocks of side n/2, then
+        of n/4 within each block, down to 1."""
         lanes, rows = len(rows), list(rows)
         size = lanes // 2
         while size:
@@ -158,14 +158,14 @@ class FunctionPrinter:
         return rows
 
     def interleave(self, parts: list[Value]) -> Value:
-        """Interleave vectors, a power of two of them: the first elements of all, then the second elements, and so on."""
+        """Interleave vectors: the first elements of all, then the second elements, and so on. Their number is a power of two."""
         if len(parts) == 1:
             return parts[0]
         a, b = self.interleave(parts[::2]), self.interleave(parts[1::2])
         return self.shuffle(a, b, [place for lane in range(a.lanes) for place in (lane, a.lanes + lane)])
 
     def shuffle(self, a: Value, b: Value, places: list[int]) -> Value:
-        """Emit a shuffle of two vectors; `places` numbers the lanes of the second after those of the first."""
+        """Emit a shuffle of two vectors. `places`: source lane of each result lane; lanes of `b` follow those of `a`."""
         chosen = ", ".join(f"i32 {place}" for place in places)
         return self.op(f"shufflevector {a}, {b}, <{len(places)} x i32> <{chosen}>", a.scalar, len(places))
 

@@ -1,7 +1,7 @@
 """LLVM text of the C library functions that LLVM's code generator calls, so that linked code needs no library.
 
 LLVM calls `memcpy`, `memmove` and `memset` for copies and fills, `fmod` for the remainder of floats, and `fma` on processors
-without fused multiply-add. These versions are bit-exact, as the C library's are.
+without fused multiply-add. They return the same bits as the C library's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ both{size}:
 
 
 def _choice(large: str) -> str:
-    """Return code that branches on n: to `both1` ... `both32` by size, to `large` above `_BLOCK`, to `none` for 0."""
+    """Return code that branches by the size n: to `none` for 0, to `both1` ... `both32` up to `_BLOCK`, else to `large`."""
     lines = ["entry:", f"  %is.large = icmp ugt i64 %n, {_BLOCK}", f"  br i1 %is.large, label %{large}, label %try32"]
     for size in (32, 16, 8, 4, 2, 1):
         following = f"try{size // 2}" if size > 1 else "none"

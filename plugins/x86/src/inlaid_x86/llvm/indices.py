@@ -17,7 +17,7 @@ Choose = Callable[[Value, Callable[[], Value], Callable[[], Value]], Value]
 
 
 def without_constant(expr: arith.Expr) -> tuple[arith.Expr, int]:
-    """Split an expression into a part without constant and a constant. Indices of adjacent elements share the first part."""
+    """Split an expression into non-constant terms and a constant. Indices of adjacent elements share the former."""
     match expr:
         case arith.Const(value=value):
             return arith.ZERO, value
@@ -33,10 +33,10 @@ def without_constant(expr: arith.Expr) -> tuple[arith.Expr, int]:
 class IndexPrinter:
     """Prints integer expressions in the scope of a function.
 
-    values: SSA value of each variable, a vector for values that depend on the lane. analyzer: ranges of variables, by which
-    divisions of non-negative numbers need no correction. opaque: prints a checked value. choose: prints a choice between two values
-    of which only the chosen one is evaluated. cells: addresses of sizes that the kernel computes; they are loaded at each use,
-    since they change.
+    values: SSA value of each variable, a vector if it depends on the lane. analyzer: ranges of variables, which show that a
+    dividend is not negative and its division needs no correction. opaque: prints a checked value. choose: prints a choice that
+    evaluates only the chosen value. cells: addresses of sizes that the kernel computes. Sizes are loaded at each use, since they
+    change.
     """
 
     def __init__(self, printer: FunctionPrinter, opaque: Callable[[arith.Opaque], Value], choose: Choose) -> None:
@@ -104,8 +104,8 @@ class IndexPrinter:
             return self._remember(expr, expr, self._node(expr))
 
     def _invariant(self, expr: arith.Expr) -> int:
-        """Return the loop depth at which to compute an expression of sizes: it is hoisted out of loops that do not change it, since
-        no LLVM pass that runs here would do so. Other expressions belong to addresses and are not hoisted."""
+        """Return the loop depth at which to compute an expression. Expressions of sizes are hoisted out of loops in which they are
+        invariant, since no LLVM pass that runs here hoists them. Other expressions belong to addresses and are not hoisted."""
         used = arith.free_vars(expr)
         if not self.printer.depth or not any(isinstance(var, arith.SizeVar) for var in used) or not self._is_cheap(expr):
             return self.printer.depth
@@ -150,8 +150,8 @@ class IndexPrinter:
         return value if self._changes(expr) else self._remember(("i1", expr), expr, value)
 
     def _first_lanes(self, comparison: arith.Compare) -> Value | None:
-        """Print a comparison that holds, or fails, for a prefix of the lanes by comparing 32-bit lane numbers with the prefix
-        length, hoisted out of loops that do not change it. Returns None for any other comparison."""
+        """Print a comparison that holds, or fails, exactly in the first n lanes. Compares 32-bit lane numbers with n, hoisted out
+        of loops in which n is invariant. Returns None for any other comparison."""
         lane = next((var for var in arith.free_vars(comparison) if var in self.values and self.values[var].lanes), None)
         if lane is None or not self.values[lane].ref.startswith("<i64 0,"):
             return None
@@ -176,11 +176,11 @@ class IndexPrinter:
         return p.op(f"icmp {'slt' if below else 'sge'} {numbers}, {p.widen(count, lanes).ref}", "i1", lanes)
 
     def lasts(self, expr: arith.Expr) -> bool:
-        """Test whether a lane-invariant expression depends only on its variables, so that its value may be memoised as lasting."""
+        """Test whether the value of a lane-invariant expression stays valid: it reads no data and no computed size."""
         return not arith.reads_data(expr) and not self._changes(expr)
 
     def _remember(self, key: Hashable, expr: arith.Expr, value: Value) -> Value:
-        """Memoise the value of an expression, as lasting unless it depends on the lane or on data."""
+        """Memoise the value of an expression: for one statement if it depends on the lane or on data, else for the scope."""
         return self.printer.remember(key, value, lasting=not value.lanes and not arith.reads_data(expr))
 
     def _changes(self, expr: arith.Expr) -> bool:
@@ -256,7 +256,7 @@ class IndexPrinter:
 
 
 def _end(comparison: arith.Compare, lane: arith.Expr) -> tuple[arith.Expr, bool] | None:
-    """Return (end, True) for a comparison that holds in the lanes below `end`, (end, False) for one that fails there, else None."""
+    """Return (end, True) if only lanes below `end` satisfy a comparison, (end, False) if only these fail, else None."""
     (left, right), op = comparison.operands, comparison.op
     parts = arith.affine(right - left + int(op == "<="), lane) if op in ("<", "<=") else None
     if parts is None or isinstance(parts[1], arith.Const) or arith.reads_data(comparison):

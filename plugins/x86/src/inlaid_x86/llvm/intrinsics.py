@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """An operand of an intrinsic: a region of memory, or a register of a memory scope. Loads are reused until a store to the
-    buffer."""
+    """An operand of an intrinsic: a region of memory, or a register of a memory scope. A loaded value is reused until a store to
+    the buffer."""
 
     def __init__(self, printer: ExpressionPrinter, region: ir.Region, register: int | None = None) -> None:
         self._printer = printer
@@ -49,7 +49,7 @@ class Place:
         self.changed()
 
     def address(self) -> str:
-        """Return the start address of the region and check its bounds; the emitter accesses the whole region."""
+        """Print the bounds check of the whole region and return its start address."""
         for flat in (self._flat, self._last):
             self._printer._inside(self._buffer, flat)
         return self._begin()
@@ -70,7 +70,7 @@ class Place:
 
     @property
     def register(self) -> int:
-        """The number of the register; only for regions in a register scope."""
+        """The register number of a region in a register scope."""
         assert self._register is not None, f"{self._buffer} is in memory"
         return self._register
 
@@ -82,15 +82,15 @@ def _count(scalar: str, lanes: int, buffer: ir.Buffer) -> int:
 
 
 class RegisterFile(Protocol):
-    """The registers of a memory scope. A function with buffers there opens them at its start and closes them at its end."""
+    """Registers of a memory scope. A function with buffers in the scope opens them first and closes them last."""
 
     scope: MemoryScope
 
     def open(self, p: FunctionPrinter, buffers: Mapping[int, ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
-        """Print the start of a function. buffers: the buffer in each register that it uses. count: prints a symbolic extent."""
+        """Print the opening at the start of a function. buffers: buffer in each register. count: prints an extent."""
 
     def close(self, p: FunctionPrinter) -> None:
-        """Print the end of a function."""
+        """Print code that closes the registers at the end of a function."""
 
 
 MathEmitter = Callable[[FunctionPrinter, tuple[Value, ...]], Value]
@@ -101,7 +101,7 @@ Emitter = Callable[[FunctionPrinter, tuple[Place, ...]], None]
 
 @dataclass(frozen=True)
 class Instruction:
-    """A tensor intrinsic and its emitter. extensions: features beyond the target's level that kernels with it are compiled for."""
+    """A tensor intrinsic and its emitter. extensions: features beyond the target's level, for kernels that use it."""
 
     intrinsic: TensorIntrin
     emitter: Emitter

@@ -31,8 +31,8 @@ STACK_LIMIT = 1 << 16
 
 @dataclass(frozen=True)
 class Polls:
-    """How often a loop polls for signals: every `step` iterations or, if `operations` gives the symbolic number of operations of an
-    iteration, every `step` operations, counted over all such loops of a function."""
+    """How often a loop polls for signals. `operations`: symbolic number of operations of an iteration, or None. If given, the loop
+    polls every `step` operations, counted over all such loops of a function; else every `step` iterations."""
 
     step: int
     operations: arith.Expr | None = None
@@ -52,7 +52,7 @@ def is_explicit(program: ir.LoopProgram) -> bool:
 
 
 def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
-    """Rewrite a vectorised loop of which a condition admits only one lane to a scalar statement; None for any other loop.
+    """Rewrite a vectorised loop whose condition holds in only one lane to a scalar statement. Returns None for any other loop.
 
     Works around llvm/llvm-project#179489: LLVM 22 stores four bytes for one lane of a vector truncated to one or two bytes.
     """
@@ -67,7 +67,7 @@ def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
 
 @functools.cache
 def _ramp(lanes: int) -> str:
-    """Return a constant vector of the lane numbers."""
+    """Return the text of a constant vector of the lane numbers."""
     return "<" + ", ".join(f"i64 {lane}" for lane in range(lanes)) + ">"
 
 
@@ -85,7 +85,7 @@ def _accumulates(loop: ir.For) -> bool:
 
 
 class KernelPrinter(ExpressionPrinter):
-    """Prints a kernel and the outlined bodies of its parallel loops into `functions`. polls: the loops that poll."""
+    """Prints a kernel and the outlined bodies of its parallel loops. polls: loops that poll, and how often."""
 
     def __init__(
         self,
@@ -208,8 +208,8 @@ class KernelPrinter(ExpressionPrinter):
         p.label(done)
 
     def _count(self, polls: Polls, operations: Value) -> None:
-        """Print a poll that runs once enough operations have passed since the last one. Outlined functions also poll in their first
-        iteration."""
+        """Print a poll that runs after at least `polls.step` operations since the last poll. Outlined functions also poll in their
+        first iteration."""
         p = self.p
         if not self.budget:
             self.budget = f"%{p.fresh('budget')}"
@@ -262,8 +262,8 @@ class KernelPrinter(ExpressionPrinter):
 
     def _keep_rolled(self) -> str:
         """Return the metadata of a loop that LLVM must not unroll. Schedules unroll explicitly. Further unrolling helps only
-        unscheduled reductions; elsewhere it makes LLVM two to four times slower without faster code, and short rows slower, since
-        LLVM unrolls them before it can vectorise them."""
+        unscheduled reductions. In other loops it makes compilation two to four times slower without faster code. It makes short
+        rows slower, since LLVM unrolls them before it can vectorise them."""
         self.declarations["!0"] = '!0 = !{!"llvm.loop.unroll.disable"}'
         name = f"!{len(self.declarations)}"
         self.declarations[name] = f"{name} = distinct !{{{name}, !0}}"
@@ -291,7 +291,7 @@ class KernelPrinter(ExpressionPrinter):
         self.private.clear()
 
     def _parallel_loop(self, loop: ir.For) -> None:
-        """Outline the body as `i32 (closure, begin, end)`; the closure holds every pointer and index in scope."""
+        """Outline the loop body as `i32 (closure, begin, end)`. The closure holds all pointers and indices in scope."""
         p, index = self.p, self.index
         with p.scope():
             extent = index.print(loop.extent)
@@ -323,7 +323,7 @@ class KernelPrinter(ExpressionPrinter):
         captured: list[tuple[arith.Expr, Value]],
     ) -> None:
         """Print the iterations [begin, end) as a function of the captured values, and a second function that unpacks the closure.
-        Buffers are parameters of the first, so that LLVM knows that they do not alias."""
+        Buffers are parameters of the first function, so that LLVM knows that they do not alias."""
         outer = (self.p, self.index, self.pointers, self.context, self.budget)
         self.p = FunctionPrinter(self.declarations)
         self.index = IndexPrinter(self.p, self._checked, self._choose)
@@ -396,7 +396,7 @@ class KernelPrinter(ExpressionPrinter):
 
     @contextmanager
     def _registers(self, body: ir.Stmt) -> Iterator[None]:
-        """Open the register files used by a function's buffers, and close them after the body has been printed inside."""
+        """Print code that opens the register files of a function's buffers, then code that closes them after the context."""
         buffers: dict[str, dict[int, ir.Buffer]] = {}
         stack = [body]
         while stack:
@@ -421,7 +421,7 @@ class KernelPrinter(ExpressionPrinter):
             return
         size = arith.product(buffer.shape)
         if not isinstance(size, int) or size * buffer.dtype.bytes > STACK_LIMIT:
-            raise CompileError(f"kernel {self.name}: local buffer {buffer.name} of {buffer.shape} exceeds {STACK_LIMIT} bytes")
+            raise CompileError(f"kernel {self.name}: local {buffer.name} must have <= {STACK_LIMIT} bytes, got {buffer.shape}")
         count = max(size, 1)
         if self.lane is not None:
             # Every lane has a private copy; the copies of an element are adjacent.

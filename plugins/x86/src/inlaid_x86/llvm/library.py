@@ -24,7 +24,8 @@ from inlaid_x86.llvm.region import CONTEXT, MESSAGE_BYTES, message_table
 from inlaid_x86.llvm.values import Value
 
 MISSING = "@inlaid_missing"
-"""Global with the 1-based number of a required feature that the processor lacks, 0 if none. A constructor sets it."""
+"""Global variable: 1-based number of a required feature that the processor lacks, 0 if it has all features. A constructor sets
+it."""
 
 
 _TEAM = """\
@@ -54,11 +55,11 @@ define void @{prefix}_worker(ptr %team, i64 %self) #1 {{
   call void @inlaid_pool_worker(ptr %pool, i64 %self)
   ret void
 }}"""
-"""What a team of threads needs (see `inlaid_x86.pool_text`)."""
+"""Declarations of the functions of the thread pool (see `inlaid_x86.pool_text`)."""
 
 
 def print_library(function: LibraryFunction) -> list[str]:
-    """Print the parts of a module that define the functions and `MISSING`."""
+    """Print the parts of a module that define the library's function and `MISSING`."""
     parts = _Function(function).print()
     return [*parts, _TEAM.format(prefix=function.prefix, alignment=TEAM_ALIGNMENT)] if function.threads else parts
 
@@ -74,10 +75,10 @@ class _Function:
             self.index.bind(size, Value(f"%size{number}", INDEX), size.lower)
 
     def _no_data(self, node: arith.Opaque) -> Value:
-        raise CompileError(f"a size of the library depends on data: {node!r}", plugin="x86")
+        raise CompileError(f"expected library sizes independent of data, found {node!r}", plugin="x86")
 
     def _no_choice(self, flag: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> NoReturn:
-        raise CompileError("a size of the library is a choice of two", plugin="x86")
+        raise CompileError("expected library sizes independent of data, found a choice over data", plugin="x86")
 
     def print(self) -> list[str]:
         function, p = self.function, self.p
@@ -132,7 +133,7 @@ class _Function:
         p.label("supported")
 
     def _check_sizes(self) -> None:
-        """Return `INVALID_SIZE` for the first condition that does not hold. Expressions are not remembered across blocks."""
+        """Print checks that return `INVALID_SIZE` if a size condition fails. Values are not memoised across blocks."""
         p, checks = self.p, self.function.checks
         self.globals.append(f"@inlaid_sizes = private constant {message_table([check.message for check in checks])}")
         for number, check in enumerate(checks):
@@ -145,11 +146,11 @@ class _Function:
             p.label(fine)
 
     def _size(self, size: Dim) -> Value:
-        """The value of an expression over the sizes."""
+        """Print the value of an expression over the sizes."""
         return self.index.print(arith.wrap(size))
 
     def _fail(self, status: str, message: str) -> None:
-        """Print a return of an error code, and a copy of the message to the caller's buffer unless that is null."""
+        """Print a copy of the message to the caller's buffer, unless the buffer is null, and a return of the error code."""
         p = self.p
         copy, leave = p.fresh("copy"), p.fresh("leave")
         p.branch_if(p.op("icmp eq ptr %message, null", "i1"), leave, copy)

@@ -1,7 +1,7 @@
 """Printer of a region that is a loop: a C-ABI function that calls the body's function in each iteration.
 
-States that are not updated in place are double-buffered between the result and the workspace. The order is chosen so that the last
-iteration writes directly to the result if the trip count reaches its maximum.
+States that are not updated in place are double-buffered between the result and the workspace. The first of the two buffers is
+chosen so that the last iteration writes directly to the result if the trip count reaches its maximum.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class _Driver:
         return self.p.op(f"getelementptr inbounds i8, ptr {pointer}, {offset}", "ptr").ref
 
     def _bytes(self, spec: TensorSpec, axes: int = 0) -> Value:
-        """Print the bytes of a tensor, or of a slice at one index of its first `axes` axes."""
+        """Print the size in bytes of a tensor, or of its slice at one index of the first `axes` axes."""
         assert spec.dtype is not None
         return self.index.print(arith.mul(arith.product(spec.shape[axes:]), spec.dtype.bytes))
 
@@ -148,7 +148,7 @@ class _Driver:
         return self._moved(pointer, self.p.op(f"mul {self._bytes(spec, 1)}, {counter}", INDEX))
 
     def _sizes(self) -> str:
-        """Print the array of the body's dimensions."""
+        """Print the array of the body's symbolic dimensions; return its address."""
         dims = self.loop.body.signature.dims
         array = self.p.alloca(INDEX, max(len(dims), 1))
         for number, dim in enumerate(dims):
@@ -177,7 +177,7 @@ class _Driver:
         return self.p.op(f"call i32 @{self.body}({arguments})", "i32")
 
     def _settle(self, last: str, result: str, spec: TensorSpec) -> None:
-        """Print a copy of a state to its result, unless it is already there."""
+        """Print a copy of the final state in `last` to `result`. The copy is skipped at run time if both are the same address."""
         p = self.p
         copy, settled = p.fresh("copy"), p.fresh("settled")
         p.branch_if(p.op(f"icmp ne ptr {last}, {result}", "i1"), copy, settled)
@@ -191,8 +191,8 @@ class _Driver:
     # --- times ---
 
     def _open_clock(self) -> None:
-        """Redirect the body's times to a local array, to sum them by kernel, since a region records each kernel once. If profiling
-        is off, no times are recorded."""
+        """Print a redirection of the body's recorded times to a local array. The times are summed by kernel, since a region records
+        each kernel once. If profiling is off, no times are recorded."""
         p = self.p
         self.field = p.op(f"getelementptr inbounds {CONTEXT}, ptr %context, i64 0, i32 2", "ptr").ref
         self.clock = p.op(f"load ptr, ptr {self.field}", "ptr").ref

@@ -3,7 +3,7 @@
     int32 region(const void* const* inputs, void* const* outputs, const void* const* constants,
                  int64* dims, void* workspace, context* context)
 
-It returns 0 or the error code of the failed kernel, whose message it copies to the context.
+The function returns 0, or the error code of the failed kernel, and then copies the error message to the context.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from inlaid_x86.llvm.values import Value
 
 CONTEXT = "%inlaid.context"
 CONTEXT_TYPE = "{ [256 x i8], ptr, ptr, ptr, [3 x i64] }"
-"""The context of the C ABI: an error message; a pointer of the runtime, here to the function that runs parallel loops and its first
-argument, or null to run them serially; the array of recorded times, or null; the function that checks for signals, or null; and
-three words private to the region: time of the last such check, the thread that entered the region, and whether to stop."""
+"""The context of the C ABI: an error message; a pointer to the function that runs parallel loops and its first argument, or null to
+run them serially; the array of recorded times, or null; the function that checks for signals, or null; and three words private to
+the region: time of the last signal check, the thread that entered the region, and a stop flag."""
 INTERVAL = 30_000_000
-"""Cycles between two calls of Python to check for signals: 6 to 15 ms at 5 to 2 GHz."""
+"""Cycles between two calls of Python to check for signals: 6 ms at 5 GHz, 15 ms at 2 GHz."""
 INTERRUPTED = -1
 """Status of a region that a signal interrupted."""
 MESSAGE_BYTES = 256
@@ -114,7 +114,7 @@ class Dialect:
     check: bool = False
 
     def module(self, *parts: str) -> str:
-        """Return the text of a module with these parts."""
+        """Join functions, declarations and other parts to the text of a module."""
         head = f'target triple = "{self.triple}"\ntarget datalayout = "{self.layout}"\n{CONTEXT} = type {CONTEXT_TYPE}'
         attributes = (
             f"attributes #0 = {{ nounwind noinline {self.attributes} }}",
@@ -139,7 +139,7 @@ def print_entry(
     region: RegionProgram, symbol: str, kernels: Sequence[str], dialect: Dialect, checkpoints: Collection[int] | None = None
 ) -> str:
     """Print the LLVM module of a region's C-ABI function and of helpers shared by kernels. kernels: symbols of the kernels.
-    checkpoints: numbers of the calls after which it polls; None if neither it nor its kernels poll."""
+    checkpoints: numbers of the calls after which the function polls; None if neither the function nor a kernel polls."""
     declarations: dict[str, str] = {}
     entry, messages = _Entry(region, symbol, kernels, declarations, dialect.check, checkpoints).print()
     if checkpoints is not None:
@@ -212,7 +212,7 @@ class _Entry:
         raise CompileError(f"region {self.region.name}: expected sizes independent of data, found a choice over data")
 
     def _branch(self, predicates: tuple[Predicate, ...], calls: Sequence[tuple[int, KernelCall]]) -> None:
-        """Print calls that run only if all predicates hold. Otherwise their recorded time is 0."""
+        """Print calls that run only if all predicates hold. The recorded time of a skipped call is 0."""
         p = self.p
         taken, skipped, joined = map(p.fresh, ("taken", "skipped", "joined"))
         flag = self._flag(predicates[0])
@@ -265,7 +265,7 @@ class _Entry:
             self.index.bind(variable, p.op(f"load i64, ptr {self.slots[variable]}", INDEX), 0)
 
     def _check_sizes(self, call: KernelCall, number: int) -> None:
-        """Print a return of an error if a buffer of a call is smaller than its kernel assumes, or exceeds its memory."""
+        """Print checks that return an error if a buffer of a call is smaller than its kernel assumes, or exceeds its memory."""
         for wanted, room in access.size_checks(self.region, call, self.bounds):
             # Proving is slow for offsets with shared subexpressions, which it visits once per path.
             branched = any(isinstance(node, arith.Max) for node in arith.walk(room))
@@ -310,7 +310,7 @@ class _Entry:
         return self.p.op(f"getelementptr inbounds i64, {self.clock}, {index}", "ptr")
 
     def _texts(self, call: KernelCall) -> list[str]:
-        """Return the messages of a call's error codes, by code."""
+        """Return the messages of a call's error codes, in order of the codes."""
         kernel = self.region.kernels[call.kernel]
         where = f" at {', '.join(call.nodes)}" if call.nodes else ""
         index = f"an index is out of range in kernel {kernel.name}{where}"
@@ -337,7 +337,7 @@ class _Entry:
 
 
 def message_table(texts: Sequence[str]) -> str:
-    """Return a constant array, with its type, of messages of `MESSAGE_BYTES` each."""
+    """Return the text of a typed constant array of messages, each padded to `MESSAGE_BYTES`."""
     rows = []
     for text in texts:
         raw = text.encode()[: MESSAGE_BYTES - 1]

@@ -1,18 +1,18 @@
-"""Recognition of floats rounded to narrow integers, the end of quantised operators, to print one instruction for several."""
+"""Recognition of floats rounded to narrow integers, as at the end of quantised operators, to print fewer instructions."""
 
 from __future__ import annotations
 
 from inlaid.tensor import ir
 
 _RANGE = float(1 << 30)
-"""A float of at most this magnitude can be converted to int32 and a narrow integer added without overflow."""
+"""Maximum magnitude of a float that can be converted to int32 and added to a narrow integer without overflow."""
 
 
 def rounded(expr: ir.Cast) -> tuple[ir.Expr, ir.Expr | None] | None:
-    """Match an integer of at most 16 bits that is a float rounded to nearest plus an int32. Returns the float and the int32, if
-    any; None for other expressions, and if the float may exceed int32.
+    """Match a cast to an integer of at most 16 bits of a float rounded to nearest, plus an optional int32. Returns the float and
+    the int32 (None if absent). Returns None for other expressions, and if the float may exceed the range of int32.
 
-    Instructions convert NaN to -2^31, which equals the required 0 after truncation to 16 bits.
+    Conversion instructions return -2^31 for NaN. Truncated to 16 bits, it is the required 0.
     """
     if not expr.dtype.is_int or expr.dtype.bits > 16:
         return None
@@ -35,8 +35,8 @@ def _is_bounded(real: ir.Expr) -> bool:
 
 
 def known_bounds(expr: ir.Expr) -> tuple[float, float] | None:
-    """Return bounds of an integer, a constant, and a float that is converted from these or a difference of such; None for other
-    floats, which may be NaN."""
+    """Return bounds of an integer, a constant, a float converted from an integer, or a difference of such floats. Returns None for
+    other floats, which may be NaN."""
     match expr:
         case ir.Const(value=value) if value == value:
             return float(value), float(value)

@@ -1,7 +1,7 @@
-"""Printing of the upper halves of 64-bit sums, the end of fixed-point products, by even and odd lanes.
+"""Printing of upper halves of 64-bit sums, as at the end of fixed-point products, for even and odd lanes separately.
 
 A widening 32-bit multiplication reads every other lane of a vector. Computing even and odd lanes separately takes seven
-instructions less than widening and narrowing all lanes, since the upper halves of odd lanes are already in place.
+instructions fewer than widening and narrowing all lanes, since the upper halves of odd lanes are already in their result lanes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HALF = 32
 
 def upper_half(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Expr, ...]] | None:
     """Match an int32 that is the upper half of an int64 computed from constants and sign-extended int32 values. Returns the int64
-    and these values; None for other expressions."""
+    and the int32 values; None for other expressions."""
     match expr:
         case ir.Cast(a=ir.Binary(op="shr", a=whole, b=ir.Const(value=32)), dtype=to) if to.name == "int32":
             leaves = _leaves(whole)
@@ -60,7 +60,7 @@ class _Half:
         self._odd = odd
 
     def value(self, expr: ir.Expr) -> Value:
-        """Print an expression matched by `upper_half`. These are small, so repeated subexpressions may be printed twice."""
+        """Print an expression matched by `upper_half`. Small, so repeated subexpressions are printed twice."""
         count = self._lanes // 2
         match expr:
             case ir.Const():

@@ -16,7 +16,7 @@ _SCALAR = {
     **{f"{sign}int{bits}": f"i{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 NATIVE = frozenset(_SCALAR) - {"float16"}
-"""Names of the element types that the printer supports; others are legalised to these first."""
+"""Names of the element types that the printer supports. Other types are legalised to these before printing."""
 CONVERTED = {"float16": "f16c"}
 """Element types that the printer can convert from and to float32, with the required processor feature."""
 
@@ -39,7 +39,7 @@ class Value:
 
 
 def scalar_type(dtype: DType) -> str:
-    """Return the LLVM type of a value of an element type. Raises `Unsupported` for one that must be legalised first."""
+    """Return the LLVM type of a value of an element type. Raises `Unsupported` for an element type that must be legalised first."""
     found = _SCALAR.get(dtype.name)
     if found is None:
         raise Unsupported(f"expected an element type that LLVM code supports, found {dtype}", remedy="legalise the program first")
@@ -57,7 +57,7 @@ def vector_type(scalar: str, lanes: int) -> str:
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:
-    """Format a constant in LLVM syntax; floats as the bits of a double, which is exact."""
+    """Format a constant in LLVM syntax. Floats are formatted as the bits of a double, which is exact."""
     if dtype.kind == "bool":
         return "true" if value else "false"
     if not dtype.is_float:

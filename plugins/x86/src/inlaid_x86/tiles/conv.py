@@ -1,7 +1,7 @@
 """Schedule of low-precision convolutions by instructions on tiles.
 
-Activations have layout N C/b H W b, where a block of b channels fills a row of a tile. Adjacent pixels are thus the rows of a left
-operand for every window offset, without im2col; only the padding is copied. For 1x1 windows, the rows of an image form one line.
+Activations have layout N C/b H W b: a block of b channels fills a row of a tile. Adjacent pixels are the rows of a left operand for
+every window offset, without im2col. Only padded activations are copied. For 1x1 windows, the rows of an image form one line.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from inlaid_x86.tiles.unit import TileUnit, find_unit
 
 
 class TileConvRule:
-    """Schedule rule for ungrouped 2-D convolutions of low-precision operands, with a stride that tile loads support. Number and
-    size of the images are arbitrary."""
+    """Schedule rule for ungrouped 2-D convolutions of low-precision operands, with a stride that tile loads support. Batch size and
+    image size are arbitrary."""
 
     name = "tile_conv"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Return an offer; None for channels that do not fill groups and columns, for short rows of pixels, and for a consumer that
-        is not element-wise."""
+        """Offer a schedule. Declines channels that do not fill groups and columns, short rows of pixels, and consumers that are not
+        element-wise."""
         if not context.capabilities.scopes or 0 in program.outputs[0].shape:
             return None
         anchor = find_anchor(program)
@@ -53,8 +53,8 @@ class TileConvRule:
 
 @dataclass(frozen=True)
 class _Conv:
-    """A convolution and its tiling. `schedule`: the program with the epilogue fused into its last block. `flat`: the rows of an
-    image form one line."""
+    """A convolution and its tiling. `schedule`: schedule of the program, with the epilogue fused into the last block. `flat`: the
+    rows of an image form one line."""
 
     anchor: Anchor
     schedule: Schedule
@@ -70,7 +70,7 @@ class _Conv:
 
     @property
     def layouts(self) -> dict[ir.Buffer, Layout]:
-        """Layouts: activations blocked for this convolution, results for a following one, weights in panels as wide as a tile."""
+        """Layouts: activations in channel blocks, results in blocks for a next convolution, weights in tile-wide panels."""
         blocked, unit = Layout(((1, self.block),)), self.unit
         found = {self.weights.buffer: Layout(((1, self.block), (0, unit.columns), (1, unit.group))), self.data.buffer: blocked}
         for block in self.anchor.before:
@@ -82,7 +82,7 @@ class _Conv:
         return found
 
     def nest(self, context: KernelContext) -> ir.LoopProgram:
-        """Build the loop nest: padding, then the product."""
+        """Build the loop nest of the padded copy, if any, and the nest of the product."""
         s = Schedule(self.schedule.program)
         for before in self.anchor.before:
             schedule_padding(s, before.name, self.block, context)
@@ -126,7 +126,7 @@ class _Conv:
 
 
 def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _Conv | None:
-    """Match out[n, o, y, x] += data[n, c, ...] * weights[o, c, ky, kx] on an input or a padded copy of one; else return None."""
+    """Match out[n, o, y, x] += data[n, c, ...] * weights[o, c, ky, kx]; data is an input or its padded copy."""
     if len(anchor.spatial) != 4 or len(anchor.reduced) != 3 or len(anchor.before) > 1:
         return None
     product = narrow_product(anchor)
@@ -160,6 +160,6 @@ def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _C
 
 
 def _block(channels: int, unit: TileUnit) -> int:
-    """Choose the channels of a block: at most the elements of a tile's row, in whole columns if possible."""
+    """Choose the number of channels per block: at most a tile's row, a multiple of the tile's columns if possible."""
     part = unit.columns if channels % unit.columns == 0 else unit.group
     return max(size for size in range(part, unit.depth + 1, part) if channels % size == 0)

@@ -35,7 +35,7 @@ class TileMatmulRule:
     name = "tile_matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Return an offer; None for products of few rows and for a consumer that is not element-wise."""
+        """Offer a schedule. Declines products of few rows, and consumers that are not element-wise."""
         if not context.capabilities.scopes or 0 in program.outputs[0].shape:
             return None
         merged = collapse(program)
@@ -89,7 +89,7 @@ def _is_product(program: ir.LoopProgram, anchor: Anchor, a: ir.Load, b: ir.Load)
 
 @dataclass(frozen=True)
 class _Plan:
-    """A product and its tiling. `schedule`: the program with the epilogue fused into its last block."""
+    """A product and its tiling. `schedule`: schedule of the program, with the epilogue fused into the last block."""
 
     anchor: Anchor
     schedule: Schedule
@@ -117,7 +117,7 @@ class _Plan:
 
     @property
     def padded(self) -> bool:
-        """Whether the steps exceed the reduction axis, so that the left operand is zero-padded."""
+        """True if the steps cover more than the reduction axis, so that the left operand is zero-padded."""
         return self.steps * self.step != self.depth
 
     @property
@@ -127,13 +127,13 @@ class _Plan:
         return rows.value if isinstance(rows, arith.Const) else self.unit.scope.rows
 
     def keeps(self, buffer: ir.Buffer, merged: ir.Buffer) -> bool:
-        """Test whether an operand that gets a new layout has the same rows and columns as before axes were merged."""
+        """Test whether merging axes keeps the rows and columns of a buffer. True also for a buffer that gets no new layout."""
         return merged not in self.layouts or merged.shape[-2:] == buffer.shape[-2:]
 
     @property
     def layouts(self) -> dict[ir.Buffer, Layout]:
-        """Layouts: the right operand in panels as wide as a tile; the left one tiled and zero-padded if its rows are not whole
-        steps."""
+        """Layouts by buffer. The right operand is in panels as wide as a tile. The left operand, if padded, is tiled and
+        zero-padded to whole steps."""
         rank, whole = len(self.b.indices), self.steps * self.step
         found = {self.b.buffer: Layout(((rank - 2, whole), (rank - 1, self.unit.columns), (rank - 2, self.unit.group)))}
         if self.padded:
@@ -142,7 +142,7 @@ class _Plan:
         return found
 
     def nest(self, threads: int) -> ir.LoopProgram:
-        """Build the loop nest. Axes of the right operand besides k and n are batches; other outer axes are lines."""
+        """Build the loop nest. Outer axes that index the right operand are batches; others are lines."""
         own = frozenset[Expr]().union(*map(arith.free_vars, self.b.indices[:-2]))
         batches = [item for item in self.anchor.spatial[:-2] if item.var in own]
         lines = [item for item in self.anchor.spatial[:-2] if item.var not in own]

@@ -1,10 +1,10 @@
 """Loop nest around tile instructions, and the epilogue of a sum of products.
 
-As many accumulator tiles as possible are kept in registers, with a row and a column of operand tiles. Sums go to a scratch buffer
-in the L1 cache, from which the epilogue reads vectors.
+As many accumulator tiles as possible are kept in registers, with a row and a column of operand tiles. Sums are stored to a scratch
+buffer, which fits the L1 cache. The epilogue reads vectors from it.
 
-The last tile of a line of rows overlaps its predecessor: it starts earlier, so that it has full size, reads nothing out of bounds
-and needs no copy. Recomputed elements are not stored again.
+The last tile of a line of rows overlaps its predecessor. It starts early enough to have full size, so it reads nothing out of
+bounds and needs no copy. Recomputed elements are not stored again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from inlaid.types import dtype
 from inlaid_x86.tiles.unit import TileUnit
 
 LEAST_ROWS = 4
-"""Minimum rows of a product for tiles to pay off, since the right operand is loaded for each tile of rows."""
+"""Minimum rows of a product. With fewer rows, tiles are not faster, since the right operand is loaded for each tile of rows."""
 
 NEAR_BYTES = 1 << 19
 """Bytes of the right operand kept in the L2 cache besides other data; cores with AMX have 2 MiB of L2."""
@@ -38,7 +38,7 @@ SHARES = 4
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The epilogue of a sum: a store of an expression that reads `sums` at `variables`, one per axis of the anchor."""
+    """Epilogue of a sum: a store of an expression that reads `sums` at `variables`, one variable per axis."""
 
     sums: ir.Buffer
     variables: tuple[Var, ...]
@@ -49,7 +49,7 @@ class Epilogue:
         return any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(self.result.value))
 
     def at(self, places: tuple[Expr, ...], value: ir.Expr) -> ir.Stmt:
-        """Instantiate the store for the sum `value` at `places`."""
+        """Instantiate the store of the epilogue for the sum `value` at indices `places`."""
 
         def sum_of(node: ir.Expr) -> ir.Expr | None:
             return value if isinstance(node, ir.Load) and node.buffer is self.sums else None
@@ -58,7 +58,7 @@ class Epilogue:
 
 
 def with_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Schedule | None:
-    """Fuse all consumers of an anchor into the last block; None if that is impossible or the kernel has several results."""
+    """Fuse all consumers of an anchor into the last block. None if fusion fails or the kernel has several results."""
     schedule, final = Schedule(program), last_of(anchor)
     try:
         inline_all(schedule, [block.name for block in anchor.after if block.name != final])
@@ -68,8 +68,8 @@ def with_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Schedule | None:
 
 
 def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
-    """Read the epilogue from a kernel whose last block has all consumers of an anchor; None unless it stores elements that each
-    depend on one sum."""
+    """Read the epilogue from the last block of a kernel, into which all consumers of an anchor are fused. Returns None unless each
+    stored element depends on exactly one sum."""
     final = last_of(anchor) or anchor.block.name
     block = next(block for block in blocks_of(program) if block.name == final)
     assert isinstance(block.body, ir.Store)
@@ -93,11 +93,11 @@ def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
 class TiledProduct:
     """A sum of products computed by tiles.
 
-    Each of `batches` has its own right operand, `lines` of `length` rows, and `columns`. A tile has `rows` of a line, 1 to
-    `length`. `steps` are the reduction loops around the product of two tiles, which sums over `depth` elements. `left(batch, line,
-    tile, row)` returns the left operand's tile number `tile` of a line, starting at `row`; `right(batch, tile)` returns the right
-    operand's tile. Both may use the variables of `steps`. `padded`: the left operand has padding rows, so tiles do not overlap.
-    `store(batch, line, row, column, sum)` stores an element of the result.
+    Each of `batches` has its own right operand, `lines` of `length` rows, and `columns`. A tile has `rows` rows of a line, 1 to
+    `length`. `steps` are the reduction loops around the product of two tiles. A product sums over `depth` elements. `left(batch,
+    line, tile, row)` returns the tile of the left operand with number `tile` in a line; it starts at `row`. `right(batch, tile)`
+    returns a tile of the right operand. Both may use the variables of `steps`. `padded`: the left operand has padding rows, so
+    tiles do not overlap. `store(batch, line, row, column, sum)` stores an element of the result.
     """
 
     unit: TileUnit
@@ -160,8 +160,8 @@ class TiledProduct:
         return b.finish()
 
     def _run(self, panels: int, width: int, blocks: Expr, threads: int) -> int:
-        """Choose how many panels a block of rows processes in sequence: as many as stay in the L2 cache for the next block and
-        leave enough work for every thread."""
+        """Choose how many panels a block of rows processes in sequence: the most that stay in the L2 cache for the next block and
+        leave enough runs of panels for every thread."""
         bytes_ = prod(extent for _, extent in self.steps) * self.depth * width * dtype(self.unit.types[1]).bytes
         several = arith.size_hint(arith.unwrap(self.batches * blocks))
         least = 1 if threads == 1 else -(-SHARES * max(threads, 1) // max(several, 1))
@@ -198,7 +198,7 @@ class TiledProduct:
                     b.emit(unit.store.on(whole(tile), region))
 
     def _finish(self, b: Builder, sums: ir.Buffer, row: int, batch: Expr, place: _Place, first: Expr) -> None:
-        """Store the sums of a row of tiles with the epilogue. first: number of its first column tile."""
+        """Store the sums of a row of tiles with the epilogue. first: number of the first column tile in the row."""
         lanes = self.unit.columns
         own = place.tile * self.rows
         count = arith.minimum(self.length - own, self.rows)
@@ -215,7 +215,7 @@ class TiledProduct:
 
 @dataclass(frozen=True)
 class _Place:
-    """Position of a tile of rows: its line, its number in the line, its first row; `there`: the condition that it exists."""
+    """Position of a tile of rows: its line, its number in the line, its first row. `there`: it exists."""
 
     line: Expr
     tile: Expr
@@ -229,7 +229,7 @@ def _where(b: Builder, condition: Expr) -> AbstractContextManager[None]:
 
 
 def with_nest(program: ir.LoopProgram, anchor: Anchor, nest: ir.Stmt) -> ir.LoopProgram:
-    """Replace an anchor and its consumers in a kernel by a loop nest."""
+    """Return a kernel in which a loop nest replaces an anchor and its consumers."""
     final = last_of(anchor)
 
     def replaced(stmt: ir.Stmt) -> ir.Stmt:
@@ -245,13 +245,13 @@ def with_nest(program: ir.LoopProgram, anchor: Anchor, nest: ir.Stmt) -> ir.Loop
 
 
 def buffer_of(program: ir.LoopProgram, name: str) -> ir.Buffer:
-    """Return the buffer with a name."""
+    """Return the parameter or allocation of a program that is named `name`."""
     local = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
     return next(buffer for buffer in (*program.params, *local) if buffer.name == name)
 
 
 def box(buffer: ir.Buffer, *places: Expr | tuple[Expr, Dim]) -> ir.Region:
-    """Create a region; each place is a single index or a pair of first index and extent."""
+    """Create a region of a buffer. Each place is a single index or a pair of first index and extent."""
     pairs = (place if isinstance(place, tuple) else (place, 1) for place in places)
     return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))
 

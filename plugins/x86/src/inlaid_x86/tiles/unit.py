@@ -1,8 +1,8 @@
-"""Semantics of tile instructions, and the choice of those that the processor has.
+"""Semantics of tile instructions, and selection of the target's instructions for given element types.
 
 A tile is a register of a memory scope that holds a small matrix. Instructions load and store a tile row by row, and add the product
 of two tiles to a third. The left operand is row-major: rows of a matrix, or channels of adjacent pixels. The right operand is
-packed as K/g N g, so that the g factors that an instruction sums for one element are contiguous.
+packed as K/g N g: the g factors that an instruction multiplies and sums for one element are contiguous.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from inlaid.types import MemoryScope, dtype
 
 
 def tile_zero(total: str, scope: str) -> ir.LoopProgram:
-    """t[i, j] = 0."""
+    """Return the semantics t[i, j] = 0: clear an accumulator tile."""
     m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
     tile = ir.Buffer("t", (m, n), dtype(total), scope)
     store = ir.Store(tile, (i, j), ir.const(0, dtype(total)))
@@ -28,14 +28,14 @@ def tile_zero(total: str, scope: str) -> ir.LoopProgram:
 
 
 def tile_sums(total: str, scope: str) -> ir.LoopProgram:
-    """s[i, j] = t[i, j]: store accumulators to memory."""
+    """Return the semantics s[i, j] = t[i, j]: store accumulators to memory."""
     m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
     a, b = ir.Buffer("t", (m, n), dtype(total), scope), ir.Buffer("s", (m, n), dtype(total))
     return ir.LoopProgram("tile_sums", (a,), (b,), nest([(i, m), (j, n)], ir.Store(b, (i, j), ir.load(a, (i, j)))))
 
 
 def tile_rows(of: str, step: int, scope: str) -> ir.LoopProgram:
-    """t[i, j] = s[i * step, j]: load a left operand with row stride `step`."""
+    """Return the semantics t[i, j] = s[i * step, j]: load a left operand with row stride `step`."""
     m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
     a = ir.Buffer("s", (arith.unwrap((m - 1) * step + 1), n), dtype(of))
     b = ir.Buffer("t", (m, n), dtype(of), scope)
@@ -43,7 +43,7 @@ def tile_rows(of: str, step: int, scope: str) -> ir.LoopProgram:
 
 
 def tile_groups(of: str, group: int, scope: str) -> ir.LoopProgram:
-    """t[k, j, p] = s[k, j, p]: load a packed right operand."""
+    """Return the semantics t[k, j, p] = s[k, j, p]: load a packed right operand."""
     depth, n, k, j, p = SizeVar("k"), SizeVar("n"), Var("k"), Var("j"), Var("p")
     a, b = ir.Buffer("s", (depth, n, group), dtype(of)), ir.Buffer("t", (depth, n, group), dtype(of), scope)
     store = ir.Store(b, (k, j, p), ir.load(a, (k, j, p)))
@@ -51,7 +51,7 @@ def tile_groups(of: str, group: int, scope: str) -> ir.LoopProgram:
 
 
 def tile_product(a: str, b: str, total: str, group: int, scope: str) -> ir.LoopProgram:
-    """t[i, j] += sum over k, p < group of a[i, k * group + p] * b[k, j, p]."""
+    """Return the semantics t[i, j] += sum over k, p < group of a[i, k * group + p] * b[k, j, p]: multiply two tiles."""
     m, n, depth = SizeVar("m"), SizeVar("n"), SizeVar("k")
     left = ir.Buffer("a", (m, arith.unwrap(depth * group)), dtype(a), scope)
     right = ir.Buffer("b", (depth, n, group), dtype(b), scope)
@@ -65,8 +65,8 @@ def tile_product(a: str, b: str, total: str, group: int, scope: str) -> ir.LoopP
 
 @dataclass(frozen=True)
 class TileUnit:
-    """Instructions on the tiles of one scope for operands of two types. An instruction sums `group` products per element; rows of a
-    left operand are `step` apart."""
+    """Instructions on the tiles of one scope for operands of two types. An instruction sums `group` products per element. `step`:
+    row stride of a left operand."""
 
     scope: MemoryScope
     group: int
@@ -85,7 +85,7 @@ class TileUnit:
 
     @property
     def side(self) -> int:
-        """Number of tiles per side of the block of accumulators; a larger block needs fewer loads per product."""
+        """Number of tiles per side of the square block of accumulators. A larger block needs fewer loads per product."""
         return max(side for side in range(self.scope.count) if side * side + 2 * side <= self.scope.count)
 
     @property
@@ -94,14 +94,14 @@ class TileUnit:
         return self.scope.rows * self.group
 
     def rows_of(self, length: Expr) -> Expr:
-        """Return the rows per tile, at least 1, if the fewest tiles share `length` rows evenly."""
+        """Return the number of rows per tile, at least 1, if the minimum number of tiles shares `length` rows evenly."""
         tiles = arith.maximum(arith.ceildiv(length, self.scope.rows), 1)
         even = arith.simplify(arith.maximum(arith.ceildiv(length, tiles), 1))
         return even if isinstance(even, arith.Const) else arith.minimum(even, self.scope.rows)
 
 
 def find_unit(context: KernelContext, a: str, b: str, total: str, step: int = 1) -> TileUnit | None:
-    """Find the target's unit for products of these types with row stride `step` of the left operand; None if it has none."""
+    """Find the target's unit for products of these types with row stride `step` of the left operand; None if unavailable."""
     group = dtype(total).bytes // dtype(a).bytes
     for scope in context.capabilities.scopes:
         wanted = (
@@ -125,5 +125,5 @@ def _intrinsic(context: KernelContext, semantics: ir.LoopProgram) -> TensorIntri
 
 
 def _kinds(program: ir.LoopProgram) -> list[tuple[str, str, int]]:
-    """Return element type, scope and rank of the parameters, a quick test before semantics are compared."""
+    """Return element type, scope and rank of each parameter. They are compared before semantics, which takes longer."""
     return [(buffer.dtype.name, buffer.scope, len(buffer.shape)) for buffer in program.params]
