@@ -28,10 +28,11 @@ from inlaid_microcontroller.source import role
 from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
 
 INDEX = "int32_t"
-"""C type of indices: no microcontroller has arrays of more than 2 GiB."""
+"""C type of indices. It suffices, since no microcontroller has arrays of more than 2 GiB."""
 MOST_NUMBERS = 4
-"""Maximum integer parameters of a kernel that is shared by layers which differ only in these. An addition with all of its 11 as
-parameters is 11 to 14% slower on Cortex-M4 and M3; products and convolutions with up to 3 are at most 0.2% slower."""
+"""Maximum number of integer parameters with which layers that differ only in these integers share a kernel. An addition with 11
+integer parameters is 11 to 14% slower on Cortex-M4 and M3 than with constants. Products and convolutions with up to 3 are at most
+0.2% slower."""
 _MATH = re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)")
 
 
@@ -115,7 +116,7 @@ class MicrocontrollerCodegen(Codegen):
 
 
 def _names(unit: RegionProgram, calls: Sequence[KernelCall]) -> list[str]:
-    """Choose the names of a kernel's parameters: constants by their role in the calls."""
+    """Choose the names of a kernel's parameters. A constant is named by its role (see `role`), other parameters input or output."""
     arrays = list(unit.constants.values())
     names: list[str] = []
     for numbers in zip(*((*call.inputs, *call.outputs) for call in calls), strict=True):
@@ -127,13 +128,13 @@ def _names(unit: RegionProgram, calls: Sequence[KernelCall]) -> list[str]:
 
 
 def _common(known: Sequence[Mapping[int, Range]]) -> dict[int, Range]:
-    """Join the ranges of the parameters of several kernels."""
+    """Compute, for each parameter with known ranges in all kernels, the smallest range that contains them."""
     everywhere = set(known[0]).intersection(*known)
     return {place: (min(each[place][0] for each in known), max(each[place][1] for each in known)) for place in everywhere}
 
 
 def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
-    """Return the value ranges, by number, of a kernel's parameters that are integer constants in every call."""
+    """Return the value range of each kernel parameter that is an integer constant in every call, keyed by parameter number."""
     arrays = list(unit.constants.values())
     found: dict[int, Range] = {}
     unknown: set[int] = set()
@@ -150,7 +151,7 @@ def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
 
 
 def _shared(buffers: list[RegionBuffer]) -> set[int]:
-    """Return the numbers of a call's non-constant buffers if any two of these overlap in memory, else an empty set."""
+    """Return the numbers of all non-constant buffers of a call if any two of them overlap in memory, else an empty set."""
     spans: list[tuple[bool, int, int]] = []
     for item in buffers:
         if item.storage != "constant" and isinstance(item.offset, int):
@@ -175,5 +176,5 @@ def _buffer(buffer: RegionBuffer) -> Buffer:
 
 
 def element_type(of: DType) -> str:
-    """Return the C type that stores an element type; for types that C lacks, an integer of equal width."""
+    """Return the C type that stores an element type. Types that C lacks are stored as integers of equal width."""
     return C_TYPES[of.name if of.name in C_TYPES else carrier(of).name]

@@ -1,6 +1,7 @@
-"""Composition of a model from several regions, of this target or of vendors whose artifacts are C.
+"""Composition of a model from several regions. Regions are of this target, or of other targets whose artifacts are C.
 
-Each region becomes one function. One arena holds the values between regions and the workspace of each, planned together."""
+Each region becomes one function. One arena holds the values that regions pass to each other and the workspaces of the regions. All
+are planned together."""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ from inlaid_microcontroller.source import Array, ModelSource
 from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, decode
 
 ALIGNED = 8
-"""Alignment of all buffers in bytes: the structs of parts hold 64-bit numbers."""
+"""Alignment of all buffers in bytes, since the structs of parts hold 64-bit numbers."""
 
 
 @dataclass(frozen=True)
 class Composed:
-    """A composed model. source: the whole model. files: further sources by name. parts: regions of this target, as models."""
+    """A composed model. source: the whole model. files: additional sources by name. parts: regions of this target, as separate
+    models."""
 
     source: ModelSource
     files: Mapping[str, str]
@@ -36,8 +38,8 @@ class Composed:
 
 @dataclass(frozen=True)
 class _Part:
-    """One call of a region. room: bytes of its workspace. text: its function in C. before: declarations for that. files: its
-    sources. source: its model, if it is a region of this target."""
+    """One call of a region. room: bytes of the workspace. text: C function that runs the region. before: declarations that `text`
+    needs. files: sources of the region by name. source: the region as a model if it is of this target, else None."""
 
     artifact: Artifact
     call: Invoke
@@ -101,7 +103,8 @@ def compose(
 
 
 def copy_to_output(graph: Plan, move: Move, number: int, weights: Mapping[str, Array]) -> tuple[Invoke, Artifact]:
-    """Create a C region that copies a value or a constant to an output of the model, and the call of it."""
+    """Create a C region that copies a value or a constant to an output of the model. Returns the call of the region and its
+    artifact."""
     value = graph.values[move.source]
     spec = TensorSpec("x", value.shape, value.dtype)
     own = {"x": weights[value.name]} if value.storage == "constant" else {}
@@ -150,7 +153,7 @@ def _own(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
 
 
 def _vendors(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
-    """Convert a vendor's region, called by its host interface, under a name with the model's prefix."""
+    """Convert a region of another target. It is renamed with the model's prefix and called by its C ABI for hosts."""
     params = [*_params(artifact), *(f"const void *restrict c{index}" for index in range(len(artifact.constants)))]
 
     def array(const: str, letter: str, count: int) -> str:
@@ -171,7 +174,7 @@ def _vendors(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part
 
 
 def _sides(signature: Signature) -> tuple[tuple[str, tuple[TensorSpec, ...]], ...]:
-    """Return the parameter letters x and y, with the input and output specs."""
+    """Return pairs of a parameter letter and specs: x with the inputs, y with the outputs."""
     return ("x", signature.inputs), ("y", signature.outputs)
 
 

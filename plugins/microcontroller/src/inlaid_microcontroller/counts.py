@@ -1,4 +1,5 @@
-"""Static operation counts of a kernel. Conditions on loop variables are evaluated exactly; all others are assumed to hold."""
+"""Static operation counts of a kernel. Conditions on loop variables are evaluated exactly. All other conditions are assumed to
+hold."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import values_of
 
 MANY = 1 << 12
-"""Maximum iterations for which a condition is evaluated one by one."""
+"""Maximum number of iterations in which a condition is evaluated. With more iterations, the condition is assumed to hold."""
 IN_REGISTERS = 64
 """Maximum bytes of a local buffer that compilers keep in registers."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of an intrinsic: its semantics, and the maximum bytes per load and per store. 1: each access moves one element."""
+    """Cost of an intrinsic: its semantics, and the maximum bytes per load and per store; 1 means one element per access."""
 
     semantics: ir.LoopProgram
     loads: int = 1
@@ -29,7 +30,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Work:
-    """Numbers of multiplications, loads from and stores to memory in one call. locals: bytes of local buffers."""
+    """Numbers of multiplications, of loads from memory and of stores to memory in one call. locals: bytes of local buffers."""
 
     multiplications: int
     loads: int
@@ -38,15 +39,16 @@ class Work:
 
 
 def work_of(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
-    """Count the work of a kernel of static sizes. costs: cost of an intrinsic by name. Repeated loads of an element between two
-    loops count once; registers do not count. Spills, and values that compilers keep across iterations, are not modelled."""
+    """Count the work of a kernel of static sizes. costs: return the cost of an intrinsic, given its name. Several loads of an
+    element count once if no loop starts between them. Accesses to registers do not count. Spills, and values that compilers keep
+    across iterations, are not modelled."""
     count = _Count(costs, set(program.params))
     count.add(program.body, 1)
     return Work(count.multiplications, sum(count.loads.values()), sum(count.stores.values()), count.locals)
 
 
 class _Count:
-    """Counts loads and stores by buffer. whole: all loops have known extents."""
+    """Counts loads and stores by buffer. whole: every loop so far has a known extent."""
 
     def __init__(self, costs: Callable[[str], Cost], memory: set[ir.Buffer]) -> None:
         self._costs, self._memory = costs, memory
@@ -96,7 +98,7 @@ class _Count:
             self.add(inner, times, loaded)
 
     def _share(self, condition: arith.Expr, times: int) -> int:
-        """Return in how many iterations a condition holds, given that the conditions around it hold."""
+        """Return the number of `times` iterations in which a condition holds, given that the enclosing conditions hold."""
         read = set[arith.Expr]().union(*map(arith.free_vars, (*self._held, condition)))
         variables = [variable for variable in read if variable in self._extents]
         extents = [self._extents[variable] for variable in variables]
@@ -136,6 +138,6 @@ def _multiplies(node: ir.Expr) -> bool:
 
 
 def _bytes(extents: tuple[arith.Dim, ...], buffer: ir.Buffer) -> int:
-    """Return the bytes of a region of a buffer; 0 if they are not static."""
+    """Return the size in bytes of a region of a buffer; 0 if the size is not static."""
     size = arith.unwrap(arith.simplify(arith.wrap(arith.product(extents))))
     return size * buffer.dtype.bytes if isinstance(size, int) else 0

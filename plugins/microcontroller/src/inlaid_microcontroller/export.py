@@ -1,4 +1,4 @@
-"""Export of firmware folders: a model as C99 for any build system, and a manifest of its resources."""
+"""Export of firmware folders. A folder contains a model as C99 for any build system and a manifest of its resources."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from inlaid_microcontroller.toolchain import Compiled, compiled
 from inlaid_microcontroller.unit import decode
 
 FRAME = 384
-"""Estimated stack bytes of a kernel besides its buffers, if no compiler reports them: saved and spilled registers, the frame of its
-caller, and library functions."""
+"""Estimated stack bytes of a kernel without its buffers, used if no compiler reports its stack. Includes saved and spilled
+registers, the frame of the caller, and library functions."""
 
 
 class FirmwareExporter:
@@ -34,8 +34,8 @@ class FirmwareExporter:
         self.options = options
 
     def export(self, executable: Executable, folder: Path, name: str) -> Exported:
-        """Write the folder; see `inlaid.plugins.Exporter`. Raises `Unsupported` for a model that does not run completely on the
-        controller, and `InputError` if a file to write exists and was not written by Inlaid."""
+        """Write the firmware folder (see `inlaid.plugins.Exporter`). Raises `Unsupported` for a model that does not run completely
+        on the controller. Raises `InputError` if a file of that name exists and Inlaid did not write it."""
         name = naming.model(name)
         composed = whole(executable, name, self.options.cpu)
         source = composed.source
@@ -74,12 +74,12 @@ def _check_ours(path: Path) -> None:
 
 
 def firmware(executable: Executable, name: str) -> ModelSource:
-    """Return the C of a model that is one region of this target. Raises the errors of `whole`."""
+    """Return the C sources of a model that is one region of this target. Raises the errors of `whole`."""
     return whole(executable, name, "c99").source
 
 
 def whole(executable: Executable, name: str, cpu: str) -> Composed:
-    """Return the C of a model. Raises `Unsupported` with a source node if a part does not run on the controller."""
+    """Return the C sources of a model. Raises `Unsupported`, with a source node, if a part does not run on the controller."""
     package = executable.package
     artifacts = {artifact.symbol: artifact for artifact in package.artifacts}
     nodes = {region.symbol: region.nodes for region in package.program.regions}
@@ -101,7 +101,7 @@ def whole(executable: Executable, name: str, cpu: str) -> Composed:
 
 
 def try_out(executable: Executable) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
-    """Run the model on example inputs, or on zeros if an example has an index out of range. Returns inputs and outputs."""
+    """Run the model on example inputs, or on zeros if the examples cause an index out of range. Returns inputs and outputs."""
     given = {spec.name: example(spec) for spec in executable.inputs}
     try:
         return given, executable.run(given)
@@ -111,8 +111,8 @@ def try_out(executable: Executable) -> tuple[dict[str, np.ndarray[Any, Any]], di
 
 
 def example(spec: TensorSpec) -> np.ndarray[Any, Any]:
-    """Generate a test input from bytes s >> 24 of the generator s = s * 1664525 + 1013904223, starting at s = 1. Integers are
-    these bytes, floats the signed bytes / 64."""
+    """Generate a test input. Its bytes are s >> 24 of the generator s = s * 1664525 + 1013904223, starting at s = 1. Integer
+    elements are these bytes; float elements are the signed bytes divided by 64."""
     count = int(np.prod([dim for dim in spec.shape if isinstance(dim, int)], dtype=np.int64))
     assert spec.dtype is not None
     size = spec.dtype.bytes if spec.dtype.is_int else 1
@@ -136,7 +136,7 @@ def describe(
     outputs: Mapping[str, Any],
     said: Compiled | None,
 ) -> dict[str, Any]:
-    """Build the manifest of a model's resources, sizes in bytes. said: sizes reported by a compiler, if any."""
+    """Build the manifest of a model's resources, with sizes in bytes. said: sizes that a compiler reported, None without one."""
     stack = said and said.stack
     source, unit = model.source, model.source.unit
     kernels: list[dict[str, Any]] = []

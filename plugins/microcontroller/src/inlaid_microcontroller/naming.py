@@ -16,11 +16,11 @@ _FILES = """
     assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdarg stdbool stddef stdint stdio stdlib
     string tgmath time wchar wctype arm_acle arm_mve main m all clean help install package test
 """
-"""Reserved names: C headers, the example, the math library and CMake targets."""
+"""Names that a model must not have: names of C headers, of the example, of the math library and of CMake targets."""
 
 
 def label(nodes: Iterable[str], otherwise: str) -> str:
-    """Return a short label for the kernel of some source nodes: the layer's name, from node names that may be paths."""
+    """Return a short label for the kernel of `nodes`: the name of the layer, extracted from node names, which may be paths."""
     for node in nodes:
         parts = [part for path in node.split(";") for part in path.split("/")]
         telling = [part for part in parts if part and not _NOT_TELLING.fullmatch(part.lower())]

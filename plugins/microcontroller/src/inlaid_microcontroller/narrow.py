@@ -1,4 +1,4 @@
-"""Narrowing of int32 constants to int8: the per-channel shifts of requantisation."""
+"""Narrowing of int32 constants to int8, mainly the per-channel shifts of requantisation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ INT8, INT32 = dtype("int8"), dtype("int32")
 
 
 def narrow_constants(unit: RegionProgram, known: list[dict[int, Range]]) -> RegionProgram:
-    """Store int32 constants as int8 where possible. known: value ranges of each kernel's parameters, by number."""
+    """Store int32 constants as int8 if their values fit and their readers permit it. known: value ranges of each kernel's
+    parameters, by number."""
     kernels, places = [], []
     for kernel, ranges in zip(unit.kernels, known, strict=True):
         found = _places(kernel, ranges)
@@ -31,7 +32,8 @@ def narrow_constants(unit: RegionProgram, known: list[dict[int, Range]]) -> Regi
 
 
 def _places(kernel: ir.LoopProgram, known: dict[int, Range]) -> set[int]:
-    """Return the parameters of a kernel that can be narrowed: intrinsics do not read them, or read them only as shifts."""
+    """Return the numbers of the parameters that can be narrowed: values fit int8, and intrinsics read them only as shifts, if at
+    all."""
     read = {region.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
     read -= shifts(kernel, known)
     return {
@@ -45,7 +47,7 @@ def _places(kernel: ir.LoopProgram, known: dict[int, Range]) -> set[int]:
 
 
 class _Widened(Rewriter):
-    """Replaces buffers by narrower ones, and casts loaded values back to their type."""
+    """Replaces int32 buffers by int8 buffers, and casts loaded values back to int32."""
 
     def __init__(self, buffers: dict[ir.Buffer, ir.Buffer]) -> None:
         super().__init__(buffers=buffers, expr=self._widened)
@@ -56,7 +58,7 @@ class _Widened(Rewriter):
 
 
 def _collected(unit: RegionProgram, kernels: tuple[ir.LoopProgram, ...], places: list[set[int]]) -> RegionProgram:
-    """Rebuild the region with new kernels and the constants that its calls read, in the width that they read."""
+    """Rebuild the region with `kernels`. Each constant is stored in the widths that calls read; unread constants are dropped."""
     names, arrays = list(unit.constants), list(unit.constants.values())
     buffers = [item for item in unit.buffers if item.storage != "constant"]
     moving = (number for number, item in enumerate(unit.buffers) if item.storage != "constant")

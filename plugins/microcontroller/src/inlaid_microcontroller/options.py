@@ -14,8 +14,8 @@ FORMAT_VERSION = 2
 
 @dataclass(frozen=True)
 class Cpu:
-    """A processor. flags: compiler flags. dsp, mve: whether it has Arm's DSP and MVE instructions. hertz: clock of a typical part.
-    cycles: approximate cycles of a multiply-add."""
+    """A processor. flags: compiler flags. dsp, mve: it has Arm's DSP and MVE instructions. hertz: clock of a typical part. cycles:
+    approximate cycles of a multiply-add."""
 
     flags: tuple[str, ...]
     dsp: bool = False
@@ -44,7 +44,8 @@ CPUS = {
 @dataclass(frozen=True)
 class MicrocontrollerOptions:
     """Options of target microcontroller. Raises `TargetError` for illegal values. cpu: the processor to compile for, `c99` for any.
-    board: the emulated board to run on, "" for this machine. fast: bytes of a second, faster memory for a part of the arena."""
+    board: the emulated board to run on, "" for this machine. fast: bytes of a second, faster memory, which holds a part of the
+    arena; 0 for none."""
 
     cpu: str = "c99"
     board: str = ""

@@ -29,14 +29,14 @@ ENTRY = "inlaid_region"
 
 
 class MicrocontrollerRuntime(HostRuntime):
-    """Compiles and loads a model's C code. Inputs are copied into its arena and outputs out of it."""
+    """Compiles and loads a model's C code. Each run copies inputs into the model's arena and outputs out of it."""
 
     def __init__(self, options: MicrocontrollerOptions) -> None:
         super().__init__(FORMAT, FORMAT_VERSION)
         self._options = options
 
     def check(self, artifact: Artifact) -> str | None:
-        """Return why the artifact cannot run here, None if it fits and there is a C compiler."""
+        """Return why the artifact cannot run here; None if its format fits and a C compiler is installed."""
         return super().check(artifact) or (None if (status := probe(self._options)).available else status.detail)
 
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
@@ -71,7 +71,7 @@ def source_of(artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]])
 
 
 def _library(source: ModelSource, store: Store) -> ctypes.CDLL:
-    """Build the model as a shared library, or take it from the cache."""
+    """Build the model as a shared library, or load it from the cache."""
     texts = {"model.h": source.header(), "model_weights.h": _constants(source), "model.c": source.code(), "entry.c": _entry(source)}
     compiler = find_compiler() or ""
     key = digest(compiler, *FLAGS, *texts.values())
@@ -98,7 +98,7 @@ def _constants(source: ModelSource) -> str:
 
 
 def _entry(source: ModelSource) -> str:
-    """Return the C ABI wrapper of the model. Each call sets the weight pointers again, to equal values."""
+    """Return the C ABI wrapper of the model. Each call sets the weight pointers to the same values."""
     copies_in = "".join(f"    memcpy({p.address}, inputs[{n}], {p.bytes});\n" for n, p in enumerate(source.inputs))
     copies_out = "".join(f"    memcpy(outputs[{n}], {p.address}, {p.bytes});\n" for n, p in enumerate(source.outputs))
     weights = "".join(f"    {source.name}_{name} = constants[{number}];\n" for number, name in source.weights.items())

@@ -23,7 +23,8 @@ WIDTH = 120
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output. name: in C. title: in the model. kind: C type. offset: in the arena, or in the fast one if `fast`."""
+    """An input or output. name: its name in C. title: its name in the model. kind: C type. offset: bytes into the arena, or into
+    the fast arena if `fast`."""
 
     name: str
     title: str
@@ -35,7 +36,7 @@ class Port:
 
     @property
     def address(self) -> str:
-        """C expression of its address."""
+        """C expression of the address."""
         return f"state->{'fast->' if self.fast else ''}memory.arena + {self.offset}"
 
     @property
@@ -46,8 +47,8 @@ class Port:
 
 
 class ModelSource:
-    """Prints a model of one region. name: prefix of all C identifiers. inputs, outputs: the model's names for those of the region,
-    in order. constants: those of the region, in order."""
+    """Prints a model of one region. name: prefix of all C identifiers. inputs, outputs: names in the model of the region's inputs
+    and outputs, in order. constants: the region's constants, in order."""
 
     def __init__(
         self,
@@ -77,11 +78,11 @@ class ModelSource:
 
     @property
     def guard(self) -> str:
-        """The model's name in upper case, the prefix of macros."""
+        """Prefix of macros: the model's name in upper case."""
         return self.name.upper()
 
     def prefixed(self, text: str) -> str:
-        """Replace the prefix of functions in the text of kernels by the model's name."""
+        """Replace the placeholder prefix of function names in the text of kernels by the model's name."""
         return re.sub(rf"\b{PREFIX}", f"{self.name}_", text)
 
     def files(self) -> dict[str, str]:
@@ -222,13 +223,13 @@ struct {name} {{
         return "\n".join(parts)
 
     def kind(self, number: int) -> str:
-        """Return the C type of a constant's elements, by number. Constants that are literals in the code have no number."""
+        """Return the C type of the elements of constant `number`. Constants that are literals in the code have no number."""
         used = (self.unit.buffers[item] for call in self.unit.calls for item in call.buffers)
         return next(buffer.kind for buffer in used if buffer.storage == "constant" and buffer.index == number)
 
 
 def _comment(text: str) -> str:
-    """Escape text for a C comment, with line breaks in long names that TensorFlow joins by semicolons."""
+    """Escape text for a C comment. Breaks long names, which TensorFlow joins by semicolons, into lines."""
     text = text.replace("/*", "/ *").replace("*/", "* /") if text.isprintable() else identifier(text)
     return text if len(text) <= WIDTH else text.replace(";", ";\n      ")
 
@@ -269,8 +270,8 @@ def _float(value: float, bits: int) -> str:
 
 
 def _weight_names(unit: Unit, arrays: Sequence[Array], taken: Collection[str]) -> dict[int, str]:
-    """Choose the names of constants, by number, from the layer that reads them and their role. taken: names of functions other than
-    kernels."""
+    """Choose the names of constants, keyed by number. A name consists of the layer that reads the constant and its role. taken:
+    names of functions other than kernels."""
     names = {*taken, *(kernel.name for kernel in unit.kernels)}
     found: dict[int, str] = {}
     for call in unit.calls:

@@ -1,4 +1,4 @@
-"""Templates of a firmware folder's files that hardly depend on the model."""
+"""Templates of the files in a firmware folder that depend little on the model."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SIGNATURE = "Written by Inlaid: what is changed here is lost when the model is c
 
 
 def signed(file: str, text: str) -> str:
-    """Prepend the signature to the text of a file; in JSON, add it as a member."""
+    """Prepend `SIGNATURE` to the text of a file, or add it as a member if the file is JSON."""
     comment = {".json": "", ".txt": f"# {SIGNATURE}\n"}.get(PurePath(file).suffix, f"/* {SIGNATURE} */\n")
     return comment + text
 
 
 def test_vector(source: ModelSource, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
-    """Print the header with test inputs and expected outputs, given by name."""
+    """Print the header with test inputs and expected outputs. inputs, outputs: arrays by name."""
     parts = [f"#ifndef {source.guard}_TEST_H\n#define {source.guard}_TEST_H\n#include <stdint.h>\n"]
     for what, ports, arrays in (("input", source.inputs, inputs), ("output", source.outputs, outputs)):
         for port in ports:
@@ -43,8 +43,8 @@ def _accessor(source: ModelSource, what: str, port: Port) -> str:
 
 
 def main(source: ModelSource, outputs: Mapping[str, Any]) -> str:
-    """Print an example that runs the model on its test vector; exit status 0 if the outputs are as expected. Any NaN equals any
-    other, since its bits depend on the processor."""
+    """Print an example that runs the model on its test vector. Its exit status is 0 if the outputs are as expected. All NaNs are
+    equal, since the bits of a NaN depend on the processor."""
     fill = compare = ""
     for port in source.inputs:
         fill += f"    memcpy({_accessor(source, 'input', port)}(&state), {_vector(source, 'input', port)}, {port.bytes});\n"
@@ -75,7 +75,7 @@ int main(void) {{
 
 
 def cmake(source: ModelSource, cpu: Cpu, more: Sequence[str]) -> str:
-    """Print the CMake file of the model's library and the example. more: further source files."""
+    """Print the CMake file of the model's library and the example. more: additional source files."""
     name = source.name
     math = f"\ntarget_link_libraries({name} PUBLIC m)" if "math.h" in source.unit.headers else ""
     flags = " ".join(cpu.flags)

@@ -16,26 +16,26 @@ from inlaid_microcontroller.options import CPUS
 
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fcallgraph-info=su", "-I.")
 _ROOM = (("mem", 64), ("__", 80), ("", 192))
-"""Stack bytes assumed for a library function, by prefix of its name: copies, emulated arithmetic, and mathematics. Libraries do not
-report their stack; the maxima measured for newlib and picolibc are 16, 60 and 128."""
+"""Stack bytes assumed for library functions, by prefix of the name: copies, emulated arithmetic, and mathematics. Libraries do not
+report their stack. The maxima measured for newlib and picolibc are 16, 60 and 128."""
 _ROOM_OF_M0 = (("mem", 64), ("__", 128), ("", 192))
-"""`_ROOM` for Cortex-M0, where the library does nearly all arithmetic: converting floats to 64 bits takes 104."""
+"""`_ROOM` for Cortex-M0, on which library functions do nearly all arithmetic. Conversion of floats to 64 bits uses 104 bytes."""
 _NODE = re.compile(r'node: \{ title: "([^"]+)" label: "[^"]*\\n(\d+) bytes \(([a-z,]+)\)')
 _EDGE = re.compile(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"')
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Sizes in bytes. code: with literal constants, without weights and libraries. stack: maximum from the call of the entry, whose
-    frame is included; None if the compiler cannot tell."""
+    """Sizes in bytes. code: size of the code, including literal constants but not weights and libraries. stack: maximum stack,
+    including the frame of the entry; None if the compiler cannot tell."""
 
     code: int
     stack: int | None
 
 
 def compiled(files: Mapping[str, str], entry: str, cpu: str) -> Compiled | None:
-    """Return the sizes reported by GCC at -O2; None if the processor's GCC is not installed or rejects the files. files: sources
-    and headers by name."""
+    """Return the sizes reported by GCC at -O2; None if the processor's GCC is not installed or rejects the files. files: text of
+    sources and headers by name."""
     files = {name: text for name, text in files.items() if not name.endswith("_weights.c")}
     board, flags = board_for(cpu), CPUS[cpu].flags
     compiler = board.compiler if board else ARM
@@ -55,7 +55,7 @@ def compiled(files: Mapping[str, str], entry: str, cpu: str) -> Compiled | None:
 
 
 def _compiled(files: Mapping[str, str], command: list[str], folder: Path, entry: str, room: tuple[tuple[str, int], ...]) -> bytes:
-    """Return code and stack sizes as text, the latter if known; empty if the compiler rejects a file."""
+    """Return the code size, and the stack size if known, as text. Returns no text if the compiler rejects a file."""
     for name, text in files.items():
         (folder / name).write_text(text)
     sources = sorted(name for name in files if name.endswith(".c"))
@@ -74,8 +74,8 @@ def _compiled(files: Mapping[str, str], command: list[str], folder: Path, entry:
 
 
 def _deepest(graph: str, entry: str, room: tuple[tuple[str, int], ...]) -> int | None:
-    """Return the maximum stack of calls starting at a function; None for a missing function, recursion, calls through pointers and
-    dynamic frames. room: stack of functions that are not in the graph, by prefix."""
+    """Return the maximum stack in bytes of a call of `entry`. Returns None if a function is missing or recursive, calls through a
+    pointer, or has a dynamic frame. room: stack of functions that are not in the graph, by prefix."""
     frames = {name: int(size) if kind in ("static", "dynamic,bounded") else None for name, size, kind in _NODE.findall(graph)}
     calls: dict[str, set[str]] = {}
     for source, target in _EDGE.findall(graph):

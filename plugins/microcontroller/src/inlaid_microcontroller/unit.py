@@ -1,4 +1,4 @@
-"""The code of an artifact: kernels in C, the calls in order, and the memory plan. It is JSON, so loading it executes nothing."""
+"""The code of an artifact: kernels in C, calls in order, and the memory plan. The format is JSON, so loading executes nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ POINTER = 16
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as a C function. name: without the prefix. checks: it returns whether an index was out of range. The other fields
-    are the work of one call; see `counts.Work`."""
+    """A kernel as a C function. name: name without the prefix. checks: the function returns whether an index was out of range. The
+    other fields are the work of one call (see `counts.Work`)."""
 
     name: str
     text: str
@@ -31,8 +31,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Call:
-    """One call. kernel: its number. buffers: their numbers in parameter order. nodes: source nodes. numbers: integer arguments
-    after the buffers. predicates: numbers of bool buffers, each with the value required for the call to run."""
+    """One call of a kernel. kernel: number of the kernel. buffers: numbers of the buffers in parameter order. nodes: source nodes.
+    numbers: integer arguments after the buffers. predicates: numbers of bool buffers, each with the value required for the call to
+    run."""
 
     kernel: int
     buffers: tuple[int, ...]
@@ -43,8 +44,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A buffer. storage: input, output, constant or arena. index: its number among these. offset: bytes into the arena, or into the
-    fast one if `fast`, unless it is a constant. kind: C type of an element. elements: number of elements."""
+    """A buffer. storage: input, output, constant or arena. index: number among the buffers of the same storage. offset: bytes into
+    the arena, or into the fast arena if `fast`; unused for constants. kind: C type of an element. elements: number of elements."""
 
     name: str
     storage: str
@@ -58,8 +59,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Unit:
-    """A region. arena, fast: bytes of its arenas. headers: headers that its kernels include. functions: text of functions that they
-    call."""
+    """A region. arena, fast: bytes of the arena and of the fast arena. headers: headers that kernels include. functions: text of
+    functions that kernels call."""
 
     cpu: str
     kernels: tuple[Kernel, ...]
@@ -76,17 +77,18 @@ class Unit:
 
 
 def workspace(arena: int, fast: int) -> int:
-    """Return the bytes of a model's state on the host: its arena and, if any, a pointer to the fast arena and that arena."""
+    """Return the bytes of a model's state on the host. The state is the arena, followed by a pointer to the fast arena and the fast
+    arena if `fast` > 0."""
     return arena if not fast else fast_start(arena) + fast
 
 
 def fast_start(arena: int) -> int:
-    """Return the offset of the fast arena behind the state on the host."""
+    """Return the offset in bytes of the fast arena in the state on the host."""
     return -(-(arena + POINTER) // ALIGNMENT) * ALIGNMENT
 
 
 def decode(code: bytes) -> Unit:
-    """Decode an artifact's code. Raises ValueError if it is malformed or has numbers out of range."""
+    """Decode an artifact's code. Raises ValueError if the code is malformed or has numbers out of range."""
     try:
         found: dict[str, Any] = json.loads(code)
         unit = Unit(

@@ -1,7 +1,7 @@
 """Boards emulated by QEMU, with their compilers, flags and machines.
 
-Instructions are counted by `-icount`, which advances the emulated clock by a fixed time per instruction. The counts are exact and
-deterministic, but they are not cycles.
+QEMU's option `-icount` advances the emulated clock by a fixed time per instruction, so the clock counts instructions. The counts
+are exact and deterministic. They are not cycles.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Board:
-    """An emulated board. cpu: its processor as in the target's option `cpu`. emulator: QEMU's program. startup: file of its startup
-    code. shift: QEMU's `-icount shift`. ticks: steps of the board's counter per instruction. counter_bits: width of that
+    """An emulated board. cpu: value of the target's option `cpu`. emulator: QEMU's program. startup: file of the startup code.
+    shift: QEMU's `-icount shift`. ticks: steps of the board's counter per instruction. counter_bits: width of the board's
     counter."""
 
     name: str
@@ -91,10 +91,10 @@ BOARDS = (
 
 
 def find_board(name: str) -> Board | None:
-    """Return the board with a name, None if there is none."""
+    """Return the board named `name`; None for an unknown name."""
     return next((board for board in BOARDS if board.name == name), None)
 
 
 def board_for(cpu: str) -> Board | None:
-    """Return the board with a processor, None if there is none."""
+    """Return the board whose processor is `cpu`; None if no board has it."""
     return next((board for board in BOARDS if board.cpu == cpu), None)

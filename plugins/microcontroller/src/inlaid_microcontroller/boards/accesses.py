@@ -1,4 +1,4 @@
-"""Counts of a model's loads and stores on an emulated board, by a QEMU plugin."""
+"""Count of a model's loads and stores on an emulated board, taken by a QEMU plugin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PRINTED = re.compile(r"^accesses (\d+) (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Accesses:
-    """Numbers of loads and stores. An instruction that moves several registers counts once per register."""
+    """Numbers of loads and stores. An instruction that loads or stores several registers counts once per register."""
 
     loads: int
     stores: int
@@ -40,7 +40,7 @@ def uncounted(board: Board) -> str | None:
 
 
 def count_accesses(firmware: Firmware, program: Path, board: Board, inputs: Sequence[bytes]) -> Accesses:
-    """Count the accesses of one run of the model. Raises `TargetError` if they cannot be counted, and the errors of `run`."""
+    """Count the accesses of one run of the model. Raises `TargetError` if accesses cannot be counted, and the errors of `run`."""
     if problem := uncounted(board):
         raise TargetError(problem)
     with tempfile.TemporaryDirectory() as scratch:

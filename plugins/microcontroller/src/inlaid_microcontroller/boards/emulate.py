@@ -1,4 +1,4 @@
-"""Build and run of a model's sources as a program for a board under QEMU."""
+"""Functions that build a model's sources as a program for a board and run the program under QEMU."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ LIMIT = 120.0
 FLAGS = ("-O2", "-std=c99", "-ffunction-sections", "-fdata-sections")
 """Compiler flags for a model's sources."""
 _HARNESS = ("-Os", "-std=gnu99", "-ffunction-sections", "-fno-tree-loop-distribute-patterns")
-"""Compiler flags for startup code and harness: small code, and no replacement of loops by library calls."""
+"""Compiler flags for startup code and harness: optimise for size, and do not replace loops by library calls."""
 _FIXED = ("board.h", "harness.c", "board.ld")
 
 
 @dataclass(frozen=True)
 class Firmware:
-    """A model as C. files: contents by name. header: the file that declares the model. inputs, outputs: C expressions of their
-    addresses, with sizes in bytes. call: C expression that runs the model, 0 or an error code. before: declarations for these."""
+    """A model as C. files: contents by name. header: name of the file that declares the model. inputs, outputs: a C expression of
+    the address and the size in bytes of each. call: C expression that runs the model; its value is 0 or an error code. before:
+    declarations that these expressions need."""
 
     files: Mapping[str, bytes]
     header: str
@@ -46,8 +47,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Run:
-    """Result of one run. status: return value of the model. instructions: those that the model executed. stack: maximum stack bytes
-    of the program; model_stack: of the model. log: output of the emulator."""
+    """Result of one run. status: return value of the model. instructions: number that the model executed. stack, model_stack:
+    maximum stack bytes of the program and of the model. log: output of the emulator."""
 
     status: int
     outputs: tuple[bytes, ...]
@@ -64,8 +65,8 @@ def missing(board: Board) -> str | None:
 
 
 def build(firmware: Firmware, board: Board, folder: Path, flags: Sequence[str] = FLAGS) -> Path:
-    """Compile a model, a board's startup code and the harness in a folder. Returns the program's path. Raises `TargetError` if the
-    compiler is missing or rejects the sources."""
+    """Compile a model, a board's startup code and the harness to a program in `folder`. Returns the program's path. Raises
+    `TargetError` if the compiler is missing or rejects the sources."""
     if problem := missing(board):
         raise TargetError(f"board {board.name} cannot be emulated: {problem}")
     for name, content in firmware.files.items():
@@ -99,8 +100,8 @@ def run(
     limit: float = LIMIT,
     options: Sequence[str] = (),
 ) -> Run:
-    """Run a program on a board with inputs; `options` go to the emulator. Raises `KernelFault` after `limit` seconds and on a
-    processor fault, and `ValueError` for inputs of wrong size."""
+    """Run a program on a board with inputs. options: arguments of the emulator. Raises `KernelFault` after `limit` seconds and on a
+    processor fault. Raises `ValueError` for inputs of the wrong number or size."""
     if [len(data) for data in inputs] != [size for _, size in firmware.inputs]:
         raise ValueError(f"expected inputs of {[size for _, size in firmware.inputs]} bytes, got {[len(data) for data in inputs]}")
     if problem := missing(board):
@@ -148,7 +149,7 @@ def _emulated(board: Board, program: Path, folder: Path, limit: float, options: 
 
 
 def _model_header(firmware: Firmware) -> str:
-    """Return the header that the harness includes."""
+    """Return the text of the header through which the harness calls the model."""
     lines = [f'#include "{firmware.header}"', "struct harness_part { void *at; uint32_t bytes; };", firmware.before]
     for name, parts in (("inputs", firmware.inputs), ("outputs", firmware.outputs)):
         lines.append(f"#define HARNESS_{name.upper()} {len(parts)}")

@@ -1,4 +1,4 @@
-"""Runtime kernels that run a model on an emulated board."""
+"""Runtime kernel that runs a model on an emulated board."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def firmware_of(source: ModelSource) -> Firmware:
 
 
 class BoardKernel:
-    """A model built for a board. Each call starts the program anew under QEMU."""
+    """A model built for a board. Each call starts a new run of the program under QEMU."""
 
     def __init__(self, source: ModelSource, board: Board) -> None:
         self._board, self._firmware = board, firmware_of(source)

@@ -1,12 +1,13 @@
 """Tensor intrinsics of a processor, their costs, and the C functions that implement them.
 
 With Arm's DSP extension, SMLAD multiplies two pairs of 16-bit numbers, SXTB16 extends every second byte of a word to 16 bits, and
-SMMLAR adds to the rounded upper half of a product. With MVE, VMLADAVA sums the products of 16 pairs of bytes, and other
-instructions multiply or requantise four sums at once. On any other processor the same functions are plain C, so generated code is
-portable.
+SMMLAR adds a number to the rounded upper half of a product. With MVE, VMLADAVA sums the products of 16 pairs of bytes, and other
+instructions multiply or requantise four sums at once. On other processors the functions are compiled from plain C, so generated
+code is portable.
 
-`products` and `results` have the functions for plain C and DSP, `mve` the bodies for MVE, `arithmetic` the functions that these
-call. `printed` defines the class of a printed function. `exactness` decides which kernels need the versions for any operand range.
+`products` and `results` contain the functions for plain C and DSP, `mve` their bodies for MVE, `arithmetic` the functions that they
+call. `printed` defines the class of a printed function. `exactness` decides which kernels need the exact versions, which accept any
+operand range.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from inlaid_microcontroller.schedules.vector_depthwise import WindowSums, window
 from inlaid_microcontroller.unit import PREFIX
 
 CALLED = 64
-"""Minimum bytes of a copy for which compilers call a function."""
+"""Minimum bytes of a copy for which compilers call memcpy instead of inlining it."""
 FUNCTION = re.compile(rf"\w+ ({PREFIX}\w+)\(")
 """Pattern of a function header; group 1 is the name."""
 _DSP = "defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FEATURE_UNALIGNED) && !defined(__ARM_BIG_ENDIAN)"
-"""Preprocessor condition for the DSP functions, which read unaligned little-endian words. `__ARM_FEATURE_DSP` is not sufficient, as
-processors without 16-bit SIMD define it too."""
+"""Preprocessor condition for the DSP functions, which read unaligned little-endian words. `__ARM_FEATURE_DSP` is not sufficient,
+since compilers also define it for processors without 16-bit SIMD."""
 
 
 def _printed(exact: bool) -> Iterator[Printed]:
@@ -48,7 +49,8 @@ def _printed(exact: bool) -> Iterator[Printed]:
 
 
 def intrinsics(cpu: Cpu) -> tuple[TensorIntrin, ...]:
-    """Return the intrinsics for a processor, those of vectors only if it has MVE. `WindowSums` creates further ones on demand."""
+    """Return the intrinsics of a processor; vector intrinsics only if it has MVE. `WindowSums` creates window intrinsics on
+    demand."""
     found = (printed for printed in _printed(False) if _suits(printed, cpu))
     return (COPY, *(TensorIntrin(printed.name, printed.semantics) for printed in found if printed.semantics is not None))
 
@@ -60,7 +62,7 @@ def _suits(printed: Printed, cpu: Cpu) -> bool:
 
 
 def costs(cpu: Cpu) -> Callable[[str], Cost]:
-    """Return the function that computes the cost of an intrinsic, by name, on a processor."""
+    """Return a function that maps the name of an intrinsic to its cost on a processor."""
     printed = {each.name: each for each in _printed(False)}
 
     def cost(name: str) -> Cost:
@@ -78,7 +80,7 @@ def costs(cpu: Cpu) -> Callable[[str], Cost]:
 
 
 def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range], cpu: Cpu) -> Mapping[str, Emitter]:
-    """Return the emitters, by name, of a kernel's intrinsics for a processor. known: value ranges of parameters, by number."""
+    """Return the emitters of a kernel's intrinsics for a processor, keyed by name. known: value ranges of parameters, by number."""
     printed = {each.name: each for each in _printed(is_exact(kernel, known))}
     windows = [window for stmt in used_in(kernel) if (window := window_sums(stmt.name)) is not None]
     copy = _print_vector_copy if cpu.mve else _print_copy
@@ -86,7 +88,7 @@ def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range], cpu: Cpu) -> Ma
 
 
 def _with_strides(printed: Printed, window: WindowSums) -> Emitter:
-    """Add the sizes and strides of a window as arguments to the call of a window function."""
+    """Create an emitter that adds the sizes and strides of a window as arguments to the call of the window function."""
     strides = (window.rows, window.columns, window.row, window.channels)
     return lambda places, args: printed(places, (*map(str, strides), *args))
 
@@ -109,7 +111,7 @@ def _print_vector_copy(places: Sequence[RegionPointer], args: Sequence[str]) -> 
 
 
 def _vector_copy() -> Printed:
-    """Define the copy of a run of bytes."""
+    """Define the function that copies a run of bytes."""
     head = f"INLAID_INLINE void {PREFIX}vector_copy(int8_t *target, const int8_t *source, int32_t size) {{"
     plain = [head, "    memcpy(target, source, (size_t)size);"]
     return Printed("vector_copy", None, lines_of(plain), mve=lines_of([head, *copy_lines()]), vector=True)
@@ -117,14 +119,14 @@ def _vector_copy() -> Printed:
 
 @cache
 def function_names() -> frozenset[str]:
-    """Return the names, without the prefix, that `support` may define."""
+    """Return the names of the functions that `support` may define, without the prefix."""
     printed = (each for exact in (False, True) for each in _printed(exact))
     texts = [FIXED, arithmetic.UP, arithmetic.AWAY, *(f"{each.plain}{each.dsp}{each.mve}" for each in printed)]
     return frozenset(re.findall(rf"\b{PREFIX}(\w+)\(", "".join(texts)))
 
 
 def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the functions that printed kernels call, and the headers that kernels and functions include."""
+    """Return the C text of the functions that kernels in `text` call, and the headers that kernels and functions include."""
     used = [printed for exact in (False, True) for printed in _printed(exact) if f"{printed.function}(" in text]
     used = list({printed.function: printed for printed in used}.values())
     made = [_text(cpu, printed, "plain") for printed in used if not printed.dsp]

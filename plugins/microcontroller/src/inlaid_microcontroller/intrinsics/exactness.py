@@ -1,4 +1,4 @@
-"""Range analysis: kernels with small sums and shifts use shorter requantisation and store shifts in bytes."""
+"""Range analysis of requantisation. Kernels with small sums and shifts use a shorter version and store shifts in bytes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from inlaid.tensor.analysis.ranges import Range
 from inlaid_microcontroller.schedules.vector_depthwise import window_sums
 
 LARGEST = 1 << 29
-"""Exclusive limit of biases for the short requantisation: sums then stay below 2^30."""
+"""Exclusive limit of bias magnitudes for the short requantisation. Below it, sums stay below 2^30."""
 FARTHEST = -22
-"""Largest right shift if the zero point is added before shifting: the shifted zero point then stays below 2^29."""
+"""Largest right shift, as a negative number, if the zero point is added before shifting. The zero point, shifted left by as much,
+stays below 2^29."""
 
 
 def shifts(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> set[ir.Buffer]:
-    """Return the parameters of a kernel that hold shifts and may be stored in bytes."""
+    """Return the shift parameters of a kernel that may be stored in bytes; empty if the kernel needs the exact requantisation."""
     return set() if is_exact(kernel, known) else {_inputs(stmt)[-1] for stmt in used_in(kernel) if _requantises(stmt)}
 
 
 def is_exact(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
-    """Test whether a kernel needs the exact requantisation, for any sums and shifts, with shifts as int32."""
+    """Test whether a kernel needs the exact requantisation, which accepts any sums and shifts and reads shifts as int32."""
     used = used_in(kernel)
     last = {_inputs(stmt)[-1] for stmt in used if _requantises(stmt)}
     others = (buffer for stmt in used for buffer in (_inputs(stmt)[:-1] if _requantises(stmt) else _buffers(stmt)))
@@ -41,14 +42,15 @@ def _buffers(stmt: ir.Intrinsic) -> list[ir.Buffer]:
 
 
 def _inputs(stmt: ir.Intrinsic) -> list[ir.Buffer]:
-    """Return what a requantisation reads besides sums: biases, unless sums are initialised with them, multipliers and shifts."""
+    """Return the buffers that a requantisation reads, other than sums: biases (unless sums start with them), multipliers,
+    shifts."""
     rows = re.fullmatch(r"rescale_[a-z]+(\d)x\d", stmt.name)
     return _buffers(stmt)[2 if window_sums(stmt.name) is not None else 1 : -int(rows[1]) if rows else -1]
 
 
 def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
-    """Test whether an intrinsic is not a requantisation, or one with small biases and only right shifts. Rounding away from 0 tests
-    the sign of the sum, so its multipliers must also be >= 0."""
+    """Test whether the short version of an intrinsic is exact. A requantisation must have small biases and only right shifts. If it
+    rounds away from 0, it tests the sign of the sum, so multipliers must be >= 0. All other intrinsics pass."""
     if not _requantises(stmt):
         return True
     window, begins, away = window_sums(stmt.name) is not None, stmt.name.startswith("rescale"), "away" in stmt.name
@@ -63,6 +65,6 @@ def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Ra
 
 
 def _begun(total: ir.Buffer, kernel: ir.LoopProgram) -> set[ir.Buffer]:
-    """Return the parameters that hold the initial values of sums."""
+    """Return the parameters from which a kernel initialises the sums in `total`."""
     stores = (stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Store) and stmt.buffer is total)
     return {store.value.buffer for store in stores if isinstance(store.value, ir.Load) and store.value.buffer in kernel.params}

@@ -1,7 +1,7 @@
-"""Bodies in C of intrinsic functions for processors with MVE, which process four sums, or eight channels of products, at once.
+"""C bodies of intrinsic functions for processors with MVE. They process four sums, or eight channels of products, at once.
 
-VQRDMULH and VRSHL round like `inlaid_upper` and `inlaid_up` of `arithmetic`. They do not saturate, since sums are less than 2^30.
-If there are fewer elements than lanes, predicates restrict loads and stores to the first lanes.
+VQRDMULH and VRSHL round like `inlaid_upper` and `inlaid_up` of `arithmetic`. No value saturates, since sums are less than 2^30. If
+there are fewer elements than lanes, predicates restrict loads and stores to the first lanes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def requantised_lines(lanes: int, rounding: str) -> Iterator[str]:
 
 
 def run_lines() -> Iterator[str]:
-    """Yield the body of dot products of consecutive groups. It is asm, because compilers hoist more vector loads than registers."""
+    """Yield the body of dot products of consecutive groups. It is written in asm, because compilers hoist more vector loads than
+    there are vector registers."""
     yield f"    {', '.join(f'sum{lane} = total[{lane}]' for lane in range(LANES))};".replace("    sum0", "    int32_t sum0")
     yield "#pragma GCC unroll 4"
     yield "    for (int32_t i = 0; i < count; i++) {"
@@ -85,8 +86,8 @@ def addition_lines(lanes: int) -> Iterator[str]:
 
 
 def window_lines(lanes: int, rounding: str) -> Iterator[str]:
-    """Yield the body that sums over a window per channel. Products and sums of two products fit in 16 bits, since no weight is
-    -128. These are accumulated in 32 bits, separately for even and odd channels."""
+    """Yield the body that sums over a window per channel. The sum of two products fits in 16 bits, since no weight is -128. Sums of
+    two are accumulated in 32 bits, separately for even and odd channels."""
     few = lanes < CHANNELS
     if few:
         yield f"    const mve_pred16_t used = vctp16q({lanes}), evens = vctp32q({(lanes + 1) // 2}), odds = vctp32q({lanes // 2});"
@@ -128,13 +129,13 @@ def window_lines(lanes: int, rounding: str) -> Iterator[str]:
 
 
 def _products(at: str, few: bool) -> str:
-    """Return the expression of the products of data and weights at an index."""
+    """Return the expression of the products of data and weights at offset `at`. few: predicate the loads."""
     data, weights = (f"vldrbq_z_s16({side} + {at}, used)" if few else f"vldrbq_s16({side} + {at})" for side in ("data", "weights"))
     return f"vmulq_s16({data}, {weights})"
 
 
 def _scaled(value: str, multiplier: str, shift: str, rounding: str) -> str:
-    """Return the expression that scales sums in fixed point, with a factor per lane."""
+    """Return the expression that scales sums in fixed point, with a multiplier and a shift per lane."""
     high = f"vqrdmulhq_s32({value}, {multiplier})"
     high = f"vaddq_s32({high}, vshrq_n_s32({value}, 31))" if rounding == "away" else high
     return f"vrshlq_s32({high}, {shift})"

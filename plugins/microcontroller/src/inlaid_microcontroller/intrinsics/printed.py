@@ -14,16 +14,17 @@ GROUP = 4
 VECTOR = 16
 """Bytes of an MVE vector."""
 EXACT = "exact_"
-"""Name part, after the prefix, of functions for sums and shifts of any size."""
+"""Part of a name, after the prefix, of functions that accept sums and shifts of any size."""
 
 
 @dataclass(frozen=True)
 class Printed:
-    """An intrinsic printed as a call of a function with its name, on the addresses of its regions and its arguments.
+    """An intrinsic printed as a call of a C function of the same name. Arguments of the call are the addresses of the regions, then
+    the arguments of the intrinsic.
 
-    plain, dsp, mve: the function in portable C, and for DSP and MVE if these differ. exact: the version for sums and shifts of any
-    size. vector: only for processors with MVE; scalar: only for those without. extra_argument: computes one more argument from the
-    second region. semantics None: the function serves several intrinsics, whose emitters add arguments."""
+    plain: the function in portable C. dsp, mve: versions for DSP and MVE, "" if the same. exact: the function accepts sums and
+    shifts of any size. vector: only for processors with MVE. scalar: only for processors without MVE. extra_argument: computes an
+    argument from the second region. semantics: None if several intrinsics, whose emitters add arguments, share the function."""
 
     name: str
     semantics: ir.LoopProgram | None

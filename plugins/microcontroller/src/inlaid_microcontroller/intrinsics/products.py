@@ -49,7 +49,7 @@ def products() -> Iterator[Printed]:
 
 
 def _dot(lanes: int) -> Printed:
-    """Define the dot product of `lanes` lanes, 4 elements each."""
+    """Define `lanes` dot products of 4 elements each."""
     name = f"dot{lanes}"
     head = f"void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total) {{"
     lines = f"INLAID_INLINE {head}"
@@ -65,7 +65,7 @@ def _dot(lanes: int) -> Printed:
 
 
 def _vector_dot(lanes: int) -> Printed:
-    """Define the dot product of `lanes` lanes, 16 elements each."""
+    """Define `lanes` dot products of 16 elements each."""
     name = f"vector_dot{lanes}"
     head = f"INLAID_INLINE void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total, int32_t stride) {{"
     plain = [head, f"    for (int32_t i = 0; i < {VECTOR}; i++) {{"]

@@ -1,4 +1,4 @@
-"""Intrinsics that compute int8 results: of sums, of depthwise windows, and of the addition of two tensors."""
+"""Intrinsics that compute int8 results: requantised sums, requantised sums over depthwise windows, and sums of two tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inlaid_microcontroller.unit import PREFIX
 
 
 def results(exact: bool) -> Iterator[Printed]:
-    """Yield all result intrinsics. exact: those for sums and shifts of any size."""
+    """Yield all result intrinsics. exact: yield the versions that accept sums and shifts of any size."""
     for rounding in ROUNDINGS:
         for lanes in range(1, GROUP + 1):
             yield _requantise(lanes, rounding, exact)

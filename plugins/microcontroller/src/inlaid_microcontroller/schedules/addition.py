@@ -21,7 +21,7 @@ RAISED = 20
 """Fractional bits of the common scale."""
 LANES = 4
 ZEROS = ("zero_a", "zero_b", "zero")
-"""Optional scalars, 0 if absent."""
+"""Names of the optional scalars, which are 0 if absent."""
 SCALARS = (
     *("zero_a", "multiplier_a", "shift_a", "zero_b", "multiplier_b", "shift_b"),
     *("multiplier", "shift", "zero", "low", "high"),
@@ -55,7 +55,8 @@ class AdditionRule:
     name = "addition"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...] | None:
-        """Return offers; None for any other kernel, and for scales or limits that TensorFlow Lite never produces."""
+        """Offer schedules for an addition. Declines scales and limits that TensorFlow Lite never produces, and all other
+        kernels."""
         if not is_static(program) or len(program.inputs) != 2 or len(program.outputs) != 1:
             return None
         if {(buffer.shape, buffer.dtype) for buffer in program.params} != {(program.outputs[0].shape, INT8)}:
@@ -72,7 +73,7 @@ class AdditionRule:
 
 
 def _intrinsics(context: KernelContext) -> dict[int, TensorIntrin]:
-    """Return the target's addition intrinsics by lanes."""
+    """Return the target's addition intrinsics, keyed by the number of lanes."""
     found = {lanes: addition(lanes) for lanes in range(1, LANES + 1)}
     return {
         lanes: each for each in context.intrinsics for lanes, wanted in found.items() if structurally_equal(each.semantics, wanted)
@@ -103,7 +104,7 @@ def _addition(program: ir.LoopProgram) -> tuple[tuple[int, ...], tuple[ir.Expr, 
 
 
 def _limits(scalar: str) -> tuple[int, int]:
-    """Return the range of a scalar within which no step overflows or saturates."""
+    """Return the range of a scalar in which no step of the addition overflows or saturates."""
     if scalar.startswith("multiplier"):
         return 0, (1 << 31) - 1
     if scalar.startswith("shift"):
@@ -112,7 +113,7 @@ def _limits(scalar: str) -> tuple[int, int]:
 
 
 def _bind(pattern: ir.Expr, value: ir.Expr, bound: dict[ir.Buffer, ir.Expr]) -> bool:
-    """Match a value against a pattern, whose scalars match constants. Stores what each buffer of the pattern matches in `bound`."""
+    """Match a value against a pattern. Scalars of the pattern match constants. Stores the match of each buffer in `bound`."""
     match pattern, value:
         case ir.Load(buffer=buffer), ir.Load() | ir.Const():
             if isinstance(value, ir.Const) is not (buffer.shape == ()) or buffer.dtype is not value.dtype:

@@ -1,7 +1,7 @@
-"""Schedule of int8 depthwise convolutions with channels last: for each row and channel, column by column.
+"""Schedule of int8 depthwise convolutions with channels last. Loops over rows, then channels, then columns.
 
-A column is read once for all windows that contain it, and the weights of a channel once per row. Bytes are loaded one at a time,
-which also sign-extends them. With a dot product of 16-bit pairs, two rows of a column form a pair.
+A column is read once for all windows that contain it. The weights of a channel are read once per row. Each byte is loaded
+separately, and the load sign-extends it. With a dot product of 16-bit pairs, two rows of a column form a pair.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from inlaid_microcontroller.schedules.rows import Rows, rows_of
 
 INT8, INT16, INT32 = dtype("int8"), dtype("int16"), dtype("int32")
 PIXELS = 6
-"""Maximum pixels of a row that are unrolled. More would share more columns, but increase code size."""
+"""Maximum number of pixels of a row that are unrolled. More pixels would share more columns, but increase code size."""
 MOST_TAPS = 128
-"""Maximum taps of a window that is unrolled. On Cortex-M4, 7x7 takes 5 KB of code and 0.15 of the instructions of loops."""
+"""Maximum taps of an unrolled window. On Cortex-M4, an unrolled 7x7 window has 5 KB of code and executes 0.15 times the
+instructions of loops."""
 
 
 def pair() -> ir.LoopProgram:
@@ -42,7 +43,7 @@ class DepthwiseRule:
     name = "depthwise"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Return an offer; None for dilated windows, many taps, and weights that are not constant."""
+        """Offer a schedule. Declines dilated windows, windows of many taps, and weights that are not constant."""
         product = find_layer(program, given)
         if product is None or not product.by_channel or product.summed > MOST_TAPS:
             return None
@@ -120,7 +121,7 @@ class _Columns:
         return self.epilogue.program(self.weights, self.rows.over(y, ir.For(channel, arith.wrap(product.outputs), inner)))
 
     def _tile(self, y: Var, channel: Var, first: arith.Expr, pixels: int) -> ir.Stmt:
-        """Build the code for one channel of `pixels` pixels."""
+        """Build the statements that compute one channel of `pixels` adjacent pixels."""
         product = self.product
         taps, stride = product.columns.taps, product.columns.stride
         totals = [ir.Buffer("total", (1, 1), INT32, "register") for _ in range(pixels)]
@@ -142,7 +143,7 @@ class _Columns:
         return tile
 
     def _column(self, places: list[arith.Expr], uses: list[tuple[ir.Buffer, int]]) -> ir.Stmt:
-        """Add a column, whose rows are at `places`, to each sum in `uses`: (sum, column kx of its window)."""
+        """Add a column, whose rows are at `places`, to sums. uses: pairs of a sum and the number kx of the column in its window."""
         taps, zero = self.product.columns.taps, arith.ZERO
         data = ir.Buffer("data", (self.paired, 2), INT16, "register")
         body = [self._pair(self.rows.buffer, places[2 * r : 2 * r + 2], data, r) for r in range(self.paired)]

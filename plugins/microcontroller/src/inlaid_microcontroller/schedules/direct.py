@@ -1,8 +1,8 @@
 """Schedule of int8 convolutions and matrix products with channels last, by tiles of pixels and output channels.
 
-Processors without vectors, or with instructions that reduce a vector to one number, have few registers and gain nothing from
-adjacent results. A tile is a few sums, to which dot products along the channels are added. Weights have the order in which a tile
-reads them: O/w KH KW C/g w g.
+Processors without vectors, or with instructions that reduce a vector to one number, have few registers and do not benefit from
+adjacent results. A tile consists of a few sums, to which dot products along the channels are added. Weights are stored in the order
+in which a tile reads them: O/w KH KW C/g w g.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from inlaid_microcontroller.schedules.rows import Rows, rows_of
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 UNROLLED = 16
-"""Maximum products of a row that are unrolled if there is no dot product."""
+"""Maximum number of products of a row that are unrolled if the target has no dot product."""
 TILED = 4
-"""Maximum groups that a tile of several pixels unrolls; twice as many would not be worth the code size."""
+"""Maximum number of groups that a tile of several pixels unrolls. More groups are not worth the code size."""
 
 
 def tile_product(pixels: int, lanes: int, group: int) -> ir.LoopProgram:
@@ -45,9 +45,9 @@ def tile_product(pixels: int, lanes: int, group: int) -> ir.LoopProgram:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A product and its tile of `pixels` by `width` output channels. dot: the intrinsic that sums `group` elements, None to sum one
-    by one. tile: the intrinsic that sums a group for the whole tile, if any. run: the sum runs along the columns of a window, since
-    there is only one channel."""
+    """A product and its tile of `pixels` by `width` output channels. dot: intrinsic that sums `group` elements; None to sum
+    elements one by one. tile: intrinsic that sums a group for the whole tile; None if unavailable. run: groups contain columns of a
+    window instead of channels, since there is only one channel."""
 
     product: Product
     pixels: int
@@ -59,7 +59,7 @@ class _Plan:
 
     @property
     def steps(self) -> int:
-        """Number of groups per tap of the window, or in a run per row of taps."""
+        """Number of groups per tap of the window; if `run`, per row of taps."""
         return -(-(self.product.columns.taps if self.run else self.product.depth) // self.group)
 
     @property
@@ -69,7 +69,7 @@ class _Plan:
 
     @property
     def slack(self) -> int:
-        """Number of elements that the last group reads past those of a pixel."""
+        """Number of elements that the last group reads past the end of a pixel."""
         return 0 if self.run else max(self.group - self.product.depth, 0)
 
     @property
@@ -86,7 +86,7 @@ class DirectRule:
     name = "direct"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Return an offer; None for dilated windows and for weights that are not constant."""
+        """Offer a schedule. Declines dilated windows and weights that are not constant."""
         product = find_layer(program, given)
         if product is None or product.by_channel:
             return None
@@ -168,7 +168,7 @@ class _Direct:
         return ir.For(o, arith.wrap(-(-plan.product.outputs // plan.width)), body)
 
     def _sums(self, total: ir.Buffer, y: Var, first: arith.Expr, o: Var) -> ir.Stmt:
-        """Build the sums of a tile."""
+        """Build the loops that compute the sums of a tile."""
         plan, product = self.plan, self.plan.product
         ky, kx = Var("ky"), Var("kx")
         length = product.columns.taps if plan.run else product.depth
@@ -201,13 +201,13 @@ class _Direct:
         return ir.For(ky, arith.wrap(product.rows.taps), ir.For(kx, arith.wrap(plan.taps), ir.Seq(tuple(body))))
 
     def _groups(self, total: ir.Buffer, at: Callable[[arith.Expr], list[arith.Expr]], number: arith.Expr, count: int) -> ir.Stmt:
-        """Add the products of `count` consecutive groups, a few per iteration of a loop."""
+        """Build the addition of the products of `count` consecutive groups, a few groups per iteration of a loop."""
         group, step = self.plan.group, Var("step")
         each = TILED if self._is_tile(total) else 1
         whole = count // each if count > each else 0
 
         def some(first: arith.Expr, length: int) -> list[ir.Stmt]:
-            """Add `length` groups starting at `first`."""
+            """Build the addition of `length` groups starting at `first`."""
             ones = (first + k for k in range(length))
             return [stmt for one in ones for stmt in self._group(total, at(one * group), number + one)]
 
@@ -218,7 +218,7 @@ class _Direct:
         return self.plan.tile is not None and total.shape[0] == self.plan.pixels
 
     def _group(self, total: ir.Buffer, places: list[arith.Expr], number: arith.Expr) -> list[ir.Stmt]:
-        """Add the products of a group of elements of each pixel. number: index of the group's weights."""
+        """Build the addition of the products of a group of elements of each pixel. number: index of the group's weights."""
         plan = self.plan
         if plan.dot is None:
             return self._ones(total, places, number, 1)
@@ -238,7 +238,7 @@ class _Direct:
         ]
 
     def _ones(self, total: ir.Buffer, places: list[arith.Expr], number: arith.Expr, length: int) -> list[ir.Stmt]:
-        """Add products one by one."""
+        """Build the addition of products one by one."""
         done: list[ir.Stmt] = []
         for k in range(length):
             for p, place in enumerate(places):

@@ -1,4 +1,4 @@
-"""Epilogue of a kernel: initial values of sums, and results computed from them."""
+"""Epilogue of a kernel: initial values of sums, and results computed from the sums."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from inlaid_microcontroller.schedules.requantise import Requantised, intrinsic_f
 
 INT8, INT32, BOOL = dtype("int8"), dtype("int32"), dtype("bool")
 MOST_PRODUCTS = 1 << 15
-"""Exclusive limit of int8 products in a sum for the requantising intrinsics, so that it stays below 2^29."""
+"""Exclusive limit of the number of int8 products in a sum for the requantising intrinsics. Below it, the sum stays below 2^29."""
 
 
 class Epilogue:
-    """The epilogue of a kernel. requantised: its requantisation, None for other epilogues. flat: the parameters flattened to one
-    dimension: the data and buffers of the result's shape, with channels last, and per-channel parameters."""
+    """The epilogue of a kernel. requantised: the matched requantisation, None for other epilogues. flat: one-dimensional buffers
+    that replace parameters: the data and buffers of the result's shape (channels last), and per-channel parameters."""
 
     def __init__(self, product: Product, context: KernelContext) -> None:
         self._product, self._context = product, context
@@ -56,7 +56,8 @@ class Epilogue:
         return ir.LoopProgram(program.name, inputs, outputs, body)
 
     def start(self, total: ir.Buffer, first: arith.Expr) -> list[ir.Stmt]:
-        """Store the initial values of rows of sums over adjacent output channels, starting at channel `first`."""
+        """Build stores of the initial values of rows of sums. A row covers adjacent output channels, starting at channel
+        `first`."""
         rows, lanes = _shape(total)
         biased = self._begins_biased(lanes)
         bias = self.flat[self.requantised.bias] if biased and self.requantised is not None else None
@@ -71,8 +72,8 @@ class Epilogue:
         ]
 
     def results(self, total: ir.Buffer, first: arith.Expr, pixels: Sequence[arith.Expr]) -> list[ir.Stmt]:
-        """Store the results of rows of sums, one row per pixel, over adjacent output channels starting at `first`. Channels past
-        the last one are skipped. The sums were initialised by `start`."""
+        """Build stores of the results of rows of sums, one row per pixel, over adjacent output channels starting at `first`.
+        Channels past the last output channel are skipped. The sums must have been initialised by `start`."""
         product = self._product
         rows, lanes = _shape(total)
         whole = self._rescaled(total, 0, rows, first, pixels) if self._begins_biased(lanes) else []
@@ -92,15 +93,16 @@ class Epilogue:
         return done
 
     def _begins_biased(self, lanes: int) -> bool:
-        """Test whether to initialise sums with their biases, which saves an addition each. Not if a channel may be past the last
-        one, and not if the processor adds several biases at once."""
+        """Test whether to initialise sums with their biases, which saves an addition per sum. False if a tile may exceed the output
+        channels, if the zero point is not an int8, or if the target has no rescaling intrinsic."""
         of = self.requantised
         if of is None or self._product.outputs % lanes or not INT8.limits[0] <= of.zero <= INT8.limits[1]:
             return False
         return intrinsic_for(rescaling(1, lanes, of.rounding), self._context) is not None
 
     def _rescaled(self, total: ir.Buffer, row: int, rows: int, first: arith.Expr, pixels: Sequence[arith.Expr]) -> list[ir.Stmt]:
-        """Store the results of rows of sums initialised with their biases, as many at once as an intrinsic takes."""
+        """Build stores of the results of rows of sums initialised with their biases: all rows at once if an intrinsic does, else
+        row by row."""
         of, lanes = self.requantised, _shape(total)[1]
         assert of is not None
         intrinsic = intrinsic_for(rescaling(rows, lanes, of.rounding), self._context)
@@ -118,8 +120,8 @@ class Epilogue:
         return [intrinsic.on(*regions, args=_limits(of))]
 
     def stored(self, total: ir.Buffer, row: int, lane: int, lanes: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
-        """Store the results of some lanes of a row of sums, starting at channel `first`. All channels exist, and the sums were
-        initialised with zero."""
+        """Build stores of the results of some lanes of a row of sums, starting at channel `first`. All channels must exist, and the
+        sums must have been initialised with zero."""
         of, product = self.requantised, self._product
         place = arith.simplify(pixel * product.outputs + first)
         intrinsic = None if of is None else intrinsic_for(requantisation(lanes, of.rounding), self._context)
@@ -136,7 +138,7 @@ class Epilogue:
         return [intrinsic.on(*regions, args=_limits(of))]
 
     def _store(self, total: ir.Expr, channel: arith.Expr, pixel: arith.Expr) -> ir.Stmt:
-        """Store the result of one sum."""
+        """Build the store of the result of one sum."""
         product = self._product
         place = arith.simplify(pixel * product.outputs + channel)
         result = self.flat[product.program.outputs[0]]

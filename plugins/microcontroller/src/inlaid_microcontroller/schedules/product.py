@@ -14,8 +14,8 @@ from inlaid.types import ROW_MAJOR, Layout
 
 @dataclass(frozen=True)
 class Window:
-    """A window of `taps` along one axis, at `outputs` positions that are `stride` apart. The source has `size` elements, with
-    `before` elements of padding in front."""
+    """A sliding window of `taps` taps along one axis, at `outputs` positions with stride `stride`. The source has `size` elements,
+    preceded by `before` elements of padding."""
 
     taps: int
     stride: int
@@ -26,7 +26,7 @@ class Window:
 
     @property
     def span(self) -> int:
-        """Number of elements, padding included, from the first tap at the first position to the last tap at the last."""
+        """Number of elements, padding included, from the first tap of the first position to the last tap of the last position."""
         return (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     @property
@@ -35,13 +35,13 @@ class Window:
 
 
 POINT = Window(1, 1, 1, 0, 1, 1)
-"""The window of one element."""
+"""The window of one tap at one position over one element."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """The sums of a kernel, over `depth` channels of the data and a window. Each output channel has separate weights; with
-    `by_channel` (depthwise), each channel is summed separately. fill: padding value."""
+    """The sums of a kernel over a window and `depth` channels of the data. Each output channel has separate weights. by_channel:
+    each channel is summed separately (depthwise). fill: padding value."""
 
     program: ir.LoopProgram
     anchor: Anchor
@@ -56,7 +56,7 @@ class Product:
 
     @property
     def padded(self) -> bool:
-        """Whether any window includes padding."""
+        """True if any window position includes padding."""
         return any(axis.before > 0 or axis.span > axis.before + axis.size for axis in (self.rows, self.columns))
 
     @property
@@ -71,11 +71,11 @@ class Product:
 
     @property
     def is_image(self) -> bool:
-        """Whether the result is N C H W rather than a matrix."""
+        """True if the result has layout N C H W, False if it is a matrix."""
         return len(self.anchor.buffer.shape) == 4
 
     def layout_of(self, buffer: ir.Buffer, weights: Layout) -> Layout:
-        """Return the layout of a parameter: channels last for images, `weights` for the weights."""
+        """Return the layout of a parameter: channels last for images, the argument `weights` for the weights."""
         if buffer is self.weights:
             return weights
         if self.is_image and (buffer is self.data or buffer.shape == self.anchor.buffer.shape):
@@ -84,7 +84,7 @@ class Product:
 
 
 def find_layer(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> Product | None:
-    """Match a product with constant weights and without dilation; None for any other kernel."""
+    """Match a product with constant weights and without dilation. Returns None for any other kernel."""
     product = find_product(program)
     if product is None or max(product.rows.dilation, product.columns.dilation) > 1:
         return None
@@ -92,7 +92,7 @@ def find_layer(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> Product
 
 
 def find_product(program: ir.LoopProgram) -> Product | None:
-    """Match a product on one image or on a matrix, of int8 operands with int32 sums; None for any other kernel."""
+    """Match a product of int8 operands with int32 sums, on one image or on a matrix. Returns None for any other kernel."""
     if not is_static(program) or len(program.outputs) != 1 or 0 in program.outputs[0].shape:
         return None
     anchor = find_anchor(program)
@@ -111,14 +111,14 @@ def find_product(program: ir.LoopProgram) -> Product | None:
 
 
 def merged(product: Product) -> Product:
-    """Merge all pixels into one row if the window is a single pixel."""
+    """Return the product with all pixels in one row if the window is a single pixel, else the product unchanged."""
     if not (product.rows.is_point and product.columns.is_point and product.is_image):
         return product
     return replace(product, rows=POINT, columns=_line(product.rows.outputs * product.columns.outputs))
 
 
 def _line(pixels: int) -> Window:
-    """Return the 1-tap window over a line of pixels."""
+    """Return a window of one tap with a position at each of `pixels` pixels."""
     return Window(1, 1, 1, 0, pixels, pixels)
 
 
@@ -158,7 +158,7 @@ def _image(program: ir.LoopProgram, anchor: Anchor, data: ir.Load, weights: ir.L
 
 
 def _source(program: ir.LoopProgram, anchor: Anchor, data: ir.Buffer) -> tuple[ir.Buffer | None, tuple[int, int], int]:
-    """Return the convolved buffer (None if unknown), rows and columns of padding in front of it, and the padding value."""
+    """Return the convolved buffer (None if unknown), its leading padding in rows and columns, and the padding value."""
     if not anchor.before:
         return (data if data in program.inputs else None), (0, 0), 0
     nothing = None, (0, 0), 0

@@ -19,8 +19,8 @@ ROUNDINGS = ("up", "away")
 
 @dataclass(frozen=True)
 class Requantised:
-    """A matched requantisation: buffers with bias, multiplier and shift per output channel, `rounding` of `inlaid.ops.fixed_point`,
-    and zero point and limits of the result."""
+    """A matched requantisation. bias, multiplier, shift: buffers with one number per output channel. rounding: see
+    `inlaid.ops.fixed_point`. zero, low, high: zero point and limits of the result."""
 
     bias: ir.Buffer
     multiplier: ir.Buffer
@@ -73,7 +73,7 @@ def _value(total: ir.Expr, bias: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, *
 
 
 def requantised(value: ir.Expr, total: ir.Buffer) -> Requantised | None:
-    """Match a value that requantises a sum; None for any other value."""
+    """Match a value that requantises a sum. Returns None for any other value."""
     match value:
         case ir.Cast(
             dtype=of,
@@ -102,10 +102,10 @@ def requantised(value: ir.Expr, total: ir.Buffer) -> Requantised | None:
 
 
 def _alone(value: ir.Expr) -> ir.LoopProgram:
-    """Return a program that stores a value."""
+    """Return a program that only stores `value`."""
     return ir.LoopProgram("", (), (), ir.Store(ir.Buffer("value", (), value.dtype), (), value))
 
 
 def intrinsic_for(wanted: ir.LoopProgram, context: KernelContext) -> TensorIntrin | None:
-    """Find the target's intrinsic with these semantics; None if it has none."""
+    """Find the target's intrinsic with the semantics `wanted`; None if the target has none."""
     return next((each for each in context.intrinsics if structurally_equal(each.semantics, wanted)), None)

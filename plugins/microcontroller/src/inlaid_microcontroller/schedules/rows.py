@@ -1,4 +1,4 @@
-"""Input rows of an image for windows, read in place or copied with padding."""
+"""Rows of an input image that windows read, in place or from a copy with padding."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ COPY = TensorIntrin("copy", _copy())
 
 @dataclass(frozen=True)
 class Rows:
-    """The input rows under a window of a product's flattened data. With padding, `ring` holds the rows for one output row, padding
-    included. Rows that the next output row shares are moved up in it, so each row of the data is read once, in order."""
+    """The rows of a product's flattened data that the windows of an output row read. With padding, `ring` holds copies of these
+    rows, padding included; else it is None. Rows that the next output row also reads are moved to the front of `ring`, so each row
+    of the data is read once, in order."""
 
     product: Product
     data: ir.Buffer
@@ -35,7 +36,7 @@ class Rows:
 
     @property
     def buffer(self) -> ir.Buffer:
-        """The buffer that holds the rows."""
+        """The buffer that windows read: `ring`, or the data if it is None."""
         return self.ring or self.data
 
     def place(self, y: arith.Expr, tap: arith.Expr | int, offset: arith.Expr | int) -> arith.Expr:
@@ -84,7 +85,7 @@ class Rows:
         return ir.If(ir.as_expr(inside, BOOL), load, self._blank(tap * self._width, self._width))
 
     def _loaded(self, tap: int, row: arith.Expr) -> ir.Stmt:
-        """Copy a row of the data between its padding."""
+        """Copy a row of the data into the ring, between the padding columns."""
         columns, channels = self.product.columns, self.product.channels
         length = min(columns.size, columns.span - columns.before) * channels
         start = arith.simplify(row * (columns.size * channels))
@@ -97,7 +98,7 @@ class Rows:
 
 
 def rows_of(product: Product, data: ir.Buffer, slack: int = 0) -> Rows:
-    """Create the rows, with a ring buffer if there is padding. slack: number of readable elements past the ring's last row."""
+    """Create the rows of a product, with a ring buffer if it is padded. slack: readable elements past the last row of the ring."""
     if not product.padded:
         return Rows(product, data, None)
     size = product.rows.taps * product.columns.span * product.channels + slack

@@ -26,16 +26,17 @@ from inlaid.types import ROW_MAJOR, Layout
 CHANNEL = 1
 """Number of the channel axis."""
 SLOWER = 1.5
-"""Relative time of a window whose channels are not contiguous, since fewer address computations are shared by elements."""
+"""Time of a window whose channels are not contiguous, relative to contiguous channels: elements share fewer address
+computations."""
 
 
 class ScalarRule:
-    """Schedule rule for every kernel of static shape. Kernels with a window or an image are also offered with channels last."""
+    """Schedule rule for every kernel of static shape. Kernels with a window or an image also get an offer with channels last."""
 
     name = "scalar"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Return offers; none for kernels of symbolic shape."""
+        """Offer schedules; no offer for kernels of symbolic shape."""
         if not is_static(program):
             return ()
         plain = (ROW_MAJOR,) * len(program.params)
@@ -50,7 +51,7 @@ class ScalarRule:
 
 
 def channels_last(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> dict[ir.Buffer, Layout]:
-    """Return channels-last layouts of parameters: images, and weights as O H W I, or H W O for depthwise ones."""
+    """Return channels-last layouts of parameters: images as N H W C, weights as O H W I, depthwise weights as H W O."""
     found: dict[ir.Buffer, Layout] = {}
     rank = len(program.outputs[0].shape)
     if rank < 3:

@@ -1,7 +1,7 @@
-"""Schedule of int8 depthwise convolutions with channels last on processors with vectors, window by window.
+"""Schedule of int8 depthwise convolutions with channels last on processors with vectors. Computes one window at a time.
 
-An intrinsic sums the products of a window for some adjacent channels, and requantises them. Its regions of buffers are fixed, but
-the strides of a window depend on the image. So each window has a separate intrinsic, whose name includes the strides.
+An intrinsic sums the products of a window for several adjacent channels and requantises the sums. The shapes of its regions are
+fixed, but the strides of a window depend on the image. So each window has a separate intrinsic, whose name includes the strides.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ LANES = 8
 """Channels per vector of 16-bit products."""
 SCALARS = ("zero", "low", "high")
 MOST = 1 << 14
-"""Limit of zero points for which values that saturate at 16 bits still exceed the int8 limits."""
+"""Limit of zero points. Within it, values that saturate at 16 bits still exceed the int8 limits after the zero point is added."""
 _NAME = re.compile(r"window(\d)_(\w+)_(\d+)x(\d+)_(\d+)_(\d+)")
 
 
 @dataclass(frozen=True)
 class WindowSums:
-    """Requantised sums of `lanes` of `channels` channels over a window of `rows` by `columns`. row: stride of rows in elements.
-    rounding: see `inlaid.ops.fixed_point`."""
+    """Requantised sums over a window of `rows` by `columns`, for `lanes` adjacent channels of data with `channels` channels. row:
+    stride of rows in elements. rounding: see `inlaid.ops.fixed_point`."""
 
     lanes: int
     rounding: str
@@ -49,21 +49,21 @@ class WindowSums:
 
     @property
     def function(self) -> str:
-        """The part of the name without sizes and strides: the C function."""
+        """Name of the C function: the name of the intrinsic without sizes and strides."""
         return f"window{self.lanes}_{self.rounding}"
 
     @property
     def data(self) -> int:
-        """Number of data elements from the first to the last that is read."""
+        """Number of data elements from the first to the last element that is read."""
         return (self.rows - 1) * self.row + (self.columns - 1) * self.channels + self.lanes
 
     @property
     def weights(self) -> int:
-        """Number of weights from the first to the last that is read."""
+        """Number of weights from the first to the last weight that is read."""
         return (self.rows * self.columns - 1) * self.channels + self.lanes
 
     def intrinsic(self) -> TensorIntrin:
-        """Return the intrinsic with its semantics."""
+        """Create the tensor intrinsic of the window."""
         a, b = ir.Buffer("a", (self.data,), INT8), ir.Buffer("b", (self.weights,), INT8)
         bias, multiplier, shift = parts = tuple(ir.Buffer(name, (self.lanes,), INT32) for name in ("bias", "multiplier", "shift"))
         scalars = tuple(ir.Buffer(name, (), INT32) for name in SCALARS)
@@ -95,7 +95,7 @@ class VectorDepthwiseRule:
     name = "vector_depthwise"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Return an offer; None for dilated windows, weights that are not constant, and limits beyond those of int8."""
+        """Offer a schedule. Declines dilated windows, weights that are not constant, and limits beyond int8."""
         product = find_layer(program, given)
         if product is None or vector_dot(context) is None or not product.by_channel:
             return None

@@ -1,8 +1,8 @@
 """Schedule of int8 convolutions and matrix products with channels last, by dot products of vectors.
 
-A tile is one pixel by as many adjacent output channels as are requantised at once. Its sums are computed in chunks of one vector of
-data each. If a window has fewer contiguous elements than a vector, or the channels are not a multiple of it, the rest of a chunk
-has weights of 0, so the data there are irrelevant.
+A tile is one pixel by as many adjacent output channels as are requantised at once. Its sums are computed in chunks; a chunk reads
+one vector of data. If a window has fewer contiguous elements than a vector, or the channels are not a multiple of a vector, the
+weights of the rest of a chunk are 0, so the data there are irrelevant.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LEAST = 16
 
 @dataclass(frozen=True)
 class _Chunks:
-    """Partition of sums into chunks of `rows` by `columns` of a window by `depth` channels. stride: weights of a chunk, of which a
-    `vector` is read. runs: numbers of runs along both axes of the window; each has `length` contiguous elements of data, and fills
-    whole chunks or a part of one."""
+    """Partition of sums into chunks of `rows` by `columns` of a window by `depth` channels. stride: number of weights of a chunk,
+    of which `vector` are read. runs: number of runs along each axis of the window. A run has `length` contiguous elements of data,
+    and fills whole chunks or a part of one chunk."""
 
     rows: int
     columns: int
@@ -45,7 +45,7 @@ class _Chunks:
 
     @property
     def slot(self) -> int:
-        """Stride in elements between the chunks of consecutive runs."""
+        """Stride in elements between the starts of consecutive runs in the chunks."""
         return self.length if self.rows > 1 else -(-self.length // self.vector) * self.vector
 
     @property
@@ -54,7 +54,7 @@ class _Chunks:
         return -(-self.runs[0] * self.runs[1] * self.slot // self.vector)
 
     def weights(self, product: Product, lanes: int) -> Layout:
-        """Return the layout of the weights: by chunks, and within these by the channels of a tile."""
+        """Return the layout of the weights: ordered by chunk, and within a chunk by channel of the tile."""
         if not product.is_image:
             return Layout(((0, self.slot), (1, lanes), (0, self.vector)))
         if self.stride == self.vector == self.depth:
@@ -64,7 +64,7 @@ class _Chunks:
 
 
 def _chunks(product: Product, vector: int) -> _Chunks:
-    """Choose chunks of several rows of a window, of one row, or of the channels of a pixel, whichever are the fewest."""
+    """Choose the fewest chunks: of several rows of a window, of one row, or of the channels of a pixel."""
     rows, columns, depth = product.rows.taps, product.columns.taps, product.depth
     row = columns * depth
     if rows > 1 and row < vector and vector % row == 0:
@@ -82,7 +82,7 @@ class VectorDirectRule:
     name = "vector_direct"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Return an offer; None for dilated windows and for weights that are not constant."""
+        """Offer a schedule. Declines dilated windows and weights that are not constant."""
         product, dot = find_layer(program, given), vector_dot(context)
         if product is None or dot is None or product.by_channel:
             return None
@@ -105,7 +105,7 @@ def run_of_dots(lanes: int, group: int) -> ir.LoopProgram:
 
 
 def vector_dot(context: KernelContext) -> Dot | None:
-    """Find the target's largest vector dot product; None if it has none."""
+    """Find the target's largest vector dot product; None if the target has none."""
     return next((dot for dot in dots_of("int8", "int8", "int32", context) if dot.group >= LEAST), None)
 
 
@@ -151,14 +151,15 @@ class _Vector:
         return self.epilogue.program(weights, body)
 
     def _patch(self, rows: Rows) -> ir.Buffer | None:
-        """Create the buffer in which the elements under a window are gathered; None if chunks are contiguous in the data."""
+        """Create the buffer into which the elements under a window are gathered. Returns None if chunks are contiguous in the
+        data."""
         chunks = self.chunks
         if chunks.rows == 1 and (chunks.slot == chunks.length or rows.ring is not None):
             return None
         return ir.Buffer("patch", (chunks.count * chunks.vector,), INT8)
 
     def _start(self, rows: Rows, y: Var, ky: arith.Expr | int, x: arith.Expr, kx: arith.Expr | int) -> arith.Expr:
-        """Return the index at which a run starts."""
+        """Return the index of the first element of a run."""
         columns = self.product.columns
         return rows.place(y, ky, arith.simplify((x * columns.stride + kx) * self.product.channels))
 
@@ -179,7 +180,7 @@ class _Vector:
         at: tuple[Var, Var, arith.Expr],
         lanes: int,
     ) -> ir.Stmt:
-        """Build the code of one tile: `lanes` output channels of a pixel."""
+        """Build the statements of one tile: `lanes` output channels of a pixel."""
         chunks, (y, x, o) = self.chunks, at
         total = ir.Buffer("total", (1, self.dot.lanes), INT32, "register")
         start = [ir.Store(total, (arith.ZERO, arith.wrap(lane)), ir.const(0, INT32)) for lane in range(self.dot.lanes)]
@@ -200,7 +201,7 @@ class _Vector:
     def _sum(
         self, total: ir.Buffer, data: tuple[ir.Buffer, arith.Expr], weights: tuple[ir.Buffer, arith.Expr], count: int
     ) -> ir.Stmt:
-        """Sum consecutive chunks."""
+        """Build the sums of `count` consecutive chunks."""
         vector, lanes, step = arith.wrap(self.dot.group), arith.wrap(self.dot.lanes), Var("step")
 
         def chunks(first: arith.Expr, number: int, intrinsic: TensorIntrin) -> ir.Stmt:
