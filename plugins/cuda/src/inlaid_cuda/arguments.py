@@ -9,7 +9,7 @@ from inlaid_cuda.driver import MAP_ALIGNMENT, MAP_BYTES
 
 
 class Arguments:
-    """Arguments of a launch: `pointers` to values of 8 bytes, or to tensor maps, which are aligned. Owns the memory."""
+    """Arguments of a launch. `pointers`: pointers to 8-byte values or aligned tensor maps, whose memory it owns."""
 
     def __init__(self, arguments: Sequence[int | bytes]) -> None:
         maps = [argument for argument in arguments if isinstance(argument, bytes)]

@@ -1,4 +1,4 @@
-"""`__cuda_array_interface__`, version 3, by which CuPy and Numba exchange arrays in device memory.
+"""`__cuda_array_interface__`, version 3: the protocol by which CuPy and Numba exchange arrays in device memory.
 
 Source: Numba's documentation, "CUDA Array Interface (Version 3)".
 """
@@ -16,11 +16,11 @@ from inlaid.types import DTYPES
 
 ATTRIBUTE = "__cuda_array_interface__"
 STREAMS = (1, 2)
-"""Numbers of the legacy and the per-thread default stream; other streams are handles."""
+"""Stream numbers of the legacy and the per-thread default stream. Any other number is a stream handle."""
 
 
 class Found(NamedTuple):
-    """A row-major array: its address, shape, element type, and the stream whose commands may still write it, None if none do."""
+    """A row-major array. stream: the stream whose pending commands may write the array; None if no command does."""
 
     address: int
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ def export(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Mappin
 
 
 def parse(interface: Mapping[str, Any]) -> Found:
-    """Read an interface. Raises `InputError` for masked, read-only and strided arrays, unknown elements, and damaged ones."""
+    """Parse an interface. Raises `InputError` for masked, read-only or strided arrays, unknown types and malformed text."""
     try:
         address, fixed = interface["data"]
         shape, dtype = tuple(map(int, interface["shape"])), np.dtype(interface["typestr"])

@@ -1,4 +1,4 @@
-"""The CUDA driver of this machine, through cuda-bindings 12.8 or later, which are imported lazily."""
+"""Access to the CUDA driver of this machine through cuda-bindings 12.8 or later, which is imported lazily."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from inlaid_cuda.driver import MAP_BYTES, DeviceFacts, DriverError, FunctionFact
 BINDING = "pip install cuda-bindings"
 DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driver, libcuda1)"
 _CACHED = 8
-"""A pool caches freed memory up to 1/_CACHED of the device's memory."""
+"""A memory pool caches freed memory, up to 1/_CACHED of the device's memory."""
 
 _Found = TypeVar("_Found")
 
 
 class _Prepared(NamedTuple):
-    """Arguments of `cuLaunchKernel` before the stream, the parameter pointer after it, and what it points to."""
+    """Arguments of `cuLaunchKernel`. head: arguments before the stream. parameters: pointer after the stream. held: owner of the
+    memory that `parameters` points to."""
 
     head: tuple[Any, ...]
     parameters: int
@@ -29,7 +30,7 @@ class _Prepared(NamedTuple):
 
 
 class SystemDriver:
-    """See `inlaid_cuda.driver.Driver`."""
+    """The CUDA driver of this machine; implements `inlaid_cuda.driver.Driver`."""
 
     def devices(self) -> Sequence[DeviceFacts]:
         """List the devices in the driver's order."""
@@ -38,13 +39,13 @@ class SystemDriver:
         return tuple(_facts(cuda, number) for number in range(count))
 
     def open(self, number: int) -> SystemContext:
-        """Retain the device's primary context, which other libraries of the process share."""
+        """Open a device by its primary context, which other libraries of the process share."""
         return SystemContext(_loaded(), number)
 
 
 @functools.cache
 def _loaded() -> Any:
-    """Import the bindings and initialize the driver. Raises `TargetError`."""
+    """Import the bindings and initialize the driver. Raises `TargetError` if either fails or there is no device."""
     try:
         from cuda.bindings import driver as cuda
     except (ImportError, OSError) as error:
@@ -64,7 +65,7 @@ def _loaded() -> Any:
 
 
 def _call(cuda: Any, name: str, *arguments: Any) -> tuple[Any, ...]:
-    """Call a driver function. Returns its results after the status; raises `DriverError` for a failure status."""
+    """Call a driver function. Returns its results, without the status. Raises `DriverError` for a failure status."""
     status, *found = getattr(cuda, name)(*arguments)
     if status:
         raise _error(cuda, name, status)
@@ -104,9 +105,9 @@ def _facts(cuda: Any, number: int) -> DeviceFacts:
 
 
 class SystemContext:
-    """See `inlaid_cuda.driver.Context`.
+    """An open device of this machine; implements `inlaid_cuda.driver.Context`.
 
-    Memory is allocated from a private pool if the device has pools, ordered on the dedicated stream `_memory`."""
+    If the device has memory pools, memory is allocated from a private pool, in the order of the dedicated stream `_memory`."""
 
     def __init__(self, cuda: Any, number: int) -> None:
         self._cuda = cuda
@@ -136,8 +137,8 @@ class SystemContext:
         return self._inside(lambda: _call(self._cuda, name, *arguments))
 
     def _inside(self, call: Callable[[], _Found]) -> _Found:
-        """Run a call while this context is current in the thread. Restores the previous context: other libraries take the current
-        one for the device that the user chose."""
+        """Run `call` while this context is current in the thread, then restore the previous context. Other libraries assume that
+        the current context is of the device that the user chose."""
         (current,) = _call(self._cuda, "cuCtxGetCurrent")
         if int(current) == int(self._context):
             return call()
@@ -291,7 +292,7 @@ class SystemContext:
 
     @functools.cached_property
     def _encode(self) -> Callable[..., int]:
-        """Return the driver's function, called directly: cuda-bindings does not align its result to 64 bytes, as required."""
+        """The driver's function that encodes tensor maps. cuda-bindings does not align the result to 64 bytes."""
         pointer, *_ = self._do("cuGetProcAddress", b"cuTensorMapEncodeTiled", 12000, 0)
         kind, word, any_ = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
         return ctypes.CFUNCTYPE(kind, any_, kind, word, *[any_] * 5, *[kind] * 4)(int(pointer))

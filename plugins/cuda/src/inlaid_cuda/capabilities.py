@@ -1,7 +1,7 @@
 """Capabilities of NVIDIA GPUs by architecture.
 
-Limits are from NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; processors, peak and
-bandwidth from the data sheets of the device named in each row.
+Limits are from NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". The number of processors,
+peak and bandwidth are from the data sheet of the device named in each row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FRAGMENT = "fragment"
 ACCUMULATORS = "warpgroup_accumulators"
 """The memory scope of accumulators that are distributed over the registers of a warpgroup."""
 SWIZZLE_BYTES = 1024
-"""Alignment of shared memory that tensor maps fill swizzled by 128 bytes."""
+"""Alignment in bytes of shared memory that tensor maps fill in the 128-byte swizzled order."""
 WARP, WARPGROUP = 32, 128
 """Threads of a warp and of a warpgroup."""
 THREAD_REGISTERS, REGISTERS = 255, 65536
@@ -35,9 +35,9 @@ THREAD_REGISTERS, REGISTERS = 255, 65536
 class Facts:
     """A typical device of an architecture.
 
-    threads: maximum resident threads of a multiprocessor. shared: maximum bytes of shared memory of a block, dynamic above 48 KiB.
-    processors: multiprocessors. peak: float32 FLOP/s outside tensor cores. bandwidth: of device memory, bytes/s. transfer: of a
-    host copy, bytes/s.
+    threads: maximum resident threads of a multiprocessor. shared: maximum bytes of shared memory of a block (dynamic memory above
+    48 KiB). processors: number of multiprocessors. peak: float32 FLOP/s without tensor cores. bandwidth: device memory in bytes/s.
+    transfer: copies between host and device in bytes/s.
     """
 
     device: str
@@ -61,17 +61,17 @@ FACTS = {
     "sm_100": Facts("B200", 2048, 227 << 10, 148, 75e12, 8000e9, 50e9),
     "sm_120": Facts("GeForce RTX 5090", 1536, 99 << 10, 170, 105e12, 1792e9, 50e9),
 }
-"""Facts by architecture, without the suffix of architecture-specific code (sm_90a)."""
+"""Facts keyed by architecture, without suffix: sm_90 is also the key for sm_90a."""
 
 
 def architecture(options: CudaOptions) -> str:
-    """Return the architecture to compile for; `host` for the processor of this machine."""
+    """Return the architecture to compile for. `native` is resolved; `host` is returned unchanged."""
     return _native() if options.arch == NATIVE else options.arch
 
 
 @functools.cache
 def _native() -> str:
-    """Return the newest architecture of `FACTS` that device 0 of this machine runs; `DEFAULT` without a device."""
+    """Return the newest architecture of `FACTS` whose code runs on device 0 of this machine. Without a device, return `DEFAULT`."""
     try:
         number = SystemDriver().devices()[0].architecture
     except (TargetError, DriverError):
@@ -84,13 +84,13 @@ def _native() -> str:
 
 
 def facts(options: CudaOptions) -> Facts:
-    """Return the facts to compile for: for the host, those of the default architecture."""
+    """Return the facts of the architecture to compile for. For `host`, return the facts of the default architecture."""
     arch = architecture(options)
     return FACTS[DEFAULT if arch == HOST else arch.rstrip("a")]
 
 
 def capabilities(options: CudaOptions) -> Capabilities:
-    """Return the capabilities of the target for the options."""
+    """Return the capabilities of a target with these options."""
     found = facts(options)
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),
@@ -112,7 +112,7 @@ def capabilities(options: CudaOptions) -> Capabilities:
 
 
 def surroundings(options: CudaOptions) -> str:
-    """Return the part of the cache key that is not in the options: NVRTC's version, and for `native` device 0's architecture."""
+    """Return the part of the cache key that the options do not determine: the resolved architecture and NVRTC's version."""
     arch = architecture(options)
     if arch == HOST:
         return HOST

@@ -1,4 +1,4 @@
-"""Compile regions to a cubin and a launch plan."""
+"""Code generator: compiles regions to a cubin and a launch plan."""
 
 from __future__ import annotations
 

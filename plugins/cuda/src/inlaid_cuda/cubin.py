@@ -1,7 +1,7 @@
-"""Read the resources that the kernels of a cubin use.
+"""Reader of the resources that the kernels of a cubin use.
 
-A cubin is an ELF file. Section `.nv.info` lists attributes of functions; sections `.nv.shared.NAME` are their shared memory. NVIDIA
-does not document the format; the attribute numbers are those that `cuobjdump --dump-elf` prints.
+A cubin is an ELF file. Section `.nv.info` lists attributes of functions. Section `.nv.shared.NAME` is the shared memory of function
+NAME. NVIDIA does not document the format. The attribute numbers are from the output of `cuobjdump --dump-elf`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from dataclasses import dataclass
 from inlaid.errors import CompileError
 
 _MAGIC = b"\x7fELF\x02\x01"
-"""ELF of 64 bits, little-endian."""
+"""First bytes of a 64-bit little-endian ELF file."""
 _SECTIONS = struct.Struct("<Q10xHHH")
-"""From byte 40 of the ELF header: offset, size and number of section headers, and the index of the section of names."""
+"""Fields from byte 40 of the ELF header: offset of the section headers, their size, their number, and the index of the section of
+names."""
 _SECTION = struct.Struct("<II16xQQ")
-"""Name, type, offset and size of a section."""
+"""Fields of a section header: name, type, offset and size of the section."""
 _SYMBOL = 24
 _NO_BITS = 8
 _SIZED = 4
-"""Attribute form with a payload of `size` bytes; other forms hold their value in the size field."""
+"""Attribute form whose value follows the header and has `size` bytes. Other forms store the value in the size field."""
 _FRAME_SIZE, _REGISTERS = 0x11, 0x2F
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Registers and bytes of local memory per thread, and bytes of static shared memory per block. Local memory holds spilled
-    registers and arrays with indices that are not constant."""
+    """Resources of a kernel: registers and bytes of local memory per thread, and bytes of static shared memory per block. Local
+    memory holds spilled registers and arrays with indices that are not constant."""
 
     registers: int
     local: int
@@ -61,7 +62,7 @@ def _resources(cubin: bytes) -> dict[str, Resources]:
 
 
 def _sections(cubin: bytes) -> Mapping[str, tuple[int, int, int]]:
-    """Return type, offset and size of each section by name."""
+    """Return type, offset and size of each section, keyed by section name."""
     start, size, count, naming = _SECTIONS.unpack_from(cubin, 40)
     heads = [_SECTION.unpack_from(cubin, start + number * size) for number in range(count)]
     names = _part(cubin, heads[naming][1:])

@@ -32,14 +32,15 @@ ALIGNMENT = 64
 _CUDA = 2
 """DLPack device type of memory of CUDA devices."""
 _STAGED = 1 << 16
-"""Largest page-locked upload in bytes that is staged even if the queue is idle: a host copy is faster than a wait."""
+"""Largest page-locked upload in bytes that is staged even if the queue is idle. Up to this size, a host copy is faster than a
+wait."""
 _MAPS = 1024
-"""Encoded tensor maps that are cached, by tensor, box and address."""
+"""Maximum number of cached encoded tensor maps. The key is tensor, box and address."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 
 
 def memory_limit() -> int | None:
-    """Return the bytes that this process may allocate on a device; None if `MEMORY` is unset. Raises `TargetError` if malformed."""
+    """Return the value of `MEMORY` in bytes; None if it is unset. Raises `TargetError` for a malformed value."""
     text = os.environ.get(MEMORY, "")
     found = re.fullmatch(r"(\d+)([KMG]?)(iB)?", text)
     if text and not found:
@@ -56,7 +57,7 @@ class Devices:
         self._lock = threading.Lock()
 
     def open(self, number: int) -> CudaDevice:
-        """Open a device. Raises `TargetError` if there is no driver, or the number is out of range."""
+        """Open device `number`. Raises `TargetError` if no driver is installed or the number is out of range."""
         with self._lock:
             found = self._opened.get(number)
             if found is None:
@@ -76,13 +77,13 @@ class Devices:
 
 
 def devices_of(options: CudaOptions) -> Devices:
-    """Return the devices of a target: the GPUs of this machine, or for `host` its emulated device."""
+    """Return the devices of a target: the GPUs of this machine, or one emulated device for `arch=host`."""
     return _devices(options.arch == HOST)
 
 
 @functools.cache
 def _devices(emulated: bool) -> Devices:
-    """Return the devices that all options of a process share, so that one memory limit applies to each."""
+    """Return the devices of this process. All target options share them, so that one memory limit applies to each device."""
     if emulated:
         from inlaid_cuda.emulation.driver import HostDriver
 
@@ -111,7 +112,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
     # --- memory -----------------------------------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> Memory:
-        """Allocate `size` bytes; trims the driver's cache and retries if they do not fit. Raises `OutOfMemory` and `DeviceLost`."""
+        """Allocate `size` bytes. If they do not fit, trim the driver's cache and retry. Raises `OutOfMemory` and `DeviceLost`."""
         return self.reserve(size, lambda: Memory(self._allocated(size), size))
 
     def _allocated(self, size: int) -> int:
@@ -130,7 +131,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         self.forget(buffer.size)
 
     def memory(self) -> MemoryFacts:
-        """Return the total bytes that this process may allocate, and the free ones among them."""
+        """Return the bytes that this process may allocate in total, and the bytes that it may still allocate."""
         with self.driver_call("querying free memory"):
             free, _ = self.context.memory()
         return MemoryFacts(self.total, min(free, self.total - self.live))
@@ -158,7 +159,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         queue.close()
 
     def event(self, queue: Queue) -> Event:
-        """Record an event after all commands on the queue, and after the download of their fault flags."""
+        """Record an event that completes after all commands on the queue and after the download of their fault flags."""
         with self.driver_call("recording an event"):
             queue.check_reports()
             try:
@@ -177,7 +178,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
                 queue.put()
 
     def synchronise(self, event: Event) -> None:
-        """Block until an event. Raises the `KernelFault`, `OutOfMemory` or `DeviceLost` of commands before it."""
+        """Block until an event completes. Raises `KernelFault`, `OutOfMemory` or `DeviceLost` if an earlier command failed."""
         with self.driver_call("running commands"):
             self.context.synchronise_event(event.handle)
             event.queue.finished(event.sequence)
@@ -185,7 +186,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
     # --- recordings -------------------------------------------------------------------------------------------------------
 
     def begin_capture(self, queue: Queue) -> None:
-        """Record later launches on the queue instead of enqueuing them."""
+        """Start to record launches on the queue instead of enqueuing them."""
         with self.driver_call("recording launches"):
             queue.recording = Recording()
 
@@ -222,8 +223,8 @@ class CudaDevice(DriverDevice, CapturingDevice):
     # --- copies -----------------------------------------------------------------------------------------------------------
 
     def upload(self, source: np.ndarray[Any, Any], target: DeviceTensor, queue: Queue) -> None:
-        """Copy an array to a tensor. The driver stages pageable memory before it returns. Page-locked memory is copied
-        synchronously if it is large and the queue idle, else staged in a host copy."""
+        """Copy an array to a tensor. The caller may change the array after the call. The driver stages pageable memory. Page-locked
+        memory is copied synchronously if it is large and the queue is idle, else it is staged in a host copy."""
         if not source.nbytes:
             return
         with self.driver_call(f"copying {source.nbytes} bytes to the device"):
@@ -246,7 +247,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
                 queue.put()
 
     def copy(self, source: DeviceTensor, target: DeviceTensor, queue: Queue) -> None:
-        """Copy a tensor to another."""
+        """Copy a tensor to another tensor of the device."""
         size = int(np.prod(target.shape)) * target.dtype.itemsize
         if size:
             begin, end = source.buffer.address + source.offset, target.buffer.address + target.offset
@@ -261,7 +262,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         return self.facts.dlpack, self.facts.number
 
     def export(self, tensor: DeviceTensor, owner: object, stream: Any) -> object:
-        """Create a DLPack capsule. The commands that wrote the tensor have completed, so any stream may read it."""
+        """Create a DLPack capsule. The commands that wrote the tensor must have completed, so any stream may read it."""
         start = tensor.buffer.address + tensor.offset if tensor.buffer is not None else 0
         return export_capsule(start, self.dlpack_device(), tensor.shape, tensor.dtype, owner)
 
@@ -272,7 +273,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         return array_interface.export(start, tensor.shape, tensor.dtype)
 
     def adopts(self, value: Any) -> bool:
-        """Test whether an object is on this device, by DLPack or else by `__cuda_array_interface__`."""
+        """Test whether an object is a tensor on this device, according to DLPack or else to `__cuda_array_interface__`."""
         if hasattr(value, "__dlpack_device__") or self.facts.dlpack != _CUDA:
             return super().adopts(value)
         interface = getattr(value, array_interface.ATTRIBUTE, None)
@@ -282,7 +283,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
         return not address or self.context.device_of(address) == self.facts.number
 
     def adopt(self, value: Any) -> tuple[DeviceTensor, object]:
-        """Import an object that `adopts` accepts. Waits for the commands that its library has enqueued for the tensor."""
+        """Import an object that `adopts` accepts, without a copy. Waits for commands that its library has enqueued."""
         if not hasattr(value, "__dlpack_device__"):
             given = array_interface.parse(getattr(value, array_interface.ATTRIBUTE))
             return self._adopted(given.address, given.shape, given.dtype, given.stream, value)
@@ -298,7 +299,7 @@ class CudaDevice(DriverDevice, CapturingDevice):
     def _adopted(
         self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int | None, owner: object
     ) -> tuple[DeviceTensor, object]:
-        """Wrap another library's memory as a tensor, after waiting for the commands of a stream."""
+        """Wait for the commands of a stream, then wrap another library's memory as a tensor."""
         if address % ALIGNMENT:
             raise InputError(
                 f"a tensor must start at a multiple of {ALIGNMENT} bytes, got address {address:#x}",

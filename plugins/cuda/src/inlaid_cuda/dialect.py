@@ -1,4 +1,4 @@
-"""CUDA C++ as a `ThreadDialect`, without headers.
+"""CUDA C++ as a `ThreadDialect`. The code includes no headers.
 
 The same source compiles as host C++ if INLAID_HOST and CUDA's built-ins (`threadIdx`, `__global__`, `__syncthreads`) are defined.
 """
@@ -31,7 +31,7 @@ _WORDS = """
     fabs fabsf floor floorf ceil ceilf rint rintf trunc truncf sqrt sqrtf fma fmaf fmod fmodf memcpy memset malloc free printf
     abs min max div exp log pow sin cos tan tanh erf y0 y1 yn j0 j1 jn gamma index time signal clock round
 """
-"""Reserved names: keywords, and functions of CUDA or the C library that a variable of the same name would hide."""
+"""Names that variables must not have: keywords, and functions of CUDA or the C library that the variable would hide."""
 _PRELUDE = Path(__file__).with_name("prelude.h").read_text()
 
 _SHUFFLE = """\
@@ -47,7 +47,7 @@ template <class T> inline T inlaid_shuffle(T value, int lane, int width) {
 
 
 class CudaDialect:
-    """See `inlaid.codegen.threads.dialect.ThreadDialect`."""
+    """Prints CUDA C++; implements `inlaid.codegen.threads.dialect.ThreadDialect`."""
 
     name = "CUDA C++"
     prelude = _PRELUDE

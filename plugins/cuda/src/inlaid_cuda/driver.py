@@ -1,6 +1,6 @@
-"""Interface of the runtime to a CUDA driver, in handles (ints, never 0) and bytes.
+"""Interface of the runtime to a CUDA driver. Objects are handles (ints, never 0), sizes are bytes.
 
-`bindings.py` implements it by the driver of this machine, `emulation/` on the host. Tests add drivers that delay and that fail.
+`bindings.py` implements it by this machine's driver, `emulation/` on the host. Tests add drivers that delay or fail calls.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Status(IntEnum):
 
 
 class DriverError(Exception):
-    """A failed driver call. `call` is its name, `status` the `CUresult`, `text` the name and description of that:
-    "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"."""
+    """A failed driver call. `call`: name of the function. `status`: the `CUresult`. `text`: name and description of the status,
+    such as "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"."""
 
     def __init__(self, call: str, status: int, text: str) -> None:
         super().__init__(f"{call}: {text}")
@@ -61,8 +61,9 @@ class DeviceFacts:
     """Properties of a device, sizes in bytes.
 
     architecture: compute capability, 90 for 9.0. threads: maximum threads of a block. block, grid: maximum threads of a block and
-    blocks of a grid along x, y, z. shared: maximum shared memory of a block; default_shared: the maximum without opting in. driver:
-    CUDA version that the driver supports, 13000 for 13.0. integrated: host and device share memory. dlpack: DLPack device type."""
+    blocks of a grid along x, y, z. shared: maximum shared memory of a block. default_shared: maximum shared memory of a block
+    unless a function opts in to more. driver: CUDA version that the driver supports, 13000 for 13.0. integrated: host and device
+    share memory. dlpack: DLPack device type."""
 
     number: int
     name: str
@@ -93,16 +94,17 @@ class FunctionFacts:
 
 
 MOST_RANK, MOST_BOX, STRIDE_BYTES = 5, 256, 16
-"""Limits of a tensor map: maximum dimensions, maximum elements of its box along each, and the required multiple of its strides."""
+"""Limits of a tensor map: maximum number of dimensions, maximum extent of the box, and the number of bytes that divides all
+strides."""
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor in device memory, without its address, and the box that a load copies from it (`CUtensorMap`).
+    """A tensor in device memory and the box that a load copies from it (`CUtensorMap`). The address of the tensor is not included.
 
-    element_bytes: 1, 2 or 4. shape, box: in elements, the innermost dimension first. strides: in bytes, without that of the
-    innermost dimension. The 16-byte parts of boxes are swizzled within 128 bytes; elements out of bounds are 0."""
+    element_bytes: 1, 2 or 4. shape, box: extents in elements, the innermost dimension first. strides: in bytes, of all dimensions
+    but the innermost. Loads swizzle the 16-byte parts of a box within 128 bytes. Elements out of bounds are 0."""
 
     element_bytes: int
     shape: tuple[int, ...]
@@ -129,8 +131,8 @@ class TensorMap:
 class Context(Protocol):
     """An open device. Thread-safe, except that calls on one stream must not overlap.
 
-    Every method raises `DriverError`, also for earlier asynchronous failures. Commands on a stream run in order; commands on
-    different streams are ordered by events only.
+    Every method raises `DriverError`, also for failures of earlier asynchronous commands. Commands on a stream run in order.
+    Commands on different streams are ordered only by events.
     """
 
     facts: DeviceFacts
@@ -163,13 +165,13 @@ class Context(Protocol):
         """Block until all commands on a stream have completed. The stream may belong to another library."""
 
     def event(self, timed: bool = False) -> int:
-        """Create an event; a `timed` one records the time of its completion."""
+        """Create an event. If `timed`, the event records the time of its completion."""
 
     def destroy_event(self, event: int) -> None:
         """Destroy an event, completed or not."""
 
     def record(self, event: int, stream: int) -> None:
-        """Record an event: it completes after all commands on a stream so far."""
+        """Record an event on a stream. It completes after all commands that are on the stream at this time."""
 
     def await_event(self, stream: int, event: int) -> None:
         """Make later commands of a stream wait for the last record of an event."""
@@ -181,14 +183,14 @@ class Context(Protocol):
         """Return the seconds between two completed timed events."""
 
     def upload(self, target: int, source: int, size: int, stream: int) -> None:
-        """Enqueue a copy of host memory to the device. Pageable memory may change after the call, page-locked memory after
-        the completion of the copy."""
+        """Enqueue a copy of host memory to the device. The caller may change pageable memory after the call, page-locked memory
+        only after the completion of the copy."""
 
     def page_locked(self, address: int) -> bool:
-        """Test whether host memory is page-locked, by any library."""
+        """Test whether host memory is page-locked, no matter which library locked it."""
 
     def device_of(self, address: int) -> int:
-        """Return the number of the device on which memory was allocated, by any library."""
+        """Return the number of the device whose memory contains an address, no matter which library allocated it."""
 
     def download(self, target: int, source: int, size: int, stream: int) -> None:
         """Enqueue a copy of device memory to host memory."""
@@ -200,19 +202,19 @@ class Context(Protocol):
         """Enqueue a fill of device memory with 0."""
 
     def load(self, program: bytes) -> int:
-        """Load a module from a cubin; the emulation loads source instead."""
+        """Load a module from a cubin. The emulation expects source instead."""
 
     def unload(self, module: int) -> None:
         """Unload a module with its functions."""
 
     def function(self, module: int, name: str, shared: int = 0) -> int:
-        """Find a function of a module; its launches allocate `shared` bytes of dynamic shared memory."""
+        """Find a function of a module. Each launch of the function allocates `shared` bytes of dynamic shared memory."""
 
     def function_facts(self, function: int) -> FunctionFacts:
         """Query the properties of a function."""
 
     def tensor_map(self, described: TensorMap, address: int) -> bytes:
-        """Encode a tensor map of `MAP_BYTES` for a tensor at an address, a multiple of 16."""
+        """Encode a tensor map to `MAP_BYTES` bytes for a tensor at `address`, which must be a multiple of 16."""
 
     def prepare(
         self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int | bytes]
@@ -226,7 +228,7 @@ class Context(Protocol):
         """Instantiate a graph of launches, each of which depends on the previous one."""
 
     def launch_graph(self, graph: int, stream: int) -> None:
-        """Enqueue a graph, which must not be pending on another stream."""
+        """Enqueue a graph. The graph must not be pending on another stream."""
 
     def destroy_graph(self, graph: int) -> None:
         """Destroy a graph that is not pending."""
@@ -236,7 +238,7 @@ class Driver(Protocol):
     """Access to CUDA devices."""
 
     def devices(self) -> Sequence[DeviceFacts]:
-        """List the devices in the driver's order. Raises `TargetError`, which names what to install, if the list is empty."""
+        """List the devices in the driver's order. If there is none, raises `TargetError` with a remedy."""
 
     def open(self, number: int) -> Context:
         """Open a device by number. Raises `DriverError`."""

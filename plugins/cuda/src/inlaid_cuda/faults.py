@@ -1,4 +1,4 @@
-"""Translate CUDA driver errors to errors of Inlaid."""
+"""Translation of CUDA driver errors to errors of Inlaid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOST = {
     Status.LAUNCH_FAILED,
     Status.UNKNOWN,
 }
-"""Sticky errors: every later call of the process fails with them."""
+"""Sticky errors: after such an error, every later call of the process fails with it."""
 _CODE = {
     Status.INVALID_IMAGE,
     Status.NO_BINARY_FOR_GPU,
@@ -39,7 +39,7 @@ _CODE = {
 
 
 def translate(error: DriverError, device: str, action: str) -> InlaidError:
-    """Translate a driver error. `device` and `action` go into the message.
+    """Translate a driver error. `device` and `action` appear in the message.
 
     Returns `OutOfMemory`, `DeviceLost`, `Unsupported` for code that is damaged or for another architecture, `TargetError` for a
     missing device, or `KernelFault` for any other error."""

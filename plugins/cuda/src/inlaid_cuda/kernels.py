@@ -1,4 +1,4 @@
-"""Loaded regions: load functions, bind launches, enqueue or record them."""
+"""Loaded regions. Loads functions, packs the arguments of launches, and enqueues or records launches."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _FLAG = 4
 
 
 class Bound(NamedTuple):
-    """A launch with packed arguments, and the number of its call."""
+    """A launch with packed arguments, and the number of its call in the region."""
 
     prepared: Prepared
     call: int
 
 
 class Functions:
-    """The functions of a region's module, which this object owns. Raises `Unsupported` if the module is damaged, for another
-    architecture, or differs from the plan."""
+    """The functions of a region's module. The object owns the module. Raises `Unsupported` if the module is damaged, is compiled
+    for another architecture, or differs from the plan."""
 
     def __init__(self, device: CudaDevice, artifact: Artifact, plan: LaunchPlan, program: bytes) -> None:
         context, symbol = device.context, artifact.symbol
@@ -107,8 +107,8 @@ class PreparedSession(Session[Bound]):
 
 
 class RegionKernel(LaunchedRegion[Bound]):
-    """A region loaded on a device (see `inlaid.plugins.DeviceKernel`); it owns the constants there. Raises `Unsupported` if program
-    and plan differ, and `OutOfMemory` if the constants do not fit."""
+    """A region loaded on a device; implements `inlaid.plugins.DeviceKernel`. It owns its constants in device memory. Raises
+    `Unsupported` if program and plan differ, and `OutOfMemory` if the constants do not fit."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         super().__init__(artifact, plan, device, constants.values(), limits)
 
     def new_session(self, queue: LaunchQueue) -> PreparedSession:
-        """Create the state of a queue."""
+        """Create the bound launches and fault flags of the region on a queue."""
         return PreparedSession(self, queue)
 
     def launch(
@@ -135,8 +135,8 @@ class RegionKernel(LaunchedRegion[Bound]):
         dims: np.ndarray[Any, Any],
         queue: Queue,
     ) -> None:
-        """Enqueue or record the region. Synchronizes only if later launches need a size that the region computes; such a region
-        is not recorded."""
+        """Enqueue or record the region. Synchronizes only if later launches need a size that the region computes. A region that
+        synchronizes cannot be recorded."""
         recording = queue.recording
         if recording is not None and self.reads:
             recording.refused = True
@@ -206,7 +206,7 @@ def _check_shared(device: CudaDevice, name: str, size: int) -> None:
 
 
 class _Instant:
-    """A timestamp on a stream."""
+    """A timestamp on a stream, taken after all earlier commands."""
 
     def __init__(self, context: Context, stream: int) -> None:
         self._context, self._event = context, context.event(timed=True)

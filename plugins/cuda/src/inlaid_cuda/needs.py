@@ -1,4 +1,4 @@
-"""Check that a device runs code of an architecture."""
+"""Test whether a device runs code that is compiled for an architecture."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from inlaid_cuda.options import HOST, compute_capability
 
 
 def missing(requires: Sequence[str], facts: DeviceFacts) -> str | None:
-    """Explain why a device cannot run code for an architecture, with a remedy; None if it can.
+    """Explain why a device cannot run code for an architecture, and how to fix it; None if it can.
 
-    A device runs cubins of its major compute capability and of at most its minor one; those with a suffix (sm_90a) only if equal.
+    A device runs cubins of its major compute capability, and of a minor one that is not higher. It runs cubins with a suffix
+    (sm_90a) only if the compute capability is equal.
     """
     own = HOST if not facts.architecture else f"sm_{facts.architecture}"
     for need in requires:

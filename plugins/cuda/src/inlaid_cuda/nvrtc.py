@@ -1,4 +1,4 @@
-"""Compile CUDA C++ to cubins by NVRTC, which needs no driver or device.
+"""Compilation of CUDA C++ to cubins by NVRTC, which needs no driver or device.
 
 The library is loaded from the package `nvidia-cuda-nvrtc` or `nvidia-cuda-nvrtc-cu12`, or from a CUDA toolkit.
 """
@@ -19,7 +19,7 @@ INSTALL = "pip install nvidia-cuda-nvrtc"
 INSTALL_12 = 'pip install "nvidia-cuda-nvrtc-cu12==12.9.*"'
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--disable-warnings")
 _FOLDERS = ("cu13", "cuda_nvrtc")
-"""Folders of the library in the package `nvidia`: CUDA 13, CUDA 12."""
+"""Folders of the library in the package `nvidia`, for CUDA 13 and for CUDA 12."""
 _LINES = 12
 """Maximum lines of a build log in an error."""
 
@@ -33,7 +33,7 @@ def _files() -> list[Path]:
 
 
 class Nvrtc:
-    """NVRTC, loaded from a file or by the system's loader. Raises `TargetError` if it cannot be loaded."""
+    """NVRTC, loaded from a file or found by the system's loader. Raises `TargetError` if the library cannot be loaded."""
 
     def __init__(self, file: Path | str) -> None:
         try:
@@ -46,7 +46,7 @@ class Nvrtc:
         self.version = f"{major.value}.{minor.value}"
 
     def architectures(self) -> tuple[str, ...]:
-        """Return the architectures that this version compiles for, without family- and architecture-specific ones (sm_90a)."""
+        """Return the architectures that this version supports, without variants that have a suffix (sm_90a)."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         found = (ctypes.c_int * count.value)()
@@ -105,7 +105,7 @@ class Nvrtc:
 
 @functools.cache
 def nvrtc(arch: str) -> Nvrtc:
-    """Load the newest installed NVRTC that supports an architecture, else the newest. Raises `TargetError` if none is installed."""
+    """Load the newest NVRTC that supports an architecture, else the newest. Raises `TargetError` if none is installed."""
     files: list[Path | str] = [*_files(), *filter(None, [find_library("nvrtc")])]
     if not files:
         raise TargetError("compiling for target cuda needs NVRTC, which is not installed", remedy=INSTALL)

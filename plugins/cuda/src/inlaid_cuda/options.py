@@ -21,8 +21,8 @@ _ARCHITECTURE = re.compile(r"sm_(\d+)a?")
 class CudaOptions:
     """Options of target cuda.
 
-    arch: the architecture to compile for, such as `sm_80` or `sm_90a`; `native`: that of device 0 of this machine, `sm_80` if there
-    is no device; `host`: the processor of this machine, which emulates a device for tests and debugging. tf32: whether float32
+    arch: the architecture to compile for, such as `sm_80` or `sm_90a`; `native`: the architecture of device 0 of this machine, or
+    `sm_80` without a device; `host`: the processor of this machine, which emulates a device for tests and debugging. tf32: float32
     products and convolutions may round their operands to tf32 for tensor cores.
 
     Raises `TargetError` for an unknown architecture.
@@ -39,6 +39,6 @@ class CudaOptions:
 
 
 def compute_capability(arch: str) -> tuple[int, int] | None:
-    """Return the major and minor compute capability: (9, 0) for `sm_90a`; None if `arch` is not an architecture."""
+    """Return the major and minor compute capability, such as (9, 0) for `sm_90a`; None if `arch` is not an architecture."""
     found = _ARCHITECTURE.fullmatch(arch)
     return divmod(int(found[1]), 10) if found else None

@@ -1,4 +1,4 @@
-"""Hooks of the CUDA plugin. Imports nothing heavy."""
+"""Hook implementations of the CUDA plugin. Heavy modules are imported on use."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from inlaid_cuda.driver import Context, DriverError, Prepared
 
 
 class Memory:
-    """Memory of a device. Compares by address, so that bound launches are reused after it is freed and reallocated."""
+    """Device memory. Compares by address, so bound launches are reused if memory is freed and allocated again."""
 
     __slots__ = ("__weakref__", "address", "size")
 
@@ -30,7 +30,7 @@ class Memory:
 
 
 class Event:
-    """Completion of a queue's commands up to number `sequence`. Returns the driver's event to a free list when collected."""
+    """Completion of a queue's commands up to number `sequence`. When collected, its handle goes to a free list."""
 
     __slots__ = ("_spare", "handle", "queue", "sequence")
 
@@ -43,8 +43,8 @@ class Event:
 
 
 class Recording:
-    """Recorded launches, and their instantiated `graph` once complete. It owns the resources that they use. `refused`: a region
-    could not be recorded."""
+    """Recorded launches, and the `graph` that `end_capture` instantiates from them. It owns the resources that the launches use.
+    `refused`: a region could not be recorded."""
 
     def __init__(self) -> None:
         self.launches: list[Prepared] = []
@@ -62,7 +62,7 @@ class Recording:
 
 
 class Queue(LaunchQueue):
-    """A stream. `recording` collects launches instead during capture."""
+    """A stream. During a capture, launches go to `recording` instead of the stream."""
 
     def __init__(self, context: Context, pinned: Callable[[int], np.ndarray[Any, Any]]) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Queue(LaunchQueue):
         self.put()
 
     def close(self) -> None:
-        """Wait for all commands, failed ones included, and release what the queue holds."""
+        """Wait for all commands, even if some failed, and release the stream and the sessions."""
         with contextlib.suppress(DriverError):
             if not self.idle:
                 self._context.synchronise(self.stream)

@@ -1,4 +1,4 @@
-"""Load and run CUDA artifacts."""
+"""Runtime module: loads and runs CUDA artifacts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Emulate CUDA kernels on the host: compiled by its C++ compiler, with a fiber per thread (`emulation.h`)."""
+"""Emulation of CUDA kernels on the host. Its C++ compiler compiles them; each thread is a fiber (`emulation.h`)."""

@@ -1,4 +1,4 @@
-"""Compile CUDA source to a shared library of the host, which exports a launch function per kernel (see `emulation.h`)."""
+"""Compilation of CUDA source to a shared library of the host, which exports launch functions (see `emulation.h`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ COMPILERS = ("c++", "g++", "clang++")
 """Names of C++ compilers, in order of preference."""
 INSTALL = "apt-get install g++"
 STACK_BYTES = 128 << 10
-"""Stack size of a thread."""
+"""Stack size of an emulated thread in bytes."""
 _FRAME_BYTES = 64 << 10
-"""Largest stack frame of a function; a larger one is a compile error."""
+"""Largest stack frame of a function in bytes. A larger frame is a compile error."""
 _FLAGS = (
     "-std=gnu++17",
     "-O1",
@@ -43,7 +43,7 @@ MOST_THREADS = 1024
 
 
 class Launch(ctypes.Structure):
-    """Mirrors `emulation::Launch`."""
+    """A launch, with the memory layout of `emulation::Launch` in C++."""
 
     _fields_ = (
         ("grid", ctypes.c_uint * 3),
@@ -59,7 +59,7 @@ class Launch(ctypes.Structure):
 
 
 class Kernel(ctypes.Structure):
-    """Mirrors `emulation::Kernel`."""
+    """A kernel, with the memory layout of `emulation::Kernel` in C++."""
 
     _fields_ = (
         ("launch", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Launch), ctypes.POINTER(ctypes.c_void_p))),
@@ -76,7 +76,7 @@ class Kernel(ctypes.Structure):
 
 
 class _TensorMap(ctypes.Structure):
-    """Mirrors `emulation::TensorMap`."""
+    """A tensor map, with the memory layout of `emulation::TensorMap` in C++."""
 
     _fields_ = (
         ("address", ctypes.c_ulong),
@@ -90,7 +90,7 @@ class _TensorMap(ctypes.Structure):
 
 
 def encode_tensor_map(described: TensorMap, address: int) -> bytes:
-    """Encode a tensor map as `emulation.h` reads it."""
+    """Encode a tensor map in the format that `emulation.h` reads."""
     bytes_, swizzled = described.element_bytes, 3
     encoded = _TensorMap(
         address, len(described.shape), bytes_, swizzled, described.shape, described.box, (bytes_, *described.strides)
@@ -100,12 +100,12 @@ def encode_tensor_map(described: TensorMap, address: int) -> bytes:
 
 @functools.cache
 def find_compiler() -> str | None:
-    """Return the path of the C++ compiler; None if none is installed, or it does not produce ELF files."""
+    """Return the path of the C++ compiler; None if no compiler is installed or the platform does not use ELF files."""
     return next(filter(None, map(shutil.which, COMPILERS)), None) if platform.system() == "Linux" else None
 
 
 def host_source(source: str) -> str:
-    """Complete a source for the host compiler: prepend the header, name each kernel's shared-memory section, export the kernels."""
+    """Complete source for the host compiler: prepend the header, name shared-memory sections, export the kernels."""
     parts, end = ['#line 1 "kernels.cu"\n'], 0
     exports = []
     for found in _KERNEL.finditer(source):
@@ -120,7 +120,7 @@ def host_source(source: str) -> str:
 def compile_source(source: str, store: Store) -> bytes:
     """Compile CUDA source to a shared library, cached in `store`.
 
-    Raises `TargetError` if there is no C++ compiler, and `CompileError` if it rejects the source.
+    Raises `TargetError` if no C++ compiler is installed. Raises `CompileError` if the compiler rejects the source.
     """
     compiler = find_compiler()
     if compiler is None:
@@ -137,7 +137,7 @@ def compile_source(source: str, store: Store) -> bytes:
 
 
 def load_library(library: bytes) -> ctypes.CDLL:
-    """Load a shared library from a private temporary file, deleted afterwards."""
+    """Load a shared library from a private temporary file. The file is deleted after the load."""
     with tempfile.TemporaryDirectory(prefix="inlaid-cuda-") as folder:
         path = Path(folder) / "kernels.so"
         path.write_bytes(library)
@@ -161,7 +161,7 @@ def _version(compiler: str) -> str:
 
 @functools.cache
 def _processor_flags() -> tuple[str, ...]:
-    """Return the compiler flag for FMA instructions if the processor has them; C library calls are several times slower."""
+    """Return the flag for FMA instructions if the processor has them. Without it, FMAs are slow C library calls."""
     try:
         return ("-mfma",) if " fma " in Path("/proc/cpuinfo").read_text() else ()
     except OSError:

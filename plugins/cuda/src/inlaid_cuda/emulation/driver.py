@@ -1,4 +1,4 @@
-"""A CUDA driver that emulates one device on the host, with process memory and kernels on fibers.
+"""A CUDA driver that emulates one device on the host. Device memory is process memory, and threads of kernels run on fibers.
 
 Commands run synchronously when they are enqueued. Allocations and the shared memory of blocks are poisoned with bytes of 255: NaN
 as floats, -1 as integers. As on a device, a failed kernel makes every later call of the context fail.
@@ -34,7 +34,7 @@ _SHARED = 227 << 10
 
 
 class Order(IntEnum):
-    """Order of blocks, and of the threads of a block between two barriers."""
+    """Order in which the emulation runs blocks, and the threads of a block between two barriers."""
 
     FORWARD = 0
     REVERSED = 1
@@ -43,7 +43,7 @@ class Order(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class _Memory:
-    """An allocation: `size` bytes at `address`, between guards, inside `bytes`."""
+    """An allocation of `size` bytes at `address`. It is inside `bytes`, with a guard before and after it."""
 
     bytes: ctypes.Array[ctypes.c_char]
     address: int
@@ -73,7 +73,7 @@ class _Launch:
 
 
 class HostDriver:
-    """See `inlaid_cuda.driver.Driver`. `memory`: bytes of device memory; `seed`: for `Order.RANDOM`."""
+    """Implements `inlaid_cuda.driver.Driver` on the host. `memory`: bytes of device memory. `seed`: for `Order.RANDOM`."""
 
     def __init__(self, order: Order = Order.FORWARD, seed: int = 0, memory: int = 4 << 30) -> None:
         self._order, self._seed = order, seed
@@ -93,18 +93,18 @@ class HostDriver:
         )
 
     def devices(self) -> Sequence[DeviceFacts]:
-        """Return the host as the only device. Never raises, because only loading a module needs a compiler."""
+        """Return the host as the only device. Never raises: only loading a module needs a compiler."""
         return (self._facts,)
 
     def open(self, number: int) -> HostContext:
-        """Open the host with its own allocations."""
+        """Open the emulated device. Each context has separate allocations."""
         if number != 0:
             raise _error("cuDeviceGet", Status.INVALID_VALUE, f"expected device 0, the host, got {number}")
         return HostContext(self._facts, self._order, self._seed)
 
 
 class HostContext:
-    """See `inlaid_cuda.driver.Context`. The tables hold live objects by handle."""
+    """The open emulated device; implements `inlaid_cuda.driver.Context`. Its tables map handles to live objects."""
 
     def __init__(self, facts: DeviceFacts, order: Order, seed: int) -> None:
         self.facts = facts
@@ -329,7 +329,7 @@ class HostContext:
             raise self._failed
 
     def _fail(self, call: str, status: Status, reason: str) -> DriverError:
-        """Create the error of this call and of all later calls."""
+        """Create the error that this call and all later calls raise."""
         self._failed = _error(call, status, reason)
         return self._failed
 

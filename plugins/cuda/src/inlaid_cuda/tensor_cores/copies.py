@@ -1,7 +1,7 @@
-"""Asynchronous copies to shared memory: a loop pass, and the instructions that it uses (PTX `cp.async`, from sm_80 on).
+"""Asynchronous copies to shared memory: a loop pass and the instructions that it inserts (PTX `cp.async`, from sm_80 on).
 
-A thread continues while its copies are pending, and waits for them before barriers (`waits`). The pass handles buffers that only
-collective instructions read, because a barrier always separates such a read from a store by one thread.
+A thread continues while its copies are pending, and waits for them before barriers (see `waits`). The pass changes only stores to
+buffers that are read only by collective instructions: a barrier always separates such a read from a store by one thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TYPES = ("float16", "bfloat16", "float32", "int8", "uint8")
 
 
 def copies() -> tuple[TensorIntrin, ...]:
-    """Return the intrinsics d[i] = s[i] on contiguous elements, for each type and count."""
+    """Return the intrinsics d[i] = s[i] on contiguous elements, one for each element type and number of elements."""
     found = []
     for of in TYPES:
         for count in (bytes_ // dtype(of).bytes for bytes_ in BYTES):
@@ -66,7 +66,7 @@ def copy_asynchronously(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def _copied(loop: ir.For, store: ir.Store, analyzer: arith.Analyzer) -> ir.Stmt | None:
-    """Return the copy that replaces a vectorised store; None if it is not a plain copy or its alignment cannot be proven."""
+    """Return the copy that replaces a vectorised store; None if the store is not a plain copy or its alignment cannot be proven."""
     condition, value = None, store.value
     if isinstance(value, ir.Select) and isinstance(value.otherwise, ir.Const):
         condition, value = value.condition, value.then
@@ -92,8 +92,7 @@ def _copied(loop: ir.For, store: ir.Store, analyzer: arith.Analyzer) -> ir.Stmt 
 
 
 def _run(buffer: ir.Buffer, indices: Sequence[arith.Expr], loop: ir.For, analyzer: arith.Analyzer) -> ir.Region | None:
-    """Return the elements of a buffer that the lanes of a loop access; None unless they are contiguous and aligned to their total
-    size."""
+    """Return the region of a buffer that the lanes of a loop access; None unless it is contiguous and aligned to its size."""
     *others, last = indices
     step = arith.affine(analyzer.simplify(last), loop.var)
     if any(loop.var in arith.free_vars(index) for index in others) or step is None or step[0] != arith.ONE:
@@ -106,7 +105,7 @@ def _run(buffer: ir.Buffer, indices: Sequence[arith.Expr], loop: ir.For, analyze
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """Return the emitters of copies, by name."""
+    """Return the emitters of copies, keyed by intrinsic name."""
     return dict.fromkeys(COPIES, _call)
 
 

@@ -1,9 +1,9 @@
 """Fragment instructions: their functions in CUDA C++, and the calls that kernels print.
 
-Each function has two bodies: inline PTX, and C++ for the host. A lane, `threadIdx.x`, holds four words of an operand fragment: from
-rows `lane / 4` and `lane / 4 + 8`, the four bytes at `lane % 4 * 4` of each half row. It holds eight words of an accumulator
-fragment: from the same rows, the two columns at `lane % 4 * 2` of the first and of the last eight columns. This is the layout of
-mma.m16n8k16 for 16-bit operands and of shapes with equal bytes (PTX ISA, "Matrix Fragments for mma"), and `ldmatrix` loads it.
+Each function has two bodies: inline PTX, and C++ for the host. `threadIdx.x` is the lane. Each lane holds parts of the rows `lane /
+4` and `lane / 4 + 8`. Of an operand fragment, it holds four words: the four bytes at `lane % 4 * 4` of each half of both rows. Of
+an accumulator fragment, it holds eight words: the two columns at `lane % 4 * 2` of each half of both rows. mma.m16n8k16 has this
+layout for 16-bit operands, as have other types in shapes of equal bytes (PTX ISA, "Matrix Fragments for mma"). `ldmatrix` loads it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from inlaid_cuda.tensor_cores.unit import fragment_product, fragment_rows, fragm
 
 _SECTION = re.compile(r"^//: (\w+)\n", re.MULTILINE)
 _FROM_75 = ("float16", "int8", "uint8")
-"""Operand types that sm_75 multiplies; others need sm_80 or later."""
+"""Operand types whose products sm_75 supports. Other types need sm_80 or later."""
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def has_copies(options: CudaOptions) -> bool:
 
 
 def has_wgmma(options: CudaOptions) -> bool:
-    """Test whether the architecture has wgmma: only sm_90a, no later one."""
+    """Test whether the architecture has wgmma. Only sm_90a has it; later architectures do not."""
     return architecture(options) == "sm_90a"
 
 
@@ -74,7 +74,7 @@ def _intrinsics(products: Sequence[Product]) -> Iterator[TensorIntrin]:
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """Return the emitters of the instructions, by name."""
+    """Return the emitters of the instructions, keyed by intrinsic name."""
     fragments = {item.name: functools.partial(_call, _function(item.name)) for item in intrinsics(PRODUCTS)}
     return tile_functions.Emitters(
         {**fragments, **copies.emitters(), **wgmma.emitters(), **waits.emitters(), **tile_functions.emitters()}
@@ -90,7 +90,7 @@ def _function(name: str) -> str:
 
 
 def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
-    """Print a call with the addresses of all regions and the row stride in bytes of the one in shared memory."""
+    """Print a call. Its arguments are the addresses of all regions and the row stride in bytes of the region in shared memory."""
     pitches = [str(_pitch(place.region.buffer)) for place in places if place.region.buffer.scope == SHARED]
     return [f"{function}({', '.join((*(place.pointer for place in places), *pitches))});"]
 
@@ -103,14 +103,14 @@ def _pitch(buffer: ir.Buffer) -> int:
 
 
 def functions() -> dict[str, str]:
-    """Return the function definitions by name. Later ones may call earlier ones."""
+    """Return the function definitions, keyed by name. A function may call functions before it."""
     sections = _SECTION.split(Path(__file__).with_name("functions.h").read_text())
     written = dict(zip(sections[1::2], sections[2::2], strict=True))
     return {**written, **{_function(item.name): _product(item) for item in PRODUCTS}, **wgmma.functions()}
 
 
 def _product(item: Product) -> str:
-    """Define a product: one PTX instruction for each eight columns; on sm_75 smaller ones for parts of the depth and the rows."""
+    """Define a product: one PTX instruction per eight columns; on sm_75, several per part of the depth and rows."""
     old = ""
     if item.total == "int32":
         parts = [(row, half) for row in (0, 1) for half in (0, 1)]
@@ -145,7 +145,7 @@ inline void {_function(item.name)}(const uint32_t *a, const uint32_t *b, uint32_
 
 
 def _mma(shape: str, types: str, sums: Sequence[int], left: Sequence[int], right: Sequence[int]) -> str:
-    """Print one instruction on registers given by number."""
+    """Print one mma instruction. sums, left, right: numbers of the asm operands that hold the registers."""
     counts = [len(sums), len(left), len(right)]
     starts = [0, counts[0], counts[0] + counts[1]]
     d, a, b = (

@@ -2,8 +2,8 @@
 
 A block of threads computes a tile of rows and columns; each of its warps computes several accumulator fragments. For each step of
 the reduction axis ("depth"), all threads fetch the tiles of both operands into shared memory, and warps load fragments from there.
-The sums pass through shared memory once more, so that the epilogue runs on vectors of contiguous columns, and no schedule depends
-on the distribution of fragments over threads.
+Sums are then copied to shared memory, so that the epilogue runs on vectors of contiguous columns. No schedule depends on how
+fragments are distributed over threads.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ VECTOR_BYTES = 16
 BANK_BYTES = 128
 """Total width of all banks of shared memory in bytes."""
 SUMS_OFFSET = 32
-"""Row stride of sums in shared memory, modulo the width of all banks: the four rows to which half a warp stores pairs of sums are
-then in different banks."""
+"""Row stride in bytes of sums in shared memory, modulo the width of all banks. With it, the four rows to which half a warp stores
+pairs of sums are in different banks."""
 SCATTERED = 4
-"""Maximum contiguous elements per fetch if they are not contiguous in shared memory."""
+"""Maximum contiguous elements per fetch from global memory if the elements are not contiguous in shared memory."""
 LEAST = 8
-"""Minimum rows and columns for tensor cores to pay off: smaller products leave more than half of each fragment unused."""
+"""Minimum rows and columns of products for tensor cores. Smaller products leave more than half of each fragment unused."""
 
 
 class TensorCoreRule:
-    """Schedule rule for contractions, as matched by `find_contraction`, of types that the tensor cores multiply."""
+    """Schedule rule for contractions (see `find_contraction`) of element types that the tensor cores support."""
 
     name = "tensor_core_product"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Return an offer; None for other types, for a depth of 1, and for few rows or columns."""
+        """Offer a schedule. Declines unsupported element types, a reduction axis of extent 0 or 1, and few rows or columns."""
         made = products_of(program, context)
         if made is None:
             return None
@@ -89,13 +89,13 @@ class TensorCoreRule:
 
 
 def sides_of(found: Contraction) -> tuple[tuple[ir.Expr, tuple[Axis, ...]], ...]:
-    """Return each operand with its axes other than the depth."""
+    """Return pairs of an operand and its axes without the reduction axis: left with rows, right with columns."""
     return (found.left, found.rows), (found.right, found.columns)
 
 
 def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedule, Contraction, int] | None:
-    """Match a contraction with enough rows and columns for tensor cores. Returns it with the shared memory of a block in bytes;
-    None for any other kernel."""
+    """Match a contraction with enough rows and columns for tensor cores. Returns its schedule, the contraction, and the bytes of
+    shared memory that a block may use. Returns None for any other kernel."""
     scope = next((scope for scope in context.capabilities.scopes if scope.name == SHARED), None)
     shared = 0 if scope is None else scope.capacity - 2 * scope.alignment  # each operand's tiles are aligned
     made = _prepared(program, context.intrinsics) if context.intrinsics and shared else None
@@ -112,26 +112,26 @@ def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedu
 
 @lru_cache(maxsize=2)
 def _prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...]) -> tuple[Schedule, Contraction] | None:
-    """Call `prepared`, cached for the rules of warpgroups and of warps, which run one after the other."""
+    """Call `prepared`. The result is cached, since the rules for warpgroups and for warps request it one after the other."""
     return prepared(program, intrinsics)
 
 
 def types_of(found: Contraction) -> tuple[str, str, str]:
-    """Return the element types of both operands and of the sums."""
+    """Return the element types of the left operand, of the right operand and of the sums."""
     return found.left.dtype.name, found.right.dtype.name, found.anchor.buffer.dtype.name
 
 
 def most_stages(found: Contraction, context: KernelContext) -> int:
-    """Return the maximum pipeline stages (tiles of an operand in shared memory): two without asynchronous copies, since further
-    loads would occupy registers."""
+    """Return the maximum number of pipeline stages (tiles of an operand in shared memory). Without asynchronous copies it is two,
+    since loads in flight occupy registers. It is one if the extent of the reduction axis is unknown."""
     if known_extent(extent_of(found.depth)) is None:
         return 1
     return MOST_STAGES if any(item.name.startswith(COPY) for item in context.intrinsics) else 2
 
 
 def fetch_of(found: Contraction, transposed: Sequence[object], vector_bytes: int) -> Fetch:
-    """Return the contiguous elements of each operand per access: along the depth, or along the other axis if the operand may be
-    `transposed`, that is, contiguous along that axis in shared memory too."""
+    """Return the number of contiguous elements of each operand per access. They are contiguous along the depth, or along the other
+    axis if `transposed` allows it: the operand is then contiguous along that axis in shared memory too."""
 
     def together(value: ir.Expr, axes: tuple[Axis, ...], able: object) -> int:
         if runs_along(value, found.depth, axes):
@@ -143,7 +143,7 @@ def fetch_of(found: Contraction, transposed: Sequence[object], vector_bytes: int
 
 
 def unchanged(schedule: Schedule) -> Schedule:
-    """Return a schedule built before the offer, because there is no offer if a primitive rejects it."""
+    """Return `schedule`. It was built before the offer, since the rule makes no offer if a primitive rejects it."""
     return schedule
 
 
@@ -195,12 +195,13 @@ class ProductSchedule:
         return s
 
     def _transposed(self, number: int) -> bool:
-        """Test whether an operand has its depth as rows in shared memory, as in global memory."""
+        """Test whether an operand is contiguous along its other axis, not along the depth, in global and shared memory."""
         value, axes = sides_of(self.found)[number]
         return bool(self.unit.transposed[number]) and not runs_along(value, self.found.depth, axes)
 
     def _permute(self, name: str, last: Sequence[str]) -> tuple[str, ...]:
-        """Permute the buffer that a block writes so that the loops `last` index its last dimensions. Returns the loops in order."""
+        """Permute the dimensions of the buffer that a block writes, so that the loops `last` index the last ones. Returns the names
+        of the loops in the order of the dimensions."""
         store = block_of(self.s, name).body
         assert isinstance(store, ir.Store)
         names = [loop_of(index) for index in store.indices if isinstance(index, Var)]
@@ -214,7 +215,7 @@ class ProductSchedule:
         self._align(name, bytes_, VECTOR_BYTES)
 
     def _align(self, name: str, bytes_: int, offset: int, dims: int = 1) -> None:
-        """Pad rows (the last `dims` dimensions) of a shared buffer to `offset` bytes more than a multiple of all banks."""
+        """Pad rows (the last `dims` axes) of a shared buffer to `offset` bytes more than a multiple of the bank width."""
         buffer = next(
             stmt.buffer for stmt in ir.walk_stmts(self.s.program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name
         )
@@ -248,7 +249,7 @@ class ProductSchedule:
         return steps
 
     def _in_warps(self, name: str, around: int) -> None:
-        """Bind the loops of a block over warps, and unroll those over the fragments of a warp."""
+        """Bind the loops over warps of a block to thread axes, and unroll the loops over the fragments of a warp."""
         for loop in self.s.loops(name)[around:]:
             if loop_of(loop) in WARP_AXES:
                 self.s.bind(loop, WARP_AXES[loop_of(loop)])
@@ -290,7 +291,7 @@ class ProductSchedule:
         self._share_out(loops, lanes)
 
     def _share_out(self, loops: Sequence[Var], lanes: int) -> None:
-        """Fuse nested loops and bind them to all threads; the innermost iterations are vector lanes."""
+        """Fuse nested loops and distribute the iterations over all threads. `lanes` adjacent iterations form a vector."""
         s = self.s
         flat = s.fuse(*loops) if len(loops) > 1 else loops[0]
         own = self.tiling.threads // prod(self.tiling.warps)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LANES_AXIS = "threadIdx.x"
-"""Axis of the threads that execute an instruction collectively: a warp or a warpgroup."""
+"""Thread axis of the threads that execute an instruction collectively. They are a warp or a warpgroup."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A product of two operand types. `shape`, `types`: PTX's names, for operands with 32 bytes per row. `host`: C++ that decodes
-    an element of each operand."""
+    """A product of two operand types. `shape`, `types`: PTX's names of the instruction for operands with 32 bytes per row. `host`:
+    C++ code that decodes an element of each operand."""
 
     left: str
     right: str
@@ -30,7 +30,7 @@ _BYTES = {"int8": "s8", "uint8": "u8"}
 
 
 def _halves(of: str, types: str) -> Product:
-    """Return the product of a 16-bit float type, which the host widens."""
+    """Return the product of a 16-bit float type. The host widens its elements to float32."""
     return Product(of, of, "float32", "m16n8k16", types, ", ".join([f"uint16_t, inlaid_from_{of}"] * 2 + ["float"]))
 
 

@@ -1,6 +1,6 @@
-"""Emitters of tile loads by tensor maps: the calls that kernels print.
+"""Emitters of tile loads by tensor maps. They print calls of functions.
 
-The host emulation has a different encoding of tensor maps, and performs a load when a thread waits for it (`emulation.h`).
+The host emulation uses a different encoding of tensor maps. It performs a load when a thread waits for it (`emulation.h`).
 
 Sources: PTX ISA 8.0 and later, "cp.async.bulk.tensor", "mbarrier", "Async Proxy"; CUDA C++ Programming Guide, "Using TMA to
 transfer multi-dimensional arrays", for the order of initialisation, fence and barrier.
@@ -16,7 +16,8 @@ from inlaid_cuda.tensor_cores.waits import MOST_STAGES
 
 
 class Emitters(Mapping[str, Emitter]):
-    """Emitters by name. The names of loads include the sizes of their boxes, so `_Load` is created on demand."""
+    """Mapping from intrinsic names to emitters. The name of a load includes the size of its box, so the emitters of loads are
+    created on demand."""
 
     def __init__(self, emitters: Mapping[str, Emitter]) -> None:
         self._emitters = emitters
@@ -36,7 +37,7 @@ class Emitters(Mapping[str, Emitter]):
 
 
 class _Load:
-    """Prints loads of `boxes` boxes of `inner` by `outer` elements, adjacent along an axis."""
+    """Prints loads of `boxes` boxes of `inner` by `outer` elements. The boxes are adjacent along `axis` (0: inner, 1: outer)."""
 
     def __init__(self, rank: int, boxes: int, axis: int, inner: int, outer: int) -> None:
         self.rank, self.boxes, self.axis, self.inner, self.outer = rank, boxes, axis, inner, outer
@@ -51,7 +52,7 @@ class _Load:
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """Return the emitters of initialisation, waits and invalidation, by name."""
+    """Return the emitters of the initialisation, wait and invalidation of mbarriers, keyed by intrinsic name."""
 
     def await_tile(places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
         return [f"inlaid_await_tile({places[0].pointer}, {args[0]});"]

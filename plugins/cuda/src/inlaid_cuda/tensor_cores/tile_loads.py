@@ -1,8 +1,8 @@
 """Loop pass that loads operand tiles by the tensor memory accelerator (TMA, PTX `cp.async.bulk.tensor`, sm_90a).
 
 One thread issues the load of a tile, given a tensor map and the coordinates of the tile's first element. An mbarrier per tile in
-shared memory counts the bytes; all threads wait for its phase before they multiply. In the IR, a load is a write by one thread, so
-a block barrier separates the products from the next load to the same tile.
+shared memory counts the bytes that arrive. All threads wait for its phase before they multiply. In the IR, a load is a write by one
+thread, so a block barrier separates products from the next load to the same tile.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _Counts = Mapping[ir.Buffer, Expr]
 
 
 def has_tensor_map(value: ir.Expr, side: Sequence[Axis], depth: Sequence[Axis], params: Sequence[ir.Buffer]) -> bool:
-    """Test whether a tensor map can describe an operand's tiles, zero out of bounds. The operand must be a parameter of constant
-    shape, whose dimensions are the side axis, the depth axis, and others that neither axis indexes."""
+    """Test whether a tensor map can describe the tiles of an operand, with zeros out of bounds. The operand must be a parameter of
+    constant shape. One dimension is the axis `side`, one is the axis `depth`, and neither axis indexes the other dimensions."""
     if not isinstance(value, ir.Load) or value.buffer not in params or len(side) != 1 or len(depth) != 1:
         return False
     buffer = value.buffer
@@ -66,7 +66,7 @@ def load_tiles(program: ir.LoopProgram) -> ir.LoopProgram:
     becomes
         tile_barriers; for q in 4: { load_tile on x, s; await_tile; product on s }; end_tile_barriers
 
-    Runs before loops are peeled. Raises `CompileError` for an operand that is filled in another way.
+    Must run before loops are peeled. Raises `CompileError` if other statements fill an operand.
     """
     products = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic) and _is_product(stmt)]
     operands = {region.buffer for stmt in products for region in stmt.regions[:2]}
@@ -81,7 +81,7 @@ def _is_product(stmt: ir.Stmt) -> bool:
 
 @dataclass
 class _Loads:
-    """Rewrites a kernel. `_stages`: tiles of an operand in shared memory; `_barriers`: their mbarriers."""
+    """Rewrites a kernel. `_stages`: number of tiles per operand in shared memory. `_barriers`: one mbarrier per tile."""
 
     program: ir.LoopProgram
     operands: set[ir.Buffer]
@@ -101,7 +101,7 @@ class _Loads:
         return CompileError(f"kernel {self.program.name}, operands of swizzled products: {problem}")
 
     def kernel(self, stmt: ir.Stmt) -> ir.Stmt:
-        """Rewrite the grid of a kernel; each block initialises and invalidates its mbarriers."""
+        """Rewrite the grid of a kernel. Each block first initialises its mbarriers and finally invalidates them."""
         if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD and not stmt.over_threads:
             return mapped(stmt, self.kernel)
         if isinstance(stmt, (ir.Seq, ir.If, ir.Let)) and not any(map(self._is_load, ir.substatements(stmt))):
@@ -123,7 +123,7 @@ class _Loads:
         return any(isinstance(item, ir.Store) and item.buffer in self.operands for item in ir.walk_stmts(stmt))
 
     def _nest(self, stmt: ir.Stmt) -> tuple[dict[Var, int], ir.Store] | None:
-        """Match constant serial loops around a store to an operand; None for any other statement."""
+        """Match serial loops of constant extent around a store to an operand; None for any other statement."""
         loops: dict[Var, int] = {}
         while isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL and isinstance(stmt.extent, arith.Const):
             loops[stmt.var] = stmt.extent.value
@@ -140,7 +140,8 @@ class _Loads:
             yield from self._nests(part)
 
     def _stmt(self, stmt: ir.Stmt, loaded: _Counts, used: Expr) -> tuple[ir.Stmt, _Counts, Expr]:
-        """Rewrite a statement. loaded, used: numbers of tiles loaded, and waited for, before it. Returns these numbers after it."""
+        """Rewrite a statement. loaded: number of tiles of each operand loaded before it. used: number of tiles waited for before
+        it. Returns the statement and both numbers after it."""
         nest = self._nest(stmt)
         if nest is not None:
             buffer = nest[1].buffer
@@ -238,7 +239,7 @@ def _size(buffer: ir.Buffer) -> int:
 
 
 def tensor_map_of(stmt: ir.Intrinsic) -> TensorMap:
-    """Return the tensor map of a load: the dimensions of its source, innermost first, and one box of its tile."""
+    """Return the tensor map of a load. It describes the dimensions of the source, innermost first, and one box of the tile."""
     _, _, order, box, *_ = stmt.name.split(".")
     source = stmt.regions[0].buffer
     axes = [int(axis) for axis in order.split("_")]

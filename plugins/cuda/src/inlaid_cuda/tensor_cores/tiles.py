@@ -22,25 +22,26 @@ OTHER_REGISTERS = 56
 BLOCKS, RESIDENT_WARPS = 32, 64
 """Maximum resident blocks and warps of a multiprocessor."""
 SHARED_OF_PROCESSOR = 100 << 10
-"""Bytes of shared memory of a multiprocessor, the minimum over architectures from sm_80."""
+"""Bytes of shared memory of a multiprocessor: the minimum over all architectures from sm_80."""
 PRODUCT_BYTES = 2048.0
-"""Multiply-adds per cycle times operand bytes: 1024 for 16-bit operands."""
+"""Multiply-adds per cycle times bytes per operand element: 1024 multiply-adds for 16-bit operands."""
 WARPGROUP_PRODUCT_BYTES = 4096.0
-"""`PRODUCT_BYTES` of warpgroup products: 2048 for 16-bit operands ("NVIDIA H100 Tensor Core GPU Architecture", 2022)."""
+"""`PRODUCT_BYTES` of warpgroup products: 2048 multiply-adds for 16-bit operands ("NVIDIA H100 Tensor Core GPU Architecture",
+2022)."""
 SHARED_BYTES, MAIN_BYTES = 128.0, 32.0
 """Bytes per cycle from shared memory and from the L2 cache."""
 LATENCY = 700.0
-"""Cycles that a step waits for global memory unless they are hidden."""
+"""Latency of global memory in cycles. A step waits this long unless pipelining hides it."""
 STEP = 60.0
-"""Fixed cycles of a step for its barrier and loop, an estimate."""
+"""Estimated fixed cycles of a step, for its barrier and loop."""
 START = 1500.0
-"""Cycles of a block before its first and after its last step."""
+"""Cycles of a block before the first step and after the last step."""
 OFFSET_BYTES = 16
 """Padding of rows in shared memory in bytes."""
 FETCH, ISSUED = 24.0, 128.0
-"""Instructions per access to global memory, including bounds and addresses, and thread instructions issued per cycle."""
+"""FETCH: instructions per access to global memory, including bounds checks and addresses. ISSUED: thread instructions per cycle."""
 MOST_FETCHED = 32
-"""Maximum accesses of a thread for a tile; more in flight would exceed its registers."""
+"""Maximum accesses of a thread to fetch a tile. More accesses in flight would exceed its registers."""
 MOST_WARPS = 8
 MOST_PRODUCTS = 32
 """Maximum fragment products of a warp per step, since they are unrolled."""
@@ -50,7 +51,7 @@ KEPT = 24
 
 @dataclass(frozen=True)
 class WarpTiling:
-    """Tile of a block: warps along rows and columns, accumulator fragments of each along both, and depth of a step."""
+    """Tile of a block: number of warps, and of fragments per warp, along rows and columns; depth of a step."""
 
     row_warps: int
     row_runs: int
@@ -103,23 +104,23 @@ class WarpTiling:
         return 8 * self.row_runs * self.column_runs + 4 * (self.row_runs + self.column_runs) + OTHER_REGISTERS
 
     def shared_bytes(self, bytes_: int, stages: int) -> int:
-        """Return the shared memory of a block in bytes: `stages` tiles of both operands, or later a run of rows of sums."""
+        """Return the shared memory of a block in bytes: the maximum of `stages` tiles of both operands and a run of sums."""
         sides = ((self.row_warps, self.row_runs), (self.column_warps, self.column_runs))
         tiles = sum(max(self._rows(*side, bytes_), self._transposed(*side, bytes_)) for side in sides)
         return max(stages * tiles, self.row_warps * SIDE * (4 * self.sizes[1] + 2 * ROW_BYTES))
 
     def _rows(self, warps: int, runs: int, bytes_: int) -> int:
-        """Return the bytes of an operand tile with rows along the depth."""
+        """Return the bytes of an operand tile whose rows run along the depth."""
         return warps * runs * SIDE * (self.depth * bytes_ + OFFSET_BYTES)
 
     def _transposed(self, warps: int, runs: int, bytes_: int) -> int:
-        """Return the bytes of a transposed operand tile, whose rows are the depth."""
+        """Return the bytes of a transposed operand tile, whose rows run along the other axis."""
         return runs * self.depth * (warps * SIDE * bytes_ + OFFSET_BYTES)
 
 
 @dataclass(frozen=True)
 class WarpgroupTiling:
-    """Tile of a block: warpgroups along rows and columns, runs of 64 rows and columns of each, and depth of a step."""
+    """Tile of a block: numbers of warpgroups along rows and columns, runs of 64 rows and columns per warpgroup, depth of a step."""
 
     row_groups: int
     row_runs: int
@@ -168,12 +169,12 @@ class WarpgroupTiling:
         return self.row_runs * self.group_columns // 2 + OTHER_REGISTERS
 
     def loaded(self, bytes_: int) -> int:
-        """Return the bytes read from shared memory per step; the right operand is read once per run of rows."""
+        """Return the bytes that warpgroups read from shared memory per step. They read the right operand once per run of rows."""
         read = self.row_runs * (ROWS + self.group_columns)
         return self.row_groups * self.column_groups * read * self.depth * bytes_
 
     def shared_bytes(self, bytes_: int, stages: int) -> int:
-        """Return an upper bound on the shared memory of a block in bytes; chunks of a tile are padded by 16 bytes."""
+        """Return an upper bound of the shared memory of a block in bytes, with chunks padded by 16 bytes."""
         rows, columns = self.sizes
         chunks = max(STEP_BYTES // CHUNK_BYTES * self.row_runs, rows // 8) + max(STEP_BYTES // CHUNK_BYTES, columns // 8)
         tiles = (rows + columns) * STEP_BYTES + chunks * CHUNK_BYTES
@@ -186,14 +187,14 @@ AnyTiling = TypeVar("AnyTiling", WarpTiling, WarpgroupTiling)
 
 @dataclass(frozen=True)
 class Fetch:
-    """Contiguous elements per access of the left and the right operand. `by_map`: tensor maps load tiles instead."""
+    """Contiguous elements per access to the left and right operand. `by_map`: tensor maps, not threads, load tiles."""
 
     left: int
     right: int
     by_map: bool = False
 
     def accesses(self, tiling: BlockTiling) -> float:
-        """Return the accesses of threads to global memory per tile, 0 if tensor maps load tiles."""
+        """Return the number of accesses of threads to global memory per step; 0 if tensor maps load tiles."""
         if self.by_map:
             return 0.0
         rows, columns = tiling.sizes
@@ -201,7 +202,7 @@ class Fetch:
 
 
 def _tilings(problem: Problem) -> Iterator[WarpTiling]:
-    """Yield tilings of at most eight warps whose sides are less than twice the problem's."""
+    """Yield tilings of at most eight warps. Rows and columns are less than twice those of the problem, or one fragment."""
     least = ROW_BYTES // problem.left_bytes
     depths = [least * count for count in (1, 2, 4) if count == 1 or least * count < 2 * problem.depth]
     for row_warps, column_warps in ((a, b) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8) if a * b <= MOST_WARPS):
@@ -215,7 +216,7 @@ def _tilings(problem: Problem) -> Iterator[WarpTiling]:
 
 
 def _warpgroup_tilings(problem: Problem) -> Iterator[WarpgroupTiling]:
-    """Yield tilings of one or two warpgroups whose sides are less than twice the problem's."""
+    """Yield tilings of one or two warpgroups. Rows and columns are less than twice those of the problem, or minimal."""
     depth = STEP_BYTES // problem.left_bytes
     for row_groups, column_groups in ((1, 1), (2, 1), (1, 2)):
         for row_runs in (1, 2):
@@ -263,7 +264,7 @@ def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, 
 def rank_warpgroup_tilings(
     problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int, multiples: tuple[int, int] = (1, 1)
 ) -> tuple[WarpgroupTiling, ...]:
-    """Return the warpgroup tilings with the least predicted time, best first, with rows and columns that are `multiples`."""
+    """Return the warpgroup tilings with the least predicted time, best first. `multiples`: divisors of their rows and columns."""
     fitting = (item for item in _warpgroup_tilings(problem) if not (ROWS % multiples[0] or item.group_columns % multiples[1]))
     return _ranked(fitting, problem, fetch, threads, shared, most_stages)
 
@@ -282,12 +283,12 @@ def _ranked(
 
 
 def stages_of(tiling: BlockTiling, problem: Problem, shared: int, most: int) -> int:
-    """Return the maximum stages (tiles of an operand) that fit shared memory, up to `most` and the number of steps; 0 if none."""
+    """Return the maximum number of stages (tiles of an operand) that fit shared memory, at most `most` and the number of steps."""
     most = min(most, max(-(-problem.depth // tiling.depth), 1))
     return next((stages for stages in range(most, 0, -1) if tiling.shared_bytes(problem.left_bytes, stages) <= shared), 0)
 
 
 def best_stages(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, shared: int, most: int) -> int:
-    """Return the number of stages with the least predicted time, the smallest among equals; 0 if none fits shared memory."""
+    """Return the number of stages with the least predicted time, the smallest among equals; 0 if no stage fits shared memory."""
     able = range(1, stages_of(tiling, problem, shared, most) + 1)
     return min(able, key=lambda stages: cycles(tiling, problem, fetch, resident, stages), default=0)

@@ -1,8 +1,8 @@
-"""Semantics of fragment instructions, and the choice of those that the target has.
+"""Semantics of fragment instructions, and selection of the target's instructions for given element types.
 
 A fragment is a matrix of 16 rows, each with 32 bytes of an operand or 16 sums, distributed over the registers of a warp's threads.
-Only the instructions know which thread holds which element, so every access to a fragment is collective over the warp. The rows of
-both operand fragments run along the depth, so a right operand is stored by columns.
+Only the instructions determine which thread holds which element, so every access to a fragment is collective over the warp. The
+rows of both operand fragments run along the depth, so a row of a right fragment is a column of the right operand.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from inlaid.types import dtype
 from inlaid_cuda.capabilities import FRAGMENT
 
 SIDE, ROW_BYTES = 16, 32
-"""Rows of a fragment and columns of an accumulator fragment; bytes per row of an operand fragment."""
+"""SIDE: rows of a fragment, and columns of an accumulator fragment. ROW_BYTES: bytes per row of an operand fragment."""
 
 
 def depth_of(factor: str) -> int:
@@ -31,7 +31,7 @@ def depth_of(factor: str) -> int:
 
 
 def fragment_zero(total: str) -> ir.LoopProgram:
-    """t[i, j] = 0."""
+    """Return the semantics t[i, j] = 0: clear an accumulator fragment."""
     i, j = Var("i"), Var("j")
     tile = ir.Buffer("t", (SIDE, SIDE), dtype(total), FRAGMENT)
     store = ir.Store(tile, (i, j), ir.const(0, dtype(total)))
@@ -39,7 +39,7 @@ def fragment_zero(total: str) -> ir.LoopProgram:
 
 
 def fragment_rows(factor: str, scope: str, transposed: bool) -> ir.LoopProgram:
-    """t[i, k] = s[i, k], or s[k, i] if `transposed`."""
+    """Return the semantics t[i, k] = s[i, k], or s[k, i] if `transposed`: load an operand fragment."""
     i, k, depth = Var("i"), Var("k"), depth_of(factor)
     source = ir.Buffer("s", (depth, SIDE) if transposed else (SIDE, depth), dtype(factor), scope)
     tile = ir.Buffer("t", (SIDE, depth), dtype(factor), FRAGMENT)
@@ -48,7 +48,7 @@ def fragment_rows(factor: str, scope: str, transposed: bool) -> ir.LoopProgram:
 
 
 def fragment_product(left: str, right: str, total: str) -> ir.LoopProgram:
-    """t[i, j] += sum over k of a[i, k] * b[j, k]."""
+    """Return the semantics t[i, j] += sum over k of a[i, k] * b[j, k]: multiply two fragments."""
     i, j, k, depth = Var("i"), Var("j"), Var("k"), depth_of(left)
     a, b = (ir.Buffer(name, (SIDE, depth), dtype(of), FRAGMENT) for name, of in (("a", left), ("b", right)))
     tile = ir.Buffer("t", (SIDE, SIDE), dtype(total), FRAGMENT)
@@ -58,7 +58,7 @@ def fragment_product(left: str, right: str, total: str) -> ir.LoopProgram:
 
 
 def fragment_sums(total: str, scope: str) -> ir.LoopProgram:
-    """s[i, j] = t[i, j]."""
+    """Return the semantics s[i, j] = t[i, j]: store an accumulator fragment."""
     i, j = Var("i"), Var("j")
     tile = ir.Buffer("t", (SIDE, SIDE), dtype(total), FRAGMENT)
     target = ir.Buffer("s", (SIDE, SIDE), dtype(total), scope)
@@ -73,8 +73,8 @@ def _nest(*loops: tuple[Var, int], body: ir.Stmt) -> ir.Stmt:
 
 @dataclass(frozen=True)
 class FragmentUnit:
-    """Names of the instructions for two operand types. `rows`, `transposed`: loads of the left and the right operand; transposed
-    ones, for operands with the depth as rows, may be ""."""
+    """Names of the instructions for two operand types. `rows`: loads of a left and of a right operand that is contiguous along the
+    depth. `transposed`: loads of operands that are contiguous along the other axis, "" if unsupported."""
 
     zero: str
     rows: tuple[str, str]
@@ -84,7 +84,7 @@ class FragmentUnit:
 
 
 def find_unit(context: KernelContext, left: str, right: str, total: str, scope: str) -> FragmentUnit | None:
-    """Find the target's unit for products of these types with tiles in a memory scope; None if it has none."""
+    """Find the target's unit for products of these types with tiles in a memory scope; None if the target has no such unit."""
     zero = _intrinsic(context, fragment_zero(total))
     product = _intrinsic(context, fragment_product(left, right, total))
     store = _intrinsic(context, fragment_sums(total, scope))
@@ -95,7 +95,7 @@ def find_unit(context: KernelContext, left: str, right: str, total: str, scope: 
 
 
 def _intrinsic(context: KernelContext, semantics: ir.LoopProgram) -> str:
-    """Return the name of the target's intrinsic with these semantics, "" if it has none."""
+    """Return the name of the target's intrinsic with these semantics; "" if the target has none."""
     fitting = _by_key(context.intrinsics).get(_key(semantics), [])
     return next((item.name for item in fitting if structurally_equal(item.semantics, semantics)), "")
 
@@ -112,5 +112,5 @@ def _by_key(intrinsics: tuple[TensorIntrin, ...]) -> Mapping[_Key, Sequence[Tens
 
 
 def _key(program: ir.LoopProgram) -> _Key:
-    """Return a cheap key that distinguishes most intrinsics."""
+    """Return element type, scope and shape of each parameter, a key that distinguishes most intrinsics."""
     return tuple((buffer.dtype.name, buffer.scope, buffer.shape) for buffer in program.params)

@@ -1,8 +1,8 @@
 """Loop pass that inserts waits for asynchronous instructions before each barrier.
 
-A thread waits for its copies (`cp.async`), and makes its writes to shared memory visible to the asynchronous proxy, through which
-`wgmma` reads; the barrier then publishes them. Copies that a thread has issued since the last barrier are a group. In a loop that
-fetches a tile several steps ahead, the newest groups stay pending.
+Before a barrier, a thread waits for its copies (`cp.async`). It also makes its writes to shared memory visible to the asynchronous
+proxy, through which `wgmma` reads. The barrier then makes the writes visible to other threads. Copies that a thread has issued
+since the last barrier are a group. In a loop that fetches a tile several steps ahead, the newest groups stay pending.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.rewrite import Rewriter
 
 COPY, WGMMA = "cuda.copy.", "cuda.wgmma."
-"""Name prefixes of copies, and of products that read shared memory written by threads."""
+"""Name prefixes of intrinsics: copies, and warpgroup products that read shared memory written by threads."""
 FENCE = "cuda.fence_async_proxy"
 _AWAIT = "cuda.await_copies"
 MOST_STAGES = 4
@@ -55,10 +55,11 @@ def with_waits(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def _pending(loop: ir.For) -> int:
-    """Return the number of copy groups that may stay pending at the barrier that ends an iteration of a loop. This is 0 unless the
-    loop has no other barrier, copies to element (loop + d) % s of ring buffers, and otherwise accesses element loop % s.
+    """Return the number of copy groups that may stay pending at the barrier at the end of each iteration of a loop. Returns 0
+    unless the loop has exactly one barrier, copies to element (loop + d) % s of ring buffers, and otherwise accesses only element
+    loop % s.
 
-    Copies from before the loop are complete, since a barrier precedes the first use. Each iteration issues one group, and the next
+    Copies issued before the loop are complete, since a barrier precedes the first use. Each iteration issues one group. The next
     iteration uses the group issued d - 1 iterations ago.
     """
     barriers = [stmt for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Barrier)]
@@ -95,7 +96,7 @@ def _target(stmt: ir.Stmt) -> ir.Region:
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """Return the emitters of waits, by name."""
+    """Return the emitters of waits, keyed by intrinsic name."""
 
     def call(text: str) -> Emitter:
         def emit(places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:

@@ -1,8 +1,8 @@
-"""Schedule of contractions by `wgmma` (sm_90a), for large tiles, where the cost model prefers it to products by warps.
+"""Schedule of contractions by `wgmma` (sm_90a). Used for large tiles if the cost model prefers it to products by warps.
 
 A block has one or two warpgroups. Operand tiles of a step are loaded into shared memory by tensor maps, or fetched by all threads
-if an operand is not a plain tensor. They have the layout of matrix descriptors, and warpgroups multiply them from there. The
-epilogue is that of the product by warps.
+if an operand is not a plain tensor. Tiles have the layout of matrix descriptors, and warpgroups multiply them from shared memory.
+The epilogue is the same as for products by warps.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ from inlaid_cuda.tensor_cores.wgmma import accumulator_name, chunk_of, has_trans
 
 
 class WarpgroupRule:
-    """Schedules contractions, as `find_contraction` matches them, of types that `wgmma` multiplies."""
+    """Schedule rule for contractions (see `find_contraction`) of element types that `wgmma` supports."""
 
     name = "warpgroup_product"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Return an offer; None where `TensorCoreRule` makes none, without wgmma, and if `mma.sync` is predicted to be faster."""
+        """Offer a schedule. Declines targets without wgmma, contractions for which `mma.sync` is predicted to be faster, and
+        kernels that `TensorCoreRule` declines."""
         names = {item.name for item in context.intrinsics if item.name.startswith("cuda.wgmma")}
         made = products_of(program, context) if names else None
         if made is None:
@@ -95,7 +96,7 @@ class WarpgroupRule:
     def prefers(
         self, best: WarpgroupTiling, problem: Problem, own: Fetch, fetch: Fetch, threads: Threads, shared: int, most: int
     ) -> bool:
-        """Test whether the best warpgroup tiling, with fetches `own`, is predicted to be faster than the best warp tiling."""
+        """Test whether warpgroup tiling `best` with fetches `own` is predicted to be faster than any warp tiling."""
 
         def time(tiling: BlockTiling, fetch: Fetch) -> float:
             stages = best_stages(tiling, problem, fetch, threads.resident, shared, most)
@@ -110,7 +111,8 @@ def _have_tensor_maps(found: Contraction, program: ir.LoopProgram) -> bool:
 
 
 def _unit(left: str, right: str, total: str, columns: int, transposed: tuple[bool, bool], swizzled: bool) -> FragmentUnit:
-    """Instructions of a warpgroup. None of them loads fragments; the unit's `transposed` is not empty for transposed operands."""
+    """Return the instructions of a warpgroup. No instruction loads fragments. `transposed` of the unit only marks the transposed
+    operands."""
     product = product_name(left, right, columns, transposed, swizzled)
     able = (product if transposed[0] else "", product if transposed[1] else "")
     zero, store = (accumulator_name(kind, total, columns) for kind in ("zero", "store"))
@@ -118,7 +120,7 @@ def _unit(left: str, right: str, total: str, columns: int, transposed: tuple[boo
 
 
 class _WarpgroupSchedule(ProductSchedule):
-    """Schedule of a contraction by warpgroups, which take the thread loops of warps."""
+    """Schedule of a contraction by warpgroups. Loops over warps become loops over warpgroups."""
 
     scope: ClassVar[str] = ACCUMULATORS
     swizzled: ClassVar[bool] = False
@@ -143,7 +145,7 @@ class _WarpgroupSchedule(ProductSchedule):
         return steps
 
     def _in_chunks(self, name: str, number: int) -> None:
-        """Split the contiguous axis of an operand tile into chunks, and move these outside the other axis."""
+        """Split the contiguous axis of an operand tile into chunks; the chunk number becomes the outer axis of the tile."""
         buffer = block_of(self.s, name).writes[0].buffer
         chunk = chunk_of(buffer.dtype.name, self.swizzled)
         *others, across, along = (f"i{place}" for place in range(len(buffer.shape)))
@@ -151,12 +153,12 @@ class _WarpgroupSchedule(ProductSchedule):
         self.s.transform_layout(name, f"({', '.join([*others, across, along])}) -> ({mapped})")
 
     def _pad(self, name: str, bytes_: int) -> None:
-        """Pad chunks so that adjacent ones start in different banks."""
+        """Pad chunks so that adjacent chunks start in different banks."""
         self._align(name, bytes_, VECTOR_BYTES, 2)
 
 
 class _MappedSchedule(_WarpgroupSchedule):
-    """Schedule whose tiles are filled by plain loops, which `load_tiles` turns into loads by tensor maps."""
+    """Schedule that fills tiles by plain loops. The pass `load_tiles` later replaces the loops by loads by tensor maps."""
 
     swizzled: ClassVar[bool] = True
 
@@ -164,4 +166,4 @@ class _MappedSchedule(_WarpgroupSchedule):
         self.s.compute_at(name, outside[-1] if steps is None else steps)
 
     def _pad(self, name: str, bytes_: int) -> None:
-        """Do nothing: boxes are dense."""
+        """Do nothing, since boxes of tensor maps are dense."""

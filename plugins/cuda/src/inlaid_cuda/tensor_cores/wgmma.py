@@ -1,14 +1,15 @@
 """Warpgroup products (PTX `wgmma.mma_async`, sm_90a): intrinsics, functions in CUDA C++, and the calls that kernels print.
 
 A warpgroup is the 128 threads along `threadIdx.x`. It multiplies 64 rows by N columns over a step of 128 bytes of depth. Both
-operands are in shared memory, accumulators in registers. Each function has two bodies: inline PTX, and C++ for the host that
-decodes the same matrix descriptors, so that a wrong layout or descriptor gives wrong numbers there.
+operands are in shared memory, accumulators in registers. Each function has two bodies: inline PTX, and C++ for the host. The C++
+decodes the same matrix descriptors, so that a wrong layout or descriptor gives wrong numbers on the host too.
 
 Layout of operands: `operand[chunk, other axis, element]`, with chunks along the contiguous axis. Without swizzling, a chunk has 16
 bytes. So 8 rows of a chunk are a core matrix of 128 contiguous bytes, which wgmma reads without bank conflicts. The stride of
-chunks is 16 bytes more than a multiple of all banks, so that adjacent threads, which copy adjacent chunks of a row, write to
-different banks. Swizzled, a chunk has 128 bytes, and its 16-byte parts are permuted within 8 rows of it, which are aligned to 1,024
-bytes. Buffers of the IR have the order before the permutation: only tile loads (`tile_loads`) write swizzled operands, whole ones.
+chunks is 16 bytes more than a multiple of the width of all banks. So adjacent threads, which copy adjacent chunks of a row, write
+to different banks. With swizzling, a chunk has 128 bytes. Its 16-byte parts are permuted within each 8 rows, which are aligned to
+1,024 bytes. Buffers of the IR have the order before the permutation, since only tile loads (`tile_loads`) write swizzled operands,
+and they write whole tiles.
 
 Sources: PTX ISA 8.0 and later, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions": matrix descriptor, strides,
 "Register Fragments" of accumulator D, "Async Proxy"; CUTLASS, `cute/atom/mma_traits_sm90_gmma.hpp`, for the canonical layouts
@@ -36,13 +37,14 @@ from inlaid_cuda.tensor_cores.waits import WGMMA
 ROWS = 64
 """Rows of a warpgroup product."""
 COLUMNS = (32, 64, 96, 128, 192, 256)
-"""Column counts that the cost model chooses from. PTX has multiples of 8 up to 256; for integers from 32 on multiples of 16."""
+"""Column counts that the cost model chooses from. PTX supports multiples of 8 up to 256; for integers, from 32 on, multiples of
+16."""
 STEP_BYTES, CHUNK_BYTES, SWIZZLED_BYTES = 128, 16, 128
-"""Bytes of depth per step, and contiguous bytes of an operand without and with swizzling."""
+"""Bytes of depth per step; bytes of a chunk without swizzling; bytes of a chunk with swizzling."""
 SWIZZLED = "cuda.wgmma_swizzled."
 """Name prefix of products with swizzled operands."""
 INSTRUCTION_BYTES = 32
-"""Bytes of depth of one instruction."""
+"""Bytes of depth that one instruction multiplies."""
 
 
 def has_transposed(operand: str) -> bool:
@@ -51,7 +53,7 @@ def has_transposed(operand: str) -> bool:
 
 
 def chunk_of(operand: str, swizzled: bool) -> int:
-    """Return the contiguous elements of an operand."""
+    """Return the number of elements in a chunk of an operand."""
     return (SWIZZLED_BYTES if swizzled else CHUNK_BYTES) // dtype(operand).bytes
 
 
@@ -65,7 +67,7 @@ def _operand(
 
 
 def _product(item: Product, columns: int, transposed: tuple[bool, bool], swizzled: bool) -> ir.LoopProgram:
-    """t[i, j] += sum over k of a[i, k] * b[j, k], in the layout of operands."""
+    """Return the semantics t[i, j] += sum over k of a[i, k] * b[j, k] on operands in chunked layout."""
     i, j, k = Var("i"), Var("j"), Var("k")
     a, at_a = _operand("a", item.left, ROWS, transposed[0], swizzled, i, k)
     b, at_b = _operand("b", item.right, columns, transposed[1], swizzled, j, k)
@@ -77,7 +79,7 @@ def _product(item: Product, columns: int, transposed: tuple[bool, bool], swizzle
 
 
 def _on_accumulators(total: str, columns: int, scope: str | None) -> ir.LoopProgram:
-    """s[i, j] = t[i, j], with s in a scope; t[i, j] = 0 without one."""
+    """Return the semantics s[i, j] = t[i, j] with s in `scope`; if `scope` is None, the semantics t[i, j] = 0."""
     i, j = Var("i"), Var("j")
     accumulators = ir.Buffer("t", (ROWS, columns), dtype(total), ACCUMULATORS)
     target = accumulators if scope is None else ir.Buffer("s", (ROWS, columns), dtype(total), scope)
@@ -93,12 +95,12 @@ def product_name(left: str, right: str, columns: int, transposed: tuple[bool, bo
 
 
 def accumulator_name(kind: str, total: str, columns: int) -> str:
-    """Return the name of the intrinsic that zeroes accumulators, or stores them to shared memory."""
+    """Return the name of the intrinsic that zeroes accumulators (`kind` zero) or stores them to shared memory (`kind` store)."""
     return f"cuda.wgmma_{kind}.{total}.{columns}"
 
 
 def _variants(item: Product, columns: int) -> Iterator[tuple[tuple[bool, bool], bool]]:
-    """Yield the variants of a product: which operands are transposed, and whether both are swizzled."""
+    """Yield the variants of a product as pairs: which operands are transposed, and whether both operands are swizzled."""
     lefts, rights = ((False, True) if has_transposed(of) else (False,) for of in (item.left, item.right))
     for transposed, swizzled in pairs(pairs(lefts, rights), (False, True)):
         if not (swizzled and transposed[1] and columns % chunk_of(item.right, True)):
@@ -107,7 +109,7 @@ def _variants(item: Product, columns: int) -> Iterator[tuple[tuple[bool, bool], 
 
 @functools.cache
 def intrinsics(tf32: bool) -> tuple[TensorIntrin, ...]:
-    """Return the warpgroup products; those of float32 only with `tf32`, which allows rounding."""
+    """Return the warpgroup intrinsics. Products of float32 are included only with `tf32`, which allows rounding of operands."""
     found = []
     products = [item for item in PRODUCTS if tf32 or item.left != "float32"]
     for columns in COLUMNS:
@@ -126,7 +128,7 @@ def intrinsics(tf32: bool) -> tuple[TensorIntrin, ...]:
 
 
 def emitters() -> Mapping[str, Emitter]:
-    """Return the emitters of the intrinsics, by name."""
+    """Return the emitters of the intrinsics, keyed by intrinsic name."""
     found: dict[str, Emitter] = {}
     for columns in COLUMNS:
         for total in dict.fromkeys(item.total for item in PRODUCTS):
@@ -145,7 +147,8 @@ def _function(item: Product, columns: int) -> str:
 
 
 def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
-    """Call a function with the addresses of regions, and byte strides of operand chunks or of rows of stored accumulators."""
+    """Print a call. Its arguments are the addresses of regions, and byte strides of operand chunks or of rows of stored
+    accumulators."""
     pitches = []
     for buffer in (place.region.buffer for place in places if place.region.buffer.scope == SHARED):
         inner = buffer.shape[-1:] if len(places) == 2 else buffer.shape[-2:]
@@ -160,7 +163,7 @@ def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -
 
 
 def functions() -> dict[str, str]:
-    """Return the function definitions by name. Later ones may call earlier ones."""
+    """Return the function definitions, keyed by name. A function may call functions before it."""
     return {_function(item, columns): _definition(item, columns) for item in PRODUCTS for columns in COLUMNS}
 
 
@@ -169,8 +172,8 @@ _HOST = {"float32": "float, inlaid_from_tf32, float, inlaid_from_tf32, float"}
 
 
 def _definition(item: Product, columns: int) -> str:
-    """Define a step: `wgmma.fence` for the accumulator registers, the instructions as one group, and the wait for it. They form one
-    asm statement, so that the compiler cannot move accumulators in between."""
+    """Define a step: `wgmma.fence` for the accumulator registers, the instructions as one group, and the wait for the group. They
+    are one asm statement, so that the compiler cannot move accumulators between them."""
     count, words, bytes_ = STEP_BYTES // INSTRUCTION_BYTES, columns // 2, dtype(item.left).bytes
     types = f"{'s32' if item.total == 'int32' else 'f32'}.{_TYPES[item.left]}.{_TYPES[item.right]}"
     accumulators = ", ".join(f"%{word}" for word in range(words))
