@@ -1,4 +1,4 @@
-"""Capabilities of OpenCL devices: assumed by kind, or queried from device 0 of this machine."""
+"""Capabilities of OpenCL devices, either assumed for a kind of device or queried from device 0 of this machine."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Facts:
     """Device properties that schedules and the partitioner use.
 
     vector_bits: vector width of a CPU, 0 for GPUs. threads: see `Capabilities`. shared: bytes of on-chip local memory, 0 for none.
-    fp64: float64 support. peak: FLOP/s. bandwidth: of device memory, bytes/s. latency: of a host copy, seconds. transfer: of a host
-    copy, bytes/s.
+    fp64: float64 support. peak: FLOP/s. bandwidth: bytes/s of device memory. latency: seconds to start a copy between host and
+    device. transfer: bytes/s of such copies.
     """
 
     vector_bits: int
@@ -43,24 +43,25 @@ ASSUMED = {
     "gpu": Facts(0, Threads(), 32 << 10, True, 5e12, 3e11, 2e-5, 1e10),
     "embedded": Facts(0, Threads(subgroup=1, resident=1 << 13, registers=64), 0, False, 2e11, 2e10, 5e-5, 5e9),
 }
-"""Assumptions for a kind: rounded figures of common devices."""
+"""Assumed facts by kind of device: rounded figures of common devices."""
 
 _WIDTHS = {
     "cl_nv_device_attribute_query": "warp_size_nv",
     "cl_amd_device_attribute_query": "wavefront_width_amd",
     "cl_intel_required_subgroup_size": "sub_group_sizes_intel",
 }
-"""Device attribute of the subgroup size, by extension."""
+"""Name of the device attribute with the subgroup size, keyed by the extension that defines it."""
 _WIDEST = 256
-"""Cap on the vector width: PoCL may report 512 bits but compile for a processor with 256."""
+"""Maximum vector width in bits. PoCL may report 512 bits but compile for a processor with 256."""
 _LANES = {"cpu": 4, "gpu": 128, "embedded": 32}
-"""Floating-point operations per compute unit and cycle; for a CPU, per vector lane (two FMA units)."""
+"""Floating-point operations per compute unit and cycle. For a CPU, the number is per vector lane (two FMA units)."""
 _BYTES = {"cpu": 8e9, "gpu": 4e9, "embedded": 2e9}
-"""Estimated memory bandwidth per compute unit in bytes/s: OpenCL does not report it."""
+"""Estimated memory bandwidth per compute unit in bytes/s. OpenCL does not report bandwidth."""
 
 
 def facts(options: OpenCLOptions) -> Facts:
-    """Return the facts for the options: of device 0 for `native`, or the assumptions for `gpu` if this machine has no device."""
+    """Return the facts of the kind in the options. `native`: the facts of device 0, or of kind `gpu` if this machine has no
+    device."""
     if options.kind != NATIVE:
         return ASSUMED[options.kind]
     try:
@@ -102,7 +103,7 @@ def _threads(device: cl.Device, assumed: Threads) -> Threads:
 
 
 def _subgroup(device: cl.Device) -> int:
-    """Return the smallest subgroup size that the driver may choose; 0 if unknown: only vendor extensions report it."""
+    """Return the smallest subgroup size that the driver may choose; 0 if no vendor extension reports it."""
     found = next((name for extension, name in _WIDTHS.items() if extension in device.extensions.split()), None)
     if found is None:
         return 0
@@ -111,15 +112,15 @@ def _subgroup(device: cl.Device) -> int:
 
 
 def shuffled_lanes(device: cl.Device) -> int:
-    """Return the number of lanes that shuffles exchange: a power of two that divides every subgroup size that the driver may
-    choose; 0 if the size is unknown or the device has no shuffles."""
+    """Return the number of lanes that shuffles exchange. It is a power of two and divides every subgroup size that the driver may
+    choose. It is 0 if the subgroup size is unknown or the device has no shuffles."""
     width = _subgroup(device)
     able = SHUFFLE in device.extensions.split() and device.opencl_c_version.startswith(f"OpenCL C {SHUFFLE_STANDARD}")
     return width if able and width > 1 and width.bit_count() == 1 else 0
 
 
 def capabilities(options: OpenCLOptions) -> Capabilities:
-    """Return the capabilities of the target for the options."""
+    """Return the capabilities of a target with these options."""
     found = facts(options)
     left_out = {"string"} if found.fp64 else {"string", "float64"}
     return Capabilities(
@@ -138,5 +139,5 @@ def capabilities(options: OpenCLOptions) -> Capabilities:
 
 
 def surroundings(options: OpenCLOptions) -> str:
-    """Return the part of the cache key that is not in the options: for `native`, the facts of device 0."""
+    """Return the part of the cache key that the options do not determine: for `native`, the facts of device 0; else ""."""
     return repr(facts(options)) if options.kind == NATIVE else ""

@@ -1,4 +1,4 @@
-"""Compile regions to OpenCL C and a launch plan."""
+"""Code generator: compiles regions to OpenCL C and a launch plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inlaid_opencl.options import FORMAT, FORMAT_VERSION, OpenCLOptions
 
 
 class OpenCLCodegen(Codegen):
-    """Generates OpenCL C. Needs no device: the driver compiles the source at load."""
+    """Generates OpenCL C. Needs no device, since the driver compiles the source when a region is loaded."""
 
     def __init__(self, options: OpenCLOptions) -> None:
         able = capabilities(options)

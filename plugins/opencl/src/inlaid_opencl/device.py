@@ -17,14 +17,16 @@ from inlaid_opencl.platforms import Found, find_device
 from inlaid_opencl.queues import Event, Memory, Queue, flat_bytes
 
 _STAGED = 1 << 16
-"""Largest upload in bytes that is staged even if the queue is idle: the host copy is faster than a blocking transfer."""
+"""Largest upload in bytes that is staged even if the queue is idle. Up to this size, a host copy is faster than a blocking
+transfer."""
 
 _opened: dict[int, OpenCLDevice] = {}
 _lock = threading.Lock()
 
 
 def open_device(number: int) -> OpenCLDevice:
-    """Open a device. Returns one object per process and number until it is lost. Raises `TargetError` as `find_device` does."""
+    """Open device `number`. Later calls return the same object until the device is lost. Raises the `TargetError` of
+    `find_device`."""
     with _lock:
         found = _opened.get(number)
         if found is None or found.lost:
@@ -35,7 +37,7 @@ def open_device(number: int) -> OpenCLDevice:
 class OpenCLDevice(DriverDevice):
     """A device with its own context.
 
-    Drivers allocate memory on first use, so `allocate` checks sizes against the device's memory itself."""
+    Drivers allocate memory on first use and report errors late. So `allocate` compares sizes with the device's memory."""
 
     driver_error = cl.Error
     lost_remedy = "load the model again, or choose another device by devices="
@@ -77,7 +79,8 @@ class OpenCLDevice(DriverDevice):
         self.forget(buffer.size)
 
     def memory(self) -> MemoryFacts:
-        """Return the total bytes, and the bytes that this process has not allocated: OpenCL does not report other processes."""
+        """Return the total bytes of the device, and the bytes that this process has not allocated. OpenCL does not report the
+        allocations of other processes."""
         if self.lost:
             raise self.lost_error()
         return MemoryFacts(self.total, self.total - self.live)
@@ -106,7 +109,7 @@ class OpenCLDevice(DriverDevice):
         queue.close()
 
     def event(self, queue: Queue) -> Event:
-        """Record an event after all commands on the queue."""
+        """Record an event that completes after all commands on the queue."""
         with self.driver_call("recording an event"):
             return queue.event()
 
@@ -118,7 +121,7 @@ class OpenCLDevice(DriverDevice):
                 queue.put()
 
     def synchronise(self, event: Event) -> None:
-        """Block until an event. Raises the `KernelFault`, `OutOfMemory` or `DeviceLost` of commands before it."""
+        """Block until an event completes. Raises `KernelFault`, `OutOfMemory` or `DeviceLost` if an earlier command failed."""
         with self.driver_call("running commands"):
             event.marker.wait()
             event.queue.finished(event.sequence)
@@ -126,8 +129,8 @@ class OpenCLDevice(DriverDevice):
     # --- copies -----------------------------------------------------------------------------------------------------------
 
     def upload(self, source: np.ndarray[Any, Any], target: DeviceTensor, queue: Queue) -> None:
-        """Copy an array to a tensor. A large array is copied synchronously if the queue is idle; any other is staged in a host copy
-        first, so that the caller may overwrite it."""
+        """Copy an array to a tensor. The caller may overwrite the array after the call. A large array is copied synchronously if
+        the queue is idle; otherwise, the array is first staged in a host copy."""
         if not source.nbytes:
             return
         data = flat_bytes(source)
@@ -144,7 +147,7 @@ class OpenCLDevice(DriverDevice):
                 queue.read(source.buffer.buffer, source.offset, flat_bytes(target))
 
     def copy(self, source: DeviceTensor, target: DeviceTensor, queue: Queue) -> None:
-        """Copy a tensor to another."""
+        """Copy a tensor to another tensor of the device."""
         size = int(np.prod(target.shape)) * target.dtype.itemsize
         if size:
             with self.driver_call(f"copying {size} bytes"):

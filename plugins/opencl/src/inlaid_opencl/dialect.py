@@ -13,15 +13,15 @@ from inlaid_opencl.options import SHUFFLE
 _TYPES = {"bool": "uchar", "float32": "float", "float64": "double"}
 _TYPES |= {f"int{bits}": kind for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))}
 _TYPES |= {f"u{name}": f"u{kind}" for name, kind in _TYPES.items() if name.startswith("int")}
-"""OpenCL C types by dtype."""
+"""OpenCL C type names, keyed by element type."""
 _LANES = (2, 4, 8, 16)
-"""Lane counts, without 3: such vectors occupy 4 elements in memory."""
+"""Supported lane counts. 3 is not included, since vectors of 3 lanes occupy 4 elements in memory."""
 _GROUPS = {"blockIdx": "get_group_id", "threadIdx": "get_local_id"}
 _WHOLE = {2: ("ushort", "USHRT_MAX"), 4: ("uint", "UINT_MAX"), 8: ("ulong", "ULONG_MAX")}
-"""Unsigned integer type by size in bytes, and its maximum."""
+"""Name and maximum of the unsigned integer type, keyed by size in bytes."""
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "rint": "roundeven", "trunc": "trunc"}
-"""Rounding functions, and Clang's builtins for them. PoCL's library functions are not inlined if the library and the kernel are
-built for different processors."""
+"""Clang's builtins, keyed by the rounding function that they implement. PoCL does not inline its library functions if library and
+kernel are built for different processors."""
 _INLINED = ("fma", *_ROUNDING)
 _WORDS = """
     auto break case char const constant continue default do double else enum event_t extern float for global goto half if image
@@ -66,7 +66,7 @@ _PRELUDE = f"""\
 
 
 def _rounding(name: str, builtin: str) -> str:
-    """Define a rounding function: by Clang's builtin if available, else by OpenCL's."""
+    """Define a rounding function that calls Clang's builtin if available, else OpenCL's function."""
     return f"""\
 #if defined(INLAID_CPU) && defined(__has_builtin)
 #if __has_builtin(__builtin_elementwise_{builtin})
@@ -82,7 +82,7 @@ def _rounding(name: str, builtin: str) -> str:
 
 
 def _memory(of: DType, lanes: int) -> str:
-    """Define vector loads and stores with the alignment of an element."""
+    """Define loads and stores of vectors that are aligned only to an element."""
     kind = f"{_TYPES[of.name]}{lanes}"
     return f"""\
 #ifdef INLAID_CPU
@@ -99,7 +99,7 @@ typedef {kind} inlaid_{kind} __attribute__((aligned({of.bytes})));
 def _half(lanes: int) -> str:
     """Define conversions between float32 and the bits of half precision, rounding half to even.
 
-    All devices have functions for this, which access memory; PoCL's are not inlined to instructions."""
+    OpenCL's functions for these conversions access memory, and PoCL does not inline its functions to instructions."""
     number, code = (f"{kind}{lanes or ''}" for kind in ("float", "ushort"))
     wide, pick = (lanes, "") if lanes else (4, ".s0")
     return f"""\
@@ -149,7 +149,7 @@ _SHUFFLE = f"""\
 
 
 class OpenCLDialect:
-    """See `inlaid.codegen.threads.dialect.ThreadDialect`."""
+    """Prints OpenCL C; implements `inlaid.codegen.threads.dialect.ThreadDialect`."""
 
     name = "OpenCL C"
     prelude = _PRELUDE + "".join(_rounding(name, builtin) for name, builtin in _ROUNDING.items())

@@ -1,4 +1,4 @@
-"""Translate OpenCL errors to errors of Inlaid."""
+"""Translation of OpenCL errors to errors of Inlaid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_lost(error: cl.Error) -> bool:
 
 
 def translate(error: cl.Error, device: str, action: str) -> InlaidError | None:
-    """Translate a driver error; None if the caller is at fault. `device` and `action` go into the message.
+    """Translate a driver error. Returns None if the caller caused the error. `device` and `action` appear in the message.
 
     Returns `OutOfMemory`, `DeviceLost`, or `KernelFault` for sizes beyond the device's limits and for failed commands."""
     text = f"{action} on {device} failed: {error}"

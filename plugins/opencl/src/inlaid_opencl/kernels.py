@@ -1,4 +1,4 @@
-"""Loaded regions: enqueue the launches of a plan."""
+"""Loaded regions, which enqueue the launches of a plan."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from inlaid_opencl.sessions import Bound, KernelSession, RegionCode
 
 
 class RegionKernel(LaunchedRegion[Bound]):
-    """A region loaded on a device (see `inlaid.plugins.DeviceKernel`); it owns the constants there. Raises `Unsupported` if program
-    and plan differ, and `OutOfMemory` if the constants do not fit."""
+    """A region loaded on a device; implements `inlaid.plugins.DeviceKernel`. It owns its constants in device memory. Raises
+    `Unsupported` if program and plan differ, and `OutOfMemory` if the constants do not fit."""
 
     def __init__(self, code: RegionCode, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._code, self._opencl = code, code.device
@@ -25,7 +25,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         super().__init__(code.artifact, code.plan, code.device, constants.values(), limits_of(code))
 
     def new_session(self, queue: LaunchQueue) -> KernelSession:
-        """Create the kernel objects of a queue; the first queue reuses those of the load-time check."""
+        """Create the kernel objects of a queue. The first queue reuses the kernel objects that the check at load created."""
         with self._lock:
             spare, self._spare = self._spare, None
         return KernelSession(self, self._code, spare or [[] for _ in self._code.plan.kernels], queue)
@@ -59,7 +59,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         dims: np.ndarray[Any, Any],
         queue: Queue,
     ) -> Callable[[], Sequence[KernelTime]]:
-        """Enqueue the region on the profiling queue, ordered after earlier and before later commands of `queue`."""
+        """Enqueue the region on the profiling queue. It runs after earlier commands of `queue` and before later ones."""
         if self._opencl.lost:
             raise self._opencl.lost_error()
         events: list[tuple[int, cl.Event]] = []
@@ -88,7 +88,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         queue: Queue,
         commands: cl.CommandQueue,
     ) -> Iterable[Bound]:
-        """Yield the bound launches of a run; computed sizes are read on queue `commands`."""
+        """Yield the bound launches of a run. Sizes that the region computes are read on queue `commands`."""
 
         def read(memory: Memory, offset: int, target: np.ndarray[Any, Any], now: bool) -> None:
             if now:

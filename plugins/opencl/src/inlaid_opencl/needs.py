@@ -23,8 +23,8 @@ _GROUP, _LOCAL, _LANES = "work-items", "local-bytes", "shuffled-lanes"
 
 
 def needs_of(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
-    """Return the requirements of kernels and their source: names of extensions, and maxima of work-items per group, bytes of local
-    memory and shuffled lanes, as "work-items=256"."""
+    """Return the device requirements of kernels and their source: names of extensions, and entries such as "work-items=256" for the
+    maxima of work-items per group, bytes of local memory and shuffled lanes."""
     found = set(_EXTENSIONS.findall(source))
     if _DOUBLE.search(source):
         found.add(_FP64)
@@ -37,7 +37,7 @@ def needs_of(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
 
 
 def _group(kernel: ThreadKernel) -> int:
-    """Return the work-items per work-group; symbolic extents count as 1."""
+    """Return the number of work-items per work-group. Symbolic extents count as 1."""
     product = 1
     for extent in kernel.kernel.threads.values():
         known = arith.unwrap(extent)
@@ -46,7 +46,7 @@ def _group(kernel: ThreadKernel) -> int:
 
 
 def _local(kernel: ThreadKernel) -> int:
-    """Return the bytes of local memory; buffers of symbolic sizes count as 0."""
+    """Return the bytes of local memory that a kernel uses. Buffers of symbolic size count as 0."""
     ends = [0]
     for buffer, offset in kernel.kernel.offsets.items():
         if buffer.scope == SHARED:
@@ -56,7 +56,7 @@ def _local(kernel: ThreadKernel) -> int:
 
 
 def missing(requires: Sequence[str], device: cl.Device) -> str | None:
-    """Describe the first requirement that a device lacks; None if it meets all."""
+    """Describe the first requirement that a device lacks; None if the device meets all."""
     extensions = set(device.extensions.split())
     if device.double_fp_config:
         extensions.add(_FP64)

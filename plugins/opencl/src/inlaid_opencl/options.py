@@ -10,7 +10,7 @@ FORMAT, FORMAT_VERSION = "opencl-c", 2
 """Artifact format: a launch plan and OpenCL C source (`inlaid.runtime.launch_code`)."""
 
 SHUFFLE, SHUFFLE_STANDARD = "cl_khr_subgroup_shuffle", "3.0"
-"""The extension for subgroup shuffles, and the version of OpenCL C that has subgroups."""
+"""SHUFFLE: the extension for subgroup shuffles. SHUFFLE_STANDARD: the version of OpenCL C that has subgroups."""
 
 NATIVE = "native"
 KINDS = ("cpu", "gpu", "embedded")
@@ -18,8 +18,8 @@ KINDS = ("cpu", "gpu", "embedded")
 
 @dataclass(frozen=True)
 class OpenCLOptions:
-    """Options of target opencl. kind: `cpu`; `gpu`; `embedded`, a GPU whose local memory is global memory; or `native`, the kind
-    and limits of device 0 of this machine, `gpu` if there is none. Raises `TargetError` for any other kind."""
+    """Options of target opencl. kind: `cpu`; `gpu`; `embedded`, a GPU whose local memory is in global memory; or `native`, which
+    means the kind and limits of device 0 of this machine, or `gpu` without a device. Raises `TargetError` for any other kind."""
 
     kind: str = NATIVE
 

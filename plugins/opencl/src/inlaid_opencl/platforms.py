@@ -15,7 +15,7 @@ BINDING = "pip install pyopencl"
 DRIVER = "install the driver of the device, or one for CPUs: pip install pocl-binary-distribution, or Debian's pocl-opencl-icd"
 
 POCL, LINKER = "Portable Computing Language", "ld"
-"""PoCL runs the linker as a subprocess, and aborts the process if it is missing."""
+"""POCL: name of the platform PoCL. LINKER: program that PoCL runs as a subprocess. Without it, PoCL aborts the process."""
 _NO_PLATFORM = -1001
 """CL_PLATFORM_NOT_FOUND_KHR, which older versions of pyopencl do not define."""
 
@@ -36,7 +36,7 @@ class Found:
 def find_devices() -> tuple[Found, ...]:
     """List the devices of all platforms: GPUs first, then accelerators, then CPUs, each in the order of the loader.
 
-    PoCL's devices are omitted if there is no linker.
+    PoCL's devices are omitted if the linker is not in PATH.
 
     Raises `TargetError`, which names the package to install, if pyopencl cannot be imported or no platform has a device.
     """
@@ -69,7 +69,7 @@ def find_devices() -> tuple[Found, ...]:
 
 
 def find_device(number: int) -> Found:
-    """Find a device by number. Raises `TargetError` as `find_devices` does, and for a number out of range."""
+    """Find a device by number. Raises the `TargetError` of `find_devices`, and `TargetError` for a number out of range."""
     devices = find_devices()
     if not 0 <= number < len(devices):
         listed = "; ".join(map(str, devices))

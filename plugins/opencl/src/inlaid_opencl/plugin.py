@@ -1,4 +1,4 @@
-"""Hooks of the OpenCL plugin. Imports nothing heavy."""
+"""Hook implementations of the OpenCL plugin. Heavy modules are imported on use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build programs from source, with a cache of the drivers' binaries."""
+"""Build of programs from source, with a cache of the binaries that drivers return."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ OPTIONS = "-cl-std=CL1.2 -w"
 _SUBGROUPS = f"-cl-std=CL{SHUFFLE_STANDARD} -w"
 """Build options for sources with shuffles."""
 _EXACT = "-cl-fp32-correctly-rounded-divide-sqrt"
-"""Build option added if the device supports it; without it, division is accurate only to 2.5 ulp."""
+"""Build option for exact division. It is used if the device supports it; else division is accurate only to 2.5 ulp."""
 _LINES = 12
 """Maximum lines of a build log in an error."""
 CACHING_DRIVERS = frozenset({"Portable Computing Language", "NVIDIA CUDA"})
-"""Platforms whose drivers cache builds themselves. PoCL recompiles each kernel to return a binary: 0.4 s, against 0.04 s for a
-build."""
+"""Names of platforms whose drivers cache builds. Their binaries are not cached here: PoCL recompiles each kernel to return a
+binary, which takes 0.4 s instead of 0.04 s for a build."""
 
 
 def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = None) -> _cl._Program:
-    """Build a program: from the cached binary if the driver accepts it, else from source. `store` defaults to `caches().objects`.
+    """Build a program from the cached binary if the driver accepts the binary, else from source. `store` defaults to
+    `caches().objects`.
 
     Raises `CompileError` with the first lines of the log if the driver rejects the source."""
     # pyopencl's `Program` would cache builds a second time, and warn if the log is not empty.

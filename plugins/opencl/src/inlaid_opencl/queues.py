@@ -13,7 +13,7 @@ import pyopencl as cl
 from inlaid.runtime.launch_queues import Flags, LaunchQueue
 
 _HELD_BYTES = 64 << 20
-"""Maximum bytes of host memory that a queue stages for pending copies; a copy that exceeds them blocks."""
+"""Maximum bytes of host memory that a queue stages for pending copies. A copy that exceeds the limit blocks."""
 
 
 class Memory:
@@ -47,18 +47,18 @@ class Queue(LaunchQueue):
         self._bytes = 0
 
     def timed(self) -> cl.CommandQueue:
-        """A second queue with profiling enabled, created lazily."""
+        """Return the second queue, which has profiling enabled. It is created on the first call."""
         if self._timed is None:
             flag = cl.command_queue_properties.PROFILING_ENABLE
             self._timed = cl.CommandQueue(self._context, self._device, properties=flag)
         return self._timed
 
     def write(self, buffer: cl.Buffer, offset: int, source: np.ndarray[Any, Any]) -> None:
-        """Enqueue a copy of host bytes to a buffer. The bytes must not change until it has completed."""
+        """Enqueue a copy of host bytes to a buffer. The bytes must not change until the copy has completed."""
         self._hold(cl.enqueue_copy(self.commands, buffer, source, dst_offset=offset, is_blocking=False), source.nbytes)
 
     def read(self, buffer: cl.Buffer, offset: int, target: np.ndarray[Any, Any], commands: cl.CommandQueue | None = None) -> None:
-        """Enqueue a copy of a buffer to host bytes, on the profiling queue `commands` if given."""
+        """Enqueue a copy of a buffer to host bytes. `commands`: profiling queue to use instead of this queue."""
         self._hold(cl.enqueue_copy(commands or self.commands, target, buffer, src_offset=offset, is_blocking=False), 0)
 
     def read_flags(self, flags: Flags) -> np.ndarray[Any, Any]:
@@ -70,7 +70,7 @@ class Queue(LaunchQueue):
         self.write(flags.memory.buffer, 0, np.zeros(flags.size, np.uint8))
 
     def _hold(self, event: cl.Event, size: int) -> None:
-        """Keep an event, and the array that it references, until completion: releasing it earlier would block."""
+        """Keep an event and the array that it references until its completion, since releasing a pending event blocks."""
         self.sequence += 1
         self._held.append((self.sequence, event, size))
         self._bytes += size
@@ -79,7 +79,7 @@ class Queue(LaunchQueue):
             self._release(self.sequence)
 
     def event(self) -> Event:
-        """Enqueue a marker after all commands so far, and after the read-back of their flags."""
+        """Enqueue a marker. It completes after all earlier commands and after the download of their fault flags."""
         self.check_reports()
         marker = cl.enqueue_marker(self.commands)
         self.commands.flush()
@@ -95,7 +95,7 @@ class Queue(LaunchQueue):
             self._bytes -= self._held.popleft()[2]
 
     def close(self) -> None:
-        """Wait for all commands, failed ones included, and release what the queue holds."""
+        """Wait for all commands, even if some failed, and release the events and arrays of the queue."""
         for commands in filter(None, (self._timed, self.commands)):
             if not self.idle:
                 with contextlib.suppress(cl.Error):

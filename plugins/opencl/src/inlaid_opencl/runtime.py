@@ -1,4 +1,4 @@
-"""Load and run OpenCL artifacts."""
+"""Runtime module: loads and runs OpenCL artifacts."""
 
 from __future__ import annotations
 

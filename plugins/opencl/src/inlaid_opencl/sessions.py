@@ -1,7 +1,8 @@
 """Per-queue state of a region: kernel objects with bound arguments.
 
-Kernel objects hold their arguments, so each queue has its own. Bound arguments are cached: a run on the buffers of an earlier one
-only enqueues them. pyopencl needs 0.1 ms or more to create a kernel object, and a few microseconds to set its arguments.
+Kernel objects store their arguments, so each queue has separate kernel objects. Bound arguments are cached: a run on the buffers of
+an earlier run only enqueues its kernel objects. pyopencl takes 0.1 ms or more to create a kernel object, and a few microseconds to
+set its arguments.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LONG = struct.Struct("=q").pack
 
 @dataclass(frozen=True, eq=False)
 class RegionCode:
-    """A region's program on a device, built from the source that belongs to `plan`."""
+    """A region's program on a device, and the plan of its launches."""
 
     artifact: Artifact
     plan: LaunchPlan
@@ -48,7 +49,8 @@ class RegionCode:
             raise self.device.failure(error, f"loading kernel {name}") from error
 
     def checked_kernels(self) -> list[list[cl.Kernel]]:
-        """Create a kernel object per function. Raises `Unsupported` if its number of arguments differs from the plan's."""
+        """Create a kernel object per function. Raises `Unsupported` if the number of arguments of a function differs from the
+        plan."""
         made = [[self.new_kernel(number)] for number in range(len(self.plan.kernels))]
         for step in all_steps(self.plan.steps):
             if step.launch is not None:
@@ -57,7 +59,7 @@ class RegionCode:
 
 
 class KernelSession(Session[Bound]):
-    """The kernel objects of a region on one queue; `spare` ones are free for reuse."""
+    """The kernel objects of a region on one queue. `spare`: kernel objects that are free for reuse, by function."""
 
     def __init__(self, region: LaunchedRegion[Bound], code: RegionCode, spare: list[list[cl.Kernel]], queue: LaunchQueue) -> None:
         alignment = code.device.alignment
@@ -68,7 +70,7 @@ class KernelSession(Session[Bound]):
         self._parts = [flags.memory.buffer.get_sub_region(number * alignment, 4) for number in range(count)] if flags else []
 
     def recycle(self, bound: Iterable[Bound]) -> None:
-        """Return kernel objects to the free list. They need not have run: drivers copy arguments at enqueue."""
+        """Return kernel objects to the free list. The launches need not have completed, since drivers copy arguments at enqueue."""
         for kernel, _, _, ready in bound:
             self._spare[ready.kernel].append(kernel)
 
