@@ -17,7 +17,7 @@ class VtaCodegen(Codegen):
         self._options = options
 
     def form(self, type_: TensorType) -> Border:
-        """Choose the layout of a tensor: N C H W as N C/16 H W 16, N C as N C/16 16, row-major for anything else."""
+        """Choose the layout of a tensor: N C/16 H W 16 for N C H W, N C/16 16 for N C, row-major for other ranks."""
         if type_.dtype.name not in ("int8", "int32") or type_.rank not in (2, 4):
             return Border()
         return Border(Layout(((1, self._options.config.block),)))
@@ -27,7 +27,8 @@ class VtaCodegen(Codegen):
         return region.stored_as(self.form)
 
     def compile(self, unit: Region, context: CompileContext) -> Artifact:
-        """Compile a region. Raises `Unsupported`, and `ScheduleError` for a statement that no VTA instruction implements."""
+        """Compile a region to an artifact. Raises `Unsupported` for unsupported steps, and `ScheduleError` for a statement that no
+        VTA instruction implements."""
         program = context.steps(unit, self.form)
         image = lower_steps(program, self._options)
         nodes = tuple(dict.fromkeys(node for step in program.steps for node in step.nodes))

@@ -1,4 +1,4 @@
-"""Serialisation of a region's code: a DRAM map, an instruction stream and its micro-ops."""
+"""Serialisation of a region's code, which consists of a DRAM map, an instruction stream and its micro-ops."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LARGEST = 1 << 30
 
 @dataclass(frozen=True)
 class Header:
-    """The DRAM map: `size` bytes, and page-aligned byte addresses of the stream of `count` instructions, of `uop_count` micro-ops,
-    and of inputs, outputs and constants in the order of the artifact. An int32 output has one address per byte plane, lowest byte
-    first. Address 0: not used by any instruction."""
+    """The DRAM map. size: bytes of DRAM. count, uop_count: numbers of instructions and of micro-ops. The other fields are
+    page-aligned byte addresses; inputs, outputs and constants are in the order of the artifact. An int32 output has one address per
+    byte plane, lowest byte first. Address 0 means that no instruction uses the buffer."""
 
     config: Config
     size: int

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PLUGIN_API_VERSION = 2
 SHIFTS = (-29, 1)
-"""Exponent range of scale factors, mantissa in [0.5, 1): 2^-30 to 1, which are right shifts by 30 to 0."""
+"""Range of exponents of scale factors with mantissa in [0.5, 1). The factors are 2^-30 to 1: right shifts by 30 to 0."""
 
 
 def _capabilities(options: VtaOptions) -> Capabilities:

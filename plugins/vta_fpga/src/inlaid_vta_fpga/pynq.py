@@ -1,7 +1,7 @@
 """Device driver for a Pynq board. It has not been tested on a board.
 
-Register map: apache/tvm-vta, `src/pynq/pynq_driver.cc` and `hardware/xilinx` (2022-01). The bitstream must be loaded; memory comes
-from the contiguous allocator of the board's image (`pynq.allocate`), whose buffers the accelerator reads through the coherent port.
+Register map: apache/tvm-vta, `src/pynq/pynq_driver.cc` and `hardware/xilinx` (2022-01). The bitstream must be loaded. Memory comes
+from the contiguous allocator of the board's image (`pynq.allocate`). The accelerator accesses it through the coherent port.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def status() -> DeviceStatus:
 
 
 class Pynq:
-    """Runs streams on the board; implements `Device`. Raises `TargetError` on other machines, and for a configuration other than
-    that of the released bitstream."""
+    """Runs streams on the board; implements `Device`. Raises `TargetError` on other machines, and for a configuration that differs
+    from the released bitstream."""
 
     def __init__(self, config: Config) -> None:
         found = status()
@@ -47,7 +47,8 @@ class Pynq:
         self._encoding = Encoding(config)
 
     def run(self, dram: Dram, instructions: int, count: int) -> Report:
-        """Copy DRAM to the board's contiguous memory, run the stream there, copy it back. Raises `KernelFault` on a timeout."""
+        """Copy DRAM to the contiguous memory of the board, run the stream, and copy DRAM back. Raises `KernelFault` on a
+        timeout."""
         pynq = importlib.import_module("pynq")
         memory = pynq.allocate((len(dram),), "u1")
         try:

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 def device_of(options: VtaOptions, config: Config) -> Device:
-    """Create the device selected by the options for a configuration. Raises `TargetError` if it is not available."""
+    """Create the device that the options select, for a configuration. Raises `TargetError` if the device is not available."""
     if options.simulator == TIMING:
         from inlaid_vta_fpga.simulators.timed import Timed
 
@@ -64,15 +64,15 @@ class VtaRuntime(HostRuntime):
         self._options = options
 
     def load(self, artifact: Artifact, constants: Mapping[str, Array]) -> Loaded:
-        """Load a region. Raises `Unsupported` for damaged code, `TargetError` for an absent device."""
+        """Load a region. Raises `Unsupported` for damaged code, and `TargetError` if the device is not available."""
         image = Image.from_bytes(artifact.code)
         kernel = VtaKernel(artifact, image, list(constants.values()), device_of(self._options, image.header.config))
         return Loaded(kernel, profile=kernel.profile)
 
 
 class VtaKernel:
-    """A loaded region. Each call copies the caller's buffers to and from a private DRAM image. `report`: counters of the last
-    run."""
+    """A loaded region. Each run copies the caller's buffers to a private DRAM image and results back. `report`: counters of the
+    last run."""
 
     report: Report | None = None
 
@@ -106,7 +106,8 @@ class VtaKernel:
         self._run(inputs, outputs)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: Array) -> Sequence[KernelTime]:
-        """Run the region and return its time: by the device's clock if it has one, else the simulator's wall time."""
+        """Run the region and return its time. It is measured by the clock of the device, or as wall time of the simulator if the
+        device has no clock."""
         begin = time.perf_counter()
         cycles = self._run(inputs, outputs).cycles
         return [KernelTime(0, 0.0, time.perf_counter() - begin if cycles is None else cycles / CLOCK_HZ)]

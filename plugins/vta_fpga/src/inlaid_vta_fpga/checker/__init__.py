@@ -1,4 +1,4 @@
-"""Static checker of VTA streams: proves that a stream terminates, with the same results in every timing."""
+"""Static checker of VTA streams. It proves that a stream terminates and that its results do not depend on timing."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def check(
     acc_8bit: bool = False,
     mul: bool = False,
 ) -> list[Violation]:
-    """Check a stream against every `Rule`. Returns violations in order of instruction number, none for a legal stream.
+    """Check a stream against every `Rule`. Returns the violations in order of instruction number; empty for a legal stream.
 
-    dram: physical memory from address 0 at launch, from which LOAD UOP reads micro-ops. sources: the source operator of each
-    instruction. acc_8bit, mul: whether the device implements LOAD ACC_8BIT and ALU MUL. Properties that depend on data are not
-    checked, such as the shift amounts of SHR with a tensor operand (0 to 15).
+    dram: contents of physical memory at launch, from address 0. LOAD UOP reads micro-ops from it. sources: the source operator of
+    each instruction. acc_8bit, mul: the device implements LOAD ACC_8BIT and ALU MUL. Properties that depend on data are not
+    checked. An example is that shift amounts of SHR with a tensor operand must be 0 to 15.
     """
     found: list[Violation] = []
 

@@ -13,7 +13,7 @@ from inlaid_vta_fpga.isa.instructions import Alu, Gemm, Uops
 
 Indices = npt.NDArray[np.int64]
 DISTANCE = 3
-"""Minimum number of micro-ops from a write of an accumulator to its next access: the pipeline has no interlock."""
+"""Minimum number of micro-ops from a write of an accumulator to its next access, since the pipeline has no interlock."""
 EXECUTIONS = 1 << 22
 """Maximum micro-op executions of a checked instruction, since the checker enumerates them."""
 
@@ -23,7 +23,8 @@ class Footprint:
     """Elements that an instruction accesses, as ascending unique indices.
 
     written: indices in ACC. read: memory and indices of each operand. close: an accumulator is accessed fewer than `DISTANCE`
-    micro-ops after its write. outside: a memory and an out-of-range index, None if all are in range; otherwise the rest is empty.
+    micro-ops after its write. outside: a memory and an out-of-range index, or None if all indices are in range. If `outside` is
+    set, the other fields are empty.
     """
 
     written: Indices
@@ -33,7 +34,7 @@ class Footprint:
 
 
 _Operand = tuple[Memory, int, tuple[int, int]]
-"""Memory, micro-op field (dst 0, src 1, wgt 2), and factors (outer, inner)."""
+"""An operand of an instruction: memory, micro-op field (dst 0, src 1, wgt 2), and factors (outer, inner)."""
 
 
 class Footprints:

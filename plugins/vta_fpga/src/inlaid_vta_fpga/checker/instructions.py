@@ -12,7 +12,7 @@ from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Gemm, Instructi
 
 _SHIFTS = range(-16, 16)
 Broken = Iterator[tuple[Rule, str]]
-"""Violated rules, each with a message: expected, found, remedy."""
+"""Violated rules, each with a message that states what was expected, what was found, and a remedy."""
 
 
 class InstructionRules:
@@ -26,7 +26,7 @@ class InstructionRules:
         self._mul = mul
 
     def broken(self, instruction: Instruction) -> Broken:
-        """Yield the rules that an instruction breaks. If there are none, its accesses are in range, except micro-op indices."""
+        """Yield the rules that an instruction breaks. If it breaks none, its accesses are in range, except for micro-op indices."""
         try:
             self._encoding.encode(instruction)
         except EncodingError as error:

@@ -1,8 +1,8 @@
-"""Memory rules: races, initialised reads, the OUT buffer, and the accesses of GEMM and ALU.
+"""Memory rules: no races, reads of initialised elements only, the OUT buffer, and the accesses of GEMM and ALU.
 
 The checker walks the stream in one order of execution and keeps the last access of each module to each element. An access races
-with those that its vector clock does not cover (Flanagan and Freund, FastTrack, 2009). A stream without races computes the same
-values in every timing, so the other rules then hold in every timing as well.
+with every access that its vector clock does not cover (Flanagan and Freund, FastTrack, 2009). A stream without races computes the
+same values in every timing, so the other rules then hold in every timing as well.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ACCESSORS = {
     "OUT": (Module.COMPUTE, Module.STORE),
     "DRAM": (Module.STORE, Module.LOAD, Module.COMPUTE),
 }
-"""The writing module of each memory, followed by its readers. Only one module accesses ACC and UOP, so they cannot race."""
+"""The modules that access each memory: the writer, then readers. ACC and UOP are not listed, since one module accesses them."""
 
 
 class _Out(IntEnum):
-    """State of an element of OUT, worst first."""
+    """State of an element of OUT, in order from unusable to usable for a STORE."""
 
     UNDEFINED = 0
     LOADED = 1
@@ -54,14 +54,14 @@ class MemoryRules:
         self._grain = min(config.element_bytes(memory) for memory in Memory)
         sizes = {memory.name: config.depth(memory) for memory in Memory} | {"DRAM": len(dram) // self._grain + 1}
         self._last = {name: {module: np.zeros(sizes[name], np.int32) for module in _ACCESSORS[name]} for name in _ACCESSORS}
-        """Last access of each module to each element: a 1-based position in the module's program, 0 if not accessed."""
+        """Last access of each module to each element: 1-based position in the module's program; 0 if there is no access."""
         self._initialised = {memory: np.zeros(config.depth(memory), np.bool_) for memory in Memory}
         self._out = np.zeros(config.depth(Memory.OUT), np.int8)
         self._uops = np.zeros(config.depth(Memory.UOP), np.uint32)
         self._uops_known = True
 
     def check(self, number: int, instruction: Instruction) -> None:
-        """Report an instruction's violations and apply its effects on the tracked state."""
+        """Report the violations of an instruction and apply its effects to the tracked state."""
         match instruction:
             case Load() if instruction.x_size:
                 self._load(number, instruction)
@@ -73,7 +73,8 @@ class MemoryRules:
                 pass
 
     def skip(self, number: int, instruction: Instruction) -> None:
-        """Apply an instruction with unknown effects: mark all that it may write as initialised, to avoid follow-up violations."""
+        """Apply an instruction with unknown effects. Marks all elements that it may write as initialised, to avoid follow-up
+        errors."""
         match instruction:
             case Load(memory=Memory.UOP):
                 self._uops_known = False
@@ -150,7 +151,7 @@ class MemoryRules:
         return True
 
     def _rows(self, transfer: Load | Store, memory: Memory) -> slice | npt.NDArray[Any]:
-        """Return the DRAM elements of a transfer, in units of `_grain` bytes."""
+        """Return the indices of the DRAM elements of a transfer, in units of `_grain` bytes."""
         scale = self._config.element_bytes(memory) // self._grain
         base, row, stride = (scale * size for size in (transfer.dram_base, transfer.x_size, transfer.x_stride))
         if transfer.y_size == 1 or row == stride:

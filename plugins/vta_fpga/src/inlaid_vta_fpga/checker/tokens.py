@@ -1,8 +1,8 @@
-"""Execution order of a stream: dependence tokens, command queues, happens-before.
+"""Execution order of a stream, from its dependence tokens and command queues, as a happens-before order.
 
-A token queue has one producer and one consumer module, and both run in order. So the k-th pop takes the token of the k-th push,
-and the happens-before order is a static graph: the program order of each module plus an edge from each push to its pop. It is
-represented by vector clocks over the three modules (Fidge 1988, Mattern 1989).
+A token queue has one producer and one consumer module, and both run in order. So the k-th pop takes the token of the k-th push. The
+happens-before order is a static graph: the program order of each module plus an edge from each push to its pop. Vector clocks over
+the three modules represent the order (Fidge 1988, Mattern 1989).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from inlaid_vta_fpga.checker.violations import Reporter, Rule
 from inlaid_vta_fpga.isa.instructions import Finish, Instruction, Module
 
 COMMANDS = 512
-"""Capacity of a module's command queue in instructions, including the running one."""
+"""Capacity of a module's command queue in instructions, including the running instruction."""
 TOKENS = 255
-"""Capacity of a token queue: its counter saturates at this value."""
+"""Capacity of a token queue. The counter of the queue saturates at this value."""
 Queue = tuple[Module, Module]
 """A token queue: its producer and its consumer. `simulators.commands.TokenQueue` names the same four queues."""
 Queues = Sequence[Sequence[Queue]]
-"""Queues that each instruction uses, by instruction number."""
+"""The queues that each instruction pops or pushes, indexed by instruction number."""
 Clock = tuple[int, int, int]
 """Vector clock: number of completed instructions of each module."""
 
@@ -30,7 +30,7 @@ Clock = tuple[int, int, int]
 class Order:
     """Happens-before order of a stream that terminates.
 
-    sequence: instruction numbers in one order of execution. clocks: by instruction number, how many instructions of each module are
+    sequence: instruction numbers in one order of execution. clocks: for each instruction, how many instructions of each module are
     complete before it starts, in every timing. numbers: instruction numbers of each module.
     """
 
@@ -40,7 +40,7 @@ class Order:
 
 
 def check_tokens(instructions: Sequence[Instruction], report: Reporter) -> Order | None:
-    """Check flags, token balance, deadlock, overflow and FINISH. Returns None for a stream that does not terminate."""
+    """Check flags, token balance, deadlock, overflow and FINISH. Returns the order; None for a stream that does not terminate."""
     _check_flags(instructions, report)
     pops = [_queues(instruction, "pop") for instruction in instructions]
     pushes = [_queues(instruction, "push") for instruction in instructions]
@@ -61,7 +61,7 @@ def check_tokens(instructions: Sequence[Instruction], report: Reporter) -> Order
 
 
 def _queues(instruction: Instruction, kind: str) -> list[Queue]:
-    """Return the queues that an instruction pops or pushes; flags for absent neighbours are ignored."""
+    """Return the queues that an instruction pops or pushes. Flags that refer to absent neighbours are ignored."""
     own, flags = instruction.module, instruction.flags
     others = [(-1, flags.pop_prev), (1, flags.pop_next)] if kind == "pop" else [(-1, flags.push_prev), (1, flags.push_next)]
     found = [Module(own + step) for step, given in others if given and own + step in (0, 1, 2)]

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """Rules; the comment of each states what holds for a legal stream."""
+    """Rules of legal streams. The comment of each rule states the property of a legal stream."""
 
     FIELDS = "fields"  # Every value fits its encoding field
     FLAGS = "flags"  # LOAD has no previous module, STORE no next one
@@ -34,7 +34,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True)
 class Violation:
-    """A violation of `rule` by instruction `number`; `source` names its operator, "" if unknown."""
+    """A violation of `rule` by instruction `number`. `source`: name of the source operator, "" if unknown."""
 
     number: int
     rule: Rule

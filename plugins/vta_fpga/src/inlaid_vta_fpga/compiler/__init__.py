@@ -1,1 +1,1 @@
-"""The compiler of VTA: regions to loop programs, loop programs to one instruction stream."""
+"""The compiler of VTA. It lowers a region to loop programs, and the loop programs to one instruction stream."""

@@ -1,4 +1,4 @@
-"""Affine forms of indices over a loop nest: analysed once per statement, evaluated once per task."""
+"""Affine forms of indices over a loop nest. They are derived once per statement and evaluated once per task."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Loops = tuple[tuple[arith.Var, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """The form `constant` + sum(factor * term for `outer`) + sum(`inner`[i] * loop i of the nest). The terms of `outer` are
-    variables of loops around the nest, or expressions of them."""
+    """The form `constant` + sum(factor * term over `outer`) + sum(`inner`[i] * loop i of the nest). The terms of `outer` are
+    variables of loops around the nest, or expressions of such variables."""
 
     constant: int
     outer: tuple[tuple[arith.Expr, int], ...]
     inner: tuple[int, ...]
 
     def at(self, env: Env) -> int:
-        """Evaluate with all loops of the nest at 0."""
+        """Evaluate the form for loop variables `env` around the nest, with all loops of the nest at 0."""
         found = self.constant
         for term, factor in self.outer:
             value = env.get(term)
@@ -33,7 +33,7 @@ class Affine:
         return found
 
     def over(self, lanes: int, kept: Sequence[int], what: str) -> Affine:
-        """Convert a scalar index to the index of an element of `lanes` scalars, over the loops numbered `kept`."""
+        """Convert the index of a scalar to the index of an element of `lanes` scalars. kept: numbers of the loops that remain."""
         inner = [self.inner[number] for number in kept]
         if any(factor % lanes for factor in (self.constant, *(factor for _, factor in self.outer), *inner)):
             raise ScheduleError(f"{what}: expected steps of {lanes} scalars, found {self}", remedy="keep blocks of channels whole")
@@ -42,7 +42,8 @@ class Affine:
 
 
 def affine(expr: arith.Expr, loops: Loops, what: str) -> Affine:
-    """Return the affine form of an integer expression. Raises `ScheduleError`, which begins with `what`, if it is not affine."""
+    """Return the affine form of an integer expression. Raises `ScheduleError` if it is not affine; the message begins with
+    `what`."""
     form = arith.linear(expr)
     variables = {var for var, _ in loops}
     outer = tuple((term, factor) for term, factor in form.terms.items() if term not in variables)
@@ -63,13 +64,13 @@ def scalar(buffer: ir.Buffer, indices: Sequence[arith.Expr], loops: Loops, what:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The condition 0 <= `value`, which depends on at most one loop of the nest: number `loop`, or -1 for none."""
+    """The condition 0 <= `value`. It depends on at most one loop of the nest. `loop`: number of this loop, or -1."""
 
     value: Affine
     loop: int
 
     def narrow(self, env: Env, ranges: list[tuple[int, int]]) -> bool:
-        """Narrow the ranges of the loops to where the condition holds. Returns False if it never holds."""
+        """Narrow `ranges` of the loops to the iterations in which the condition holds. Returns False if it never holds."""
         start = self.value.at(env)
         if self.loop < 0:
             return start >= 0

@@ -12,12 +12,12 @@ from inlaid_vta_fpga.isa.instructions import AluOp
 _OPS = {"min": AluOp.MIN, "max": AluOp.MAX, "add": AluOp.ADD}
 _SMALLEST, _LARGEST = -(1 << 15), (1 << 15) - 1
 _RIGHT, _LEFT = 15, 16
-"""Largest portable shift amounts of one instruction: right and left."""
+"""Largest shift amounts of one instruction on which all implementations agree: to the right and to the left."""
 
 
 class Chain(NamedTuple):
-    """A value as operations applied in turn to the element `first`, or to 0 if it is None. The second operand of each operation is
-    an immediate or an element."""
+    """A value as a chain of operations. The first operation applies to the element `first`, or to 0 if `first` is None. The second
+    operand of each operation is an immediate or an element."""
 
     first: ir.Load | None
     operations: tuple[tuple[AluOp, int | ir.Load], ...] = ()

@@ -15,12 +15,12 @@ from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.instructions import Load, Store
 
 MOST = (1 << 16) - 1
-"""Largest size and stride."""
+"""Largest size and stride in the fields of an instruction."""
 MOST_PAD = 15
 
 
 class _Dim(NamedTuple):
-    """A dimension of a copy: strides in SRAM and DRAM elements. Elements outside [`low`, `high`) are zero padding."""
+    """A dimension of a copy. sram, dram: strides in elements. Elements outside [`low`, `high`) are zero padding."""
 
     extent: int
     sram: int
@@ -49,8 +49,8 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Transfer:
-    """A loop nest that copies elements of a memory; implements `Plan`. `sram` and `dram` are the element indices, those of DRAM
-    relative to `base`. Numbers of a task: its first elements, and the loop ranges without padding."""
+    """A loop nest that copies elements between DRAM and a memory; implements `Plan`. `sram`, `dram`: element indices; DRAM indices
+    are relative to `base`. The numbers of a task are its first SRAM and DRAM elements and the loop ranges without padding."""
 
     what: str
     config: Config
@@ -64,7 +64,7 @@ class Transfer:
     _known: dict[tuple[int, ...], list[_Part]] = field(default_factory=dict)
 
     def bind(self, env: Env) -> tuple[int, ...] | None:
-        """Return the numbers of a task; None for a copy of no elements."""
+        """Return the numbers of a task; None if it copies no elements."""
         ranges = [(0, extent) for _, extent in self.loops]
         if not all(guard.narrow(env, ranges) for guard in self.guards):
             if self.memory is Memory.OUT:
@@ -110,7 +110,7 @@ class Transfer:
 
 
 def _merged(dims: list[_Dim]) -> list[_Dim]:
-    """Sort dimensions from outermost to innermost in SRAM and merge contiguous ones."""
+    """Sort dimensions from outermost to innermost in SRAM and merge contiguous dimensions."""
     found: list[_Dim] = []
     for dim in sorted((dim for dim in dims if dim.extent > 1), key=lambda dim: -dim.sram):
         outer = found[-1] if found else _UNIT

@@ -1,4 +1,4 @@
-"""Epilogue of a stream: split the last tile's ALU operations and stores into chunks, so that stores overlap with compute."""
+"""Epilogue of a stream. Splits the ALU operations and stores of the last tile into chunks, so that stores overlap with compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Alu, Store
 
 _START = 8
-"""Start-up cycles of an ALU instruction, without its micro-ops."""
+"""Start-up cycles of an ALU instruction, in addition to one cycle per micro-op."""
 _STORED = 3
 """Cycles of a STORE per element."""
 _Row = tuple[int, int, int]
@@ -21,7 +21,7 @@ _Row = tuple[int, int, int]
 
 
 def chunk_last_stores(steps: Sequence[Step], config: Config) -> list[Step]:
-    """Split the last ALU operations on a run of accumulators, and the stores of their results, into chunks.
+    """Split the last ALU operations on a run of accumulators, and the stores of the results, into chunks.
 
     No computation overlaps with the last store of a stream. The number of chunks balances the start-up cycles of the additional
     instructions against the cycles of the last store.
@@ -68,7 +68,7 @@ def _rows(item: object) -> Iterator[_Row]:
 
 
 def _stored(rows: Sequence[_Row], source: str, config: Config) -> Iterator[Step]:
-    """Yield stores of rows; rows of equal length and stride share an instruction."""
+    """Yield STOREs of rows. Rows of equal length and stride share a STORE."""
     while rows:
         (sram, length, dram), count = rows[0], 1
         stride = rows[1][2] - dram if len(rows) > 1 else length

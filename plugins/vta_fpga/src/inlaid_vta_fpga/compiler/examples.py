@@ -1,4 +1,4 @@
-"""Declarations of the target for the conformance suite."""
+"""Examples and tolerances of the target for the conformance suite."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from inlaid.types import TensorType
 
 
 def conformance() -> Conformance:
-    """Return example convolutions with enough input channels. Integer results are exact, so no tolerances are declared."""
+    """Return example convolutions that have enough input channels. Integer results are exact, so no tolerances are declared."""
     return Conformance(examples=(_convolution(None), _convolution(9)))
 
 
 def _convolution(shift: int | None) -> Function:
-    """Build a padded convolution with a bias. Returns int32 sums, or with `shift` sums that are shifted right and clipped."""
+    """Build a padded convolution with a bias. Its result is int32 sums, or with `shift` the sums shifted right and clipped."""
     random = np.random.default_rng(0)
     x = var("x", TensorType((1, 16, 6, 6), "int8"))
     padded = ops.pad(x, constant(np.zeros((), np.int8)), pads=(0, 0, 1, 1, 0, 0, 1, 1))

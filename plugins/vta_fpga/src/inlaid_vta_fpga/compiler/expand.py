@@ -1,7 +1,7 @@
 """Expansion of scheduled loop programs to tasks in program order.
 
-A loop nest around one statement is one task: a copy, a product or an ALU operation. The loops around nests are unrolled and so are
-allocations: each iteration gets separate tiles, so that only data dependences constrain the order of tasks.
+A loop nest around one statement is one task: a copy, a product or an ALU operation. The loops around nests are unrolled. Each
+iteration allocates separate tiles, so that only data dependences constrain the order of tasks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Element = tuple[ir.Buffer, Sequence[arith.Expr]]
 @dataclass(frozen=True)
 class Scheduled:
     """A scheduled loop program without blocks and virtual threads. `addresses`: DRAM byte addresses of `program.params`. `source`:
-    names of the operators that it computes."""
+    names of the source operators."""
 
     source: str
     program: ir.LoopProgram
@@ -83,7 +83,7 @@ class _Walk:
                 raise self._error("loops, allocations, branches, stores and intrinsics", type(stmt).__name__)
 
     def _match(self, loops: Loops, conditions: tuple[arith.Expr, ...], stmt: ir.Store | ir.Intrinsic) -> Iterator[Plan]:
-        """Yield the plans of a statement in order."""
+        """Yield the plans that implement a statement, in order."""
         if isinstance(stmt, ir.Intrinsic):
             yield self._product(loops, conditions, stmt)
             return
@@ -126,7 +126,7 @@ class _Walk:
         return Operation(self._config, loops, places, buffers)
 
     def _operations(self, loops: Loops, stmt: ir.Store) -> Iterator[Plan]:
-        """Yield ALU operations in place on the stored buffer. A value of another buffer is first copied: a reset and an add."""
+        """Yield ALU operations in place on the stored buffer. A value of another buffer is first copied by a reset and an add."""
         what = f"{self._source}: store to {stmt.buffer}"
         first, operations = chain_of(stmt.value, what, stmt.buffer)
 
@@ -158,7 +158,7 @@ class _Walk:
             yield operation(op, operand)
 
     def _elements(self, memory: Memory, loops: Loops, elements: Sequence[_Element], what: str) -> tuple[Loops, list[Affine]]:
-        """Return the loops that do not run over the lanes of an element, and the element indices over these loops."""
+        """Return the loops other than the loops over the lanes of an element, and the element indices over the returned loops."""
         places = [scalar(*element, loops, what) for element in elements]
         size, lanes, taken = 1, self._lanes(memory), set()
         while size < lanes:

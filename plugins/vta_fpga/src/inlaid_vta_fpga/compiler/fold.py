@@ -1,4 +1,4 @@
-"""Folding of a loop nest over micro-ops into the two loop registers of an instruction and a list of micro-ops."""
+"""Folding of a loop nest into the two loop registers of an instruction and a list of micro-ops."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 MOST_ITERATIONS = (1 << 14) - 1
 _DISTANCE = 2
-"""Number of following micro-ops that must not write the same accumulator: the depth of the pipeline."""
+"""Number of micro-ops after a micro-op that must not write the same accumulator. It is the depth of the pipeline."""
 
 
 class Dim(NamedTuple):
-    """A loop: its extent and its step of each micro-op index, the destination's first."""
+    """A loop. `steps`: how far an iteration moves each micro-op index; the index of the destination is first."""
 
     extent: int
     steps: tuple[int, ...]
@@ -23,7 +23,7 @@ class Dim(NamedTuple):
 @dataclass(frozen=True)
 class Folded:
     """Loop registers and micro-ops. `out`, `inner`: the loops in the registers. `offsets`: indices of each micro-op. `starts`: the
-    first indices of each instruction; more than one if a single instruction does not suffice."""
+    first indices of each instruction. There is more than one instruction if one does not suffice."""
 
     out: Dim
     inner: Dim
@@ -32,10 +32,10 @@ class Folded:
 
 
 def fold(dims: Sequence[Dim], limits: tuple[int, ...], most: int) -> Folded:
-    """Fold a nest whose iterations may run in any order into the fewest instructions, then the fewest micro-ops.
+    """Fold a nest, whose iterations may run in any order, into the fewest instructions. Among these, choose the fewest micro-ops.
 
-    limits: largest step of each index that the registers hold. most: maximum micro-ops of an instruction. No destination repeats
-    within `_DISTANCE` micro-ops.
+    limits: largest step of each index that fits the registers. most: maximum number of micro-ops of an instruction. In the result,
+    no destination repeats within `_DISTANCE` micro-ops.
     """
     unit = Dim(1, (0,) * len(limits))
     dims = _merged([dim for dim in dims if dim.extent > 1])
@@ -57,7 +57,7 @@ def fold(dims: Sequence[Dim], limits: tuple[int, ...], most: int) -> Folded:
 
 
 def _merged(dims: list[Dim]) -> list[Dim]:
-    """Merge dimensions that together step through contiguous indices."""
+    """Merge dimensions whose indices are contiguous."""
     for outer, inner in permutations(range(len(dims)), 2):
         a, b = dims[outer], dims[inner]
         if a.steps == tuple(step * b.extent for step in b.steps) and a.extent * b.extent <= MOST_ITERATIONS:
@@ -77,7 +77,7 @@ def _offsets(dims: Sequence[Dim], width: int) -> Iterator[tuple[int, ...]]:
 
 
 def _orders(dims: list[Dim]) -> Iterator[Sequence[Dim]]:
-    """Yield loop orders to try, first the one with the longest loop that moves the destination innermost."""
+    """Yield loop orders to try. In the first, the longest loop that moves the destination is innermost."""
     best = sorted(dims, key=lambda dim: (dim.steps[0] != 0, dim.extent))
     yield best
     if len(dims) <= 4:
@@ -85,8 +85,8 @@ def _orders(dims: list[Dim]) -> Iterator[Sequence[Dim]]:
 
 
 def _spaced(offsets: Sequence[int], out: Dim, inner: Dim) -> bool:
-    """Test that no destination repeats within `_DISTANCE`, also across iterations of the registers. Checking the first and the last
-    iterations suffices, since those in the middle repeat the same pattern."""
+    """Test that no destination repeats within `_DISTANCE`, also across iterations of the registers. The test checks only the first
+    and last iterations, since the iterations between repeat the same pattern."""
     ends = sorted({n for n in (0, 1, inner.extent - 2, inner.extent - 1) if 0 <= n < inner.extent})
     starts = [i * out.steps[0] + j * inner.steps[0] for i in range(min(out.extent, 3)) for j in ends]
     found = [start + offset for start in starts for offset in offsets]

@@ -1,7 +1,8 @@
 """Layers as tensor expressions over blocked DRAM buffers: one loop program for each layer, one block for each stage.
 
 DRAM holds activations as int8 [n, channels / block, rows, columns, block], matrices as [rows, channels / block, block], weights and
-biases as `compiler.legalise` packs them. Each stage writes a separate buffer here; `accumulate_in_place` merges them into one.
+biases as `compiler.legalise` packs them. Each stage of a kernel writes a separate buffer. `accumulate_in_place` later merges the
+buffers into one.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from inlaid_vta_fpga.compiler.legalise import AluStage, BiasStage, Layer, Produc
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 PLANES = 4
-"""Byte planes of an int32 result: each STORE writes one byte of every accumulator."""
+"""Number of byte planes of an int32 result. Each STORE writes one byte of every accumulator."""
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Operands of a GEMM stage: the buffers of its data and weights. `staged`: a block of the kernel computes the data, by padding
+    """Operands of a GEMM stage. `data`, `weights`: names of buffers. `staged`: a block of the kernel computes the data, by padding
     or selecting rows. `parts`: number of weight blocks that encode a bias."""
 
     block: str
@@ -35,8 +36,8 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A layer's unscheduled loop program. `chain`: the blocks of the accumulator's stages in order. `gemms`: the GEMM stages with
-    their operands. `stores`: pairs of the block that stores a byte plane and the stage that it reads. `main`: the block of the
+    """The unscheduled loop program of a layer. `chain`: blocks of the stages that compute accumulators, in order. `gemms`: operands
+    of the GEMM stages. `stores`: pairs of a block that stores a byte plane and the stage that it reads. `main`: block of the
     largest product."""
 
     layer: Layer
@@ -121,8 +122,8 @@ class _Writer:
     def _window(
         self, number: int, stage: ProductStage, data: te.Tensor, shape: tuple[int, ...]
     ) -> tuple[Callable[..., ir.Expr], str]:
-        """Return the data of a product as a function of (n, input block, row, column, lane), and the name of the stage that pads it
-        or selects its rows, "" for none."""
+        """Return a function that maps (n, input block, row, column, lane) to an element of the data of a product. Also returns the
+        name of the stage that pads the data or selects rows; "" if the data are read directly."""
         if self.layer.matrix:
             return (lambda n, c, i, j, k: data[j, c, k]), ""
         count, inputs, height, width, block = shape
@@ -186,7 +187,7 @@ def _product(a: ir.Expr, b: ir.Expr) -> ir.Expr:
 
 
 def _continued(program: ir.LoopProgram, before: dict[str, ir.Buffer]) -> ir.LoopProgram:
-    """Initialise the reduction of each named block from another buffer, and turn that buffer from a result into an allocation."""
+    """Initialise the reduction of each block in `before` from a buffer. The buffer becomes an allocation instead of a result."""
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         if not isinstance(stmt, ir.Block) or stmt.name not in before or not isinstance(stmt.init, ir.Store):

@@ -1,9 +1,9 @@
 """Legalisation of a region's steps to layers: sequences of stages on a tile of accumulators.
 
-A layer starts with its bias, which GEMM adds: a constant vector (1, 127, 127, ...) times a weight block for each block of output
-channels. The bias includes zero points and the rounding half. Products follow, then ALU operations with immediates. A sum of two
-tensors multiplies each by scaled identity blocks. If one operand is the result of a layer with no other use, the sum is appended to
-that layer and computed in its accumulators.
+A layer starts with its bias. GEMM adds the bias as the product of a constant vector (1, 127, 127, ...) and a weight block for each
+block of output channels. The bias includes zero points and half a unit for rounding. Products follow, then ALU operations with
+immediates. A sum of two tensors multiplies each tensor by scaled identity blocks. If one operand is the result of a layer with no
+other use, the sum is appended to this layer and computed in its accumulators.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from inlaid_vta_fpga.isa.instructions import AluOp
 Array = np.ndarray[Any, Any]
 
 LARGEST_LEFT = 6
-"""Largest left shift of an addend: its identity block holds int8 values of at most 2^6."""
+"""Largest left shift of an addend. The identity block holds 2^shift as int8, so at most 2^6."""
 LARGEST_IMMEDIATE_SHIFT = 15
-"""Implementations of VTA differ for shifts by 16 or more, so these are split into two instructions."""
+"""Largest immediate shift. Implementations of VTA differ for shifts by 16 or more, so larger shifts are split in two
+instructions."""
 BIAS_SHIFT = 14
-"""Bits of the low part of a bias that is split because two weight blocks cannot encode it."""
+"""Number of bits of the low part if a bias is split. A bias is split if two weight blocks cannot encode it."""
 STEP = 127
 """Value of every lane of the constant vector except the first, which is 1."""
 LIMIT = 1 << 31
@@ -45,8 +46,8 @@ class BiasStage:
 @dataclass(frozen=True, eq=False)
 class ProductStage:
     """The stage acc += data @ weights.T over a window. data: number of a buffer. weights: int8 [output blocks, input blocks, rows,
-    columns, block, block]. before: zero padding at the top and left. elementwise: output block i reads input block i only, and
-    weights is [1, 1, 1, 1, block, block]."""
+    columns, block, block]. before: zero padding at the top and left. elementwise: output block i reads only input block i, and the
+    shape of weights is [1, 1, 1, 1, block, block]."""
 
     data: int
     weights: Array
@@ -68,8 +69,8 @@ Stage = BiasStage | ProductStage | AluStage
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Stages over accumulators of `shape` (n, channel blocks, rows, columns). A `matrix` has n = rows = 1, its rows are columns.
-    The result goes to buffer `output`: int8, or with `wide` int32 as four byte planes."""
+    """Stages over accumulators of `shape` (n, channel blocks, rows, columns). A `matrix` has n = rows = 1, and `columns` is its
+    number of rows. The result goes to buffer `output` as int8, or if `wide` as int32 in four byte planes."""
 
     name: str
     nodes: tuple[str, ...]
@@ -81,7 +82,8 @@ class Layer:
 
 
 def layers(steps: Sequence[Step], outputs: frozenset[int], block: int) -> list[Layer]:
-    """Legalise the steps of a region to layers. outputs: result buffers of the region. Raises `Unsupported` for any other step."""
+    """Legalise the steps of a region to layers. outputs: result buffers of the region. Raises `Unsupported` for a step that is not
+    a composite of this target."""
     uses: dict[int, int] = {}
     for step in steps:
         for number in step.inputs:
@@ -106,8 +108,8 @@ def layers(steps: Sequence[Step], outputs: frozenset[int], block: int) -> list[L
 
 
 def bias_blocks(bias: Array, block: int) -> tuple[Stage, ...]:
-    """Return stages that set accumulators of 0 to a bias: int64 [output channels], taken modulo 2^32. These are one or two weight
-    blocks; a larger bias takes its high part, a left shift and its low part."""
+    """Return stages that set accumulators of 0 to a bias. bias: int64 [output channels], reduced modulo 2^32. A small bias is
+    encoded as one or two weight blocks. A larger bias is added as its high part, a left shift, and its low part."""
     wrapped = ((bias + LIMIT) % (2 * LIMIT)) - LIMIT
     padded = np.pad(wrapped, (0, -len(wrapped) % block)).reshape(-1, block)
     largest = STEP * STEP * (block - 1)
@@ -137,12 +139,13 @@ def _encoded(bias: Array, count: int) -> Array:
 
 
 def constant_vector(block: int) -> Array:
-    """Return the int8 vector that bias blocks are multiplied by: [1, STEP, STEP, ...]."""
+    """Return the int8 vector by which bias blocks are multiplied: [1, STEP, STEP, ...]."""
     return np.array([1] + [STEP] * (block - 1), np.int8)
 
 
 def places(factor: Factor) -> int | None:
-    """Return the right shift that equals a factor; None for a factor that is not a power of two or differs between channels."""
+    """Return the right shift that is equal to a factor. Returns None if the factor is not a power of two or differs between
+    channels."""
     multipliers, shifts = np.unique(factor.multipliers), np.unique(factor.shifts)
     if factor.rounding != "once" or len(multipliers) != 1 or len(shifts) != 1:
         return None
@@ -154,7 +157,7 @@ def places(factor: Factor) -> int | None:
 
 
 def bound(weights: Array, bias: Array) -> int:
-    """Return an upper bound on the magnitude of all sums. weights: [outputs, ...]."""
+    """Return an upper bound of the magnitude of all sums for int8 data. weights: [outputs, ...]."""
     sums = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(1) * 128
     return int((sums + np.abs(bias.astype(np.int64))).max(initial=0))
 
@@ -197,7 +200,8 @@ def sizes_of(type_: Type) -> tuple[int, ...]:
 
 
 def _requantised(numbers: Numbers, weights: Array) -> tuple[Array, tuple[AluStage, ...]]:
-    """Return the bias, with the rounding half and if possible the zero point folded in, and the ALU stages that requantise."""
+    """Return the bias and the ALU stages that requantise. The bias includes half a unit for rounding and, if no sum overflows, the
+    zero point."""
     shift = places(numbers.factor)
     assert shift is not None
     bias = np.resize(numbers.bias.astype(np.int64), len(weights)) + ((1 << shift) >> 1)
@@ -240,7 +244,7 @@ def _sum(step: Step, block: int) -> Layer:
 
 
 def _added(step: Step) -> int:
-    """Return the constant added to the scaled operands before the shift: bias, input zero points and the rounding half."""
+    """Return the constant added to the scaled operands before the shift: bias, input zero points and half a unit for rounding."""
     both = decode_binary(step.parts)
     shift = places(both.factor)
     assert shift is not None
@@ -249,8 +253,8 @@ def _added(step: Step) -> int:
 
 
 def _continued(layer: Layer, step: Step, block: int) -> Layer | None:
-    """Append the sum of an int8 layer and another tensor to that layer's stages. Returns None if the layer is `wide` or the added
-    constant exceeds 16 bits."""
+    """Append the sum of the result of `layer` and another tensor to the stages of the layer. Returns None if the layer is `wide` or
+    the added constant exceeds 16 bits."""
     both = decode_binary(step.parts)
     shift = places(both.factor)
     assert shift is not None

@@ -1,4 +1,4 @@
-"""Translation of loop nests to GEMM and ALU instructions: loop registers and micro-ops."""
+"""Translation of loop nests to GEMM and ALU instructions with loop registers and micro-ops."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ OPERANDS = (Memory.ACC, Memory.INP, Memory.WGT)
 
 
 def resident_uops(config: Config) -> int:
-    """Return the capacity of the UOP memory in micro-ops, limited to the 2048 of the Chisel core."""
+    """Return the capacity of the UOP memory in micro-ops, at most 2048, the capacity of the Chisel core."""
     return min(2048, config.depth(Memory.UOP))
 
 
 class Operation:
     """A loop nest of micro-ops over elements of tiles; implements `Plan`.
 
-    places, buffers: element index and buffer of each operand, the destination first. op: the ALU's operation; None for GEMM, or for
-    a reset if there is only a destination. imm: the ALU's second operand if it is an immediate.
+    places, buffers: element index and buffer of each operand, the destination first. op: operation of the ALU, None for GEMM. A
+    GEMM with only a destination is a reset. imm: second operand of the ALU if it is an immediate.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from inlaid_vta_fpga.isa.config import Memory
 
 
 def by_first_use(tasks: Sequence[Task]) -> list[Task]:
-    """Sort adjacent loads by their first use, so that the loads of the first virtual thread come before those of the second."""
+    """Sort adjacent loads by first use, so that the loads of the first virtual thread precede the loads of the second."""
     reader: dict[Tile, int] = {}
     for number, task in enumerate(tasks):
         if not _loads(task):

@@ -1,7 +1,7 @@
-"""Rules for the int8 operators that VTA supports: convolutions, matrix products by constant weights, sums of two tensors.
+"""Operator rules for the int8 operators that VTA supports: convolutions, matrix products by constant weights, sums of two tensors.
 
 A composite includes the requantisation if it is a shift ("conv", "dense"). Otherwise it ends with the int32 sums ("conv_sums",
-"dense_sums") and another target requantises. LOAD can only pad with 0, so a `pad` with another value stays outside of the composite
+"dense_sums") and another target requantises. LOAD pads only with 0, so a `pad` with any other value is not part of the composite
 ("conv_outside").
 """
 
@@ -23,14 +23,14 @@ from inlaid_vta_fpga.compiler.legalise import LARGEST_LEFT, LIMIT, bound, places
 from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 
 LARGEST_PAD = 15
-"""Largest padding of a side: LOAD has 4 bits for it."""
+"""Largest padding of a side. The field of LOAD has 4 bits."""
 LARGEST_KERNEL = 11
 LEAST_CHANNELS = 8
-"""Minimum input channels of a convolution: fewer would use less than half of a block of 16."""
+"""Minimum input channels of a convolution. Fewer channels use less than half of a block of 16."""
 
 
 def rules(options: VtaOptions) -> tuple[OpRule, ...]:
-    """Return the rules, most specific first."""
+    """Return the operator rules, most specific first."""
     padded, matmul = composites.padded_conv(), composites.matmul()
     conv = composites.conv().where(lambda expr: not _pads_with_zeros(expr), "LOAD pads with 0, as part of the convolution")
     block = options.config.block
@@ -51,7 +51,7 @@ def rules(options: VtaOptions) -> tuple[OpRule, ...]:
 
 
 def _pads_with_zeros(conv: Expr) -> bool:
-    """Test whether a convolution's data is a `pad` with 0, which belongs to another composite."""
+    """Test whether the data of a convolution is a `pad` with 0. If so, the convolution belongs to another composite."""
     assert isinstance(conv, Call)
     data = conv.args[0]
     return isinstance(data, Call) and data.callee is pad and isinstance(data.args[1], Constant) and not data.args[1].data.any()
@@ -64,7 +64,7 @@ def _tensor(found: Match, name: str = "") -> TensorType:
 
 
 def _operands(found: Match, rank: int) -> str | None:
-    """Return why the types of operands or result are unsupported; None if they are supported."""
+    """Return why the types of the operands or of the result are unsupported; None if all are supported."""
     for name in (part for part in "xwab" if part in found):
         type_ = _tensor(found, name)
         if type_.dtype.name != "int8" or type_.rank != rank:
@@ -111,7 +111,8 @@ def _geometry(geometry: Window) -> str | None:
 
 
 def _scaled(found: Match, outputs: int) -> str | None:
-    """Return why VTA cannot requantise the sums; None if it can or need not. outputs: the output axis of the weights."""
+    """Return why VTA cannot requantise the sums; None if it can, or if the result is the sums. outputs: output axis of the
+    weights."""
     if "y" not in found:
         return None
     numbers = decode_layer(found.captures)
@@ -152,6 +153,6 @@ def _sum(found: Match, block: int) -> Verdict:
 
 
 def _elements(found: Match, block: int) -> int:
-    """Return the number of accumulators of a result."""
+    """Return the number of ACC elements (blocks of channels) of a result."""
     count, channels, *space = sizes_of(found.root.type)
     return count * -(-channels // block) * prod(space)

@@ -1,4 +1,4 @@
-"""Compilation of a region to an image: layer schedules, DRAM map, instruction stream."""
+"""Compilation of a region to an image. Schedules the layers, maps DRAM, and builds the instruction stream."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Array = np.ndarray[Any, Any]
 
 
 def lower_steps(program: StepProgram, options: VtaOptions) -> Image:
-    """Compile the steps of a region to an image and add constants to the program. Raises `Unsupported` for a step without a layer
-    and for a layer without a tile that fits."""
+    """Compile the steps of a region to an image and add constants to the program. Raises `Unsupported` for a step that no layer
+    implements, and for a layer of which no tile fits the buffers."""
     outputs = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.storage == "output")
     return compile_layers(program, layers(program.steps, outputs, options.config.block), options)
 
 
 def compile_layers(program: StepProgram, found: list[Layer], options: VtaOptions) -> Image:
-    """Compile layers over the buffers of a program to a checked image."""
+    """Compile layers, which use the buffers of `program`, to an image. The checker verifies its stream."""
     dram, config = _Dram(program), options.config
     made, slots = [], options.slots
     for number, layer in enumerate(found):

@@ -1,4 +1,5 @@
-"""Kernel schedules: tiles of accumulators as virtual threads, data and weights staged in INP and WGT, tensorized GEMM."""
+"""Schedules of kernels. Virtual threads compute tiles of accumulators, data and weights are staged in INP and WGT, and products
+become GEMM intrinsics."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ from inlaid_vta_fpga.compiler.kernels import Kernel, Source
 
 @dataclass(frozen=True)
 class TileSizes:
-    """Tile sizes in output blocks, rows and columns, which divide those of the layer. The input blocks are read in `steps`. Stages
-    before and after the main product run in `chunks` of output blocks, so that stores overlap with compute. `threads` virtual
-    threads run interleaved along `axis`: 1 for output blocks, 2 for rows, 3 for columns."""
+    """Sizes of a tile. channels, rows, columns: output blocks, rows and columns of a tile, which divide the sizes of the layer.
+    steps: number of parts in which input blocks are read. chunks: number of parts of the stages before and after the main product,
+    so that stores overlap with compute. threads: virtual threads, interleaved along `axis` (1: output blocks, 2: rows, 3:
+    columns)."""
 
     channels: int
     rows: int
@@ -54,8 +56,8 @@ def schedule_kernel(kernel: Kernel, tile: TileSizes, block: int) -> ir.LoopProgr
 
 
 def _tiled(s: Schedule, kernel: Kernel, tile: TileSizes) -> tuple[Var, Var, Var | None]:
-    """Split and reorder the main product's loops. Returns the innermost loop over tiles, the loop over steps of input blocks, and
-    the loop over virtual threads, if any."""
+    """Split and reorder the loops of the main product. Returns the innermost loop over tiles, the loop over steps of input blocks,
+    and the loop over virtual threads (None without threads)."""
     n, c, i, j, o, *reduced = s.loops(kernel.main)
     sizes = (tile.channels, tile.rows, tile.columns)
     outer, inner, thread = [], [], None
@@ -78,7 +80,7 @@ def _tiled(s: Schedule, kernel: Kernel, tile: TileSizes) -> tuple[Var, Var, Var 
 
 
 def _epilogue(s: Schedule, kernel: Kernel, inner: Var, chunks: int) -> None:
-    """Place the stages after the main product and the stores in the tile loop, split into chunks."""
+    """Move the stages after the main product, and the stores, into the tile loop, and split them into chunks."""
     later = kernel.chain[kernel.chain.index(kernel.main) :]
     place = inner
     for number, name in enumerate(later):
@@ -90,8 +92,8 @@ def _epilogue(s: Schedule, kernel: Kernel, inner: Var, chunks: int) -> None:
 
 
 def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool, chunks: int) -> None:
-    """Decompose a product's init, stage its operands, and tensorize it. The `first` stage of a tile starts with a reset per chunk,
-    which waits for the store of that chunk only."""
+    """Decompose the initialisation of a product, stage its operands, and tensorize it. The `first` stage of a tile starts with a
+    reset per chunk. Each reset waits only for the store of the same chunk."""
     if gemm.parts > 1:
         o, part, lane = s.loops(gemm.block)[-3:]
         s.reorder(part, o, lane)
@@ -114,14 +116,14 @@ def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool
 
 
 def _after(s: Schedule, block: str, loop: Var) -> Var:
-    """Return the loop around a block that is nested directly in `loop`."""
+    """Return the loop around `block` that is directly inside `loop`."""
     loops = s.loops(block)
     return loops[loops.index(loop) + 1]
 
 
 def accumulate_in_place(program: ir.LoopProgram, chain: tuple[str, ...]) -> ir.LoopProgram:
-    """Merge the buffers of a chain of stages into one, and remove copies of an element to itself. Requires that each stage reads
-    only the elements of its predecessor that it writes, and that nothing else reads these afterwards."""
+    """Merge the buffers of a chain of stages into one, and remove copies of an element to itself. Precondition: a stage that writes
+    an element reads only this element of its predecessor, and no later statement reads the predecessor."""
     buffers = {stmt.buffer.name: stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
     own = buffers[chain[0]]
     others = {buffers[name]: own for name in chain[1:]}

@@ -19,11 +19,11 @@ _SMALL = 8
 
 
 def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
-    """Set the base of each tile of the tasks.
+    """Allocate the tiles of the tasks: set the `base` of each tile.
 
     Tiles that are live at the same time do not overlap. The tiles of a buffer rotate through up to `slots` slots, which keeps the
-    number of distinct micro-op kernels small. A new slot takes the least recently used elements. If the tiles do not fit that way,
-    the memory planner gives each buffer one slot for the whole region.
+    number of distinct micro-op kernels small. A new slot takes the least recently used elements. If the tiles do not fit, the
+    memory planner instead allocates slots of buffers for the whole region.
     """
     tiles: dict[Memory, dict[Tile, None]] = {}
     for number, task in enumerate(tasks):
@@ -37,7 +37,7 @@ def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
 
 
 def _allocate_slots(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
-    """Allocate slots in order of first use. Returns False if a tile does not fit."""
+    """Allocate slots of tiles in order of first use. Returns False if a tile does not fit."""
     used = np.full(depth, -1, np.int64)  # last use of each element by the tiles allocated so far
     places: dict[ir.Buffer, list[int]] = {}
     for tile in tiles:
@@ -62,8 +62,8 @@ def _allocate_slots(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
 
 
 def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile, size: int) -> tuple[int, int] | None:
-    """Return last use and start of the least recently used run of `size` elements; None if no run is free. Small tiles, which tend
-    to live long, go to the end of memory."""
+    """Return the last use and the start of the least recently used run of `size` elements; None if no run is free. Small tiles tend
+    to live long, so they are allocated at the end of memory if possible."""
     start = len(used) - len(used) // _SMALL
     for low in [start, 0] if size <= len(used) - start else [0]:
         if size <= len(used) - low:
@@ -75,7 +75,7 @@ def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile
 
 
 def _allocate_planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
-    """Let the memory planner allocate one slot per buffer, or as many as it has tiles live at once."""
+    """Let the memory planner allocate the slots. A buffer gets as many slots as it has tiles that are live at the same time."""
     lives: dict[tuple[ir.Buffer, int], tuple[int, int, int]] = {}
     turns: dict[Tile, tuple[ir.Buffer, int]] = {}
     for tile in tiles:

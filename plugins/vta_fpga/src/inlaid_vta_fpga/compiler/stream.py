@@ -1,4 +1,4 @@
-"""Lowering of the scheduled layers of a region to one instruction stream."""
+"""Lowering of the scheduled layers of a region to a single instruction stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ __all__ = ["Scheduled", "Stream", "lower_region"]
 
 @dataclass(frozen=True)
 class Stream:
-    """A VTA program. uops: micro-ops, stored at DRAM byte address `uops_at`. sources[i]: names of instruction i's operators."""
+    """A VTA program. uops: micro-ops, at DRAM byte address `uops_at`. sources[i]: names of the source operators of instruction
+    i."""
 
     instructions: tuple[Instruction, ...]
     uops: Uops
@@ -31,9 +32,9 @@ class Stream:
 def lower_region(layers: Sequence[Scheduled], config: Config, uops_at: int, *, slots: int = 2, serial: bool = False) -> Stream:
     """Lower all layers of a region in order to one stream that ends with FINISH.
 
-    uops_at: DRAM byte address for micro-ops, after all buffers of the layers. slots: SRAM slots that the tiles of a buffer rotate
-    through; with 1, loads cannot run ahead. serial: no two modules run at the same time, the baseline for latency hiding. Raises
-    `ScheduleError` for statements that VTA cannot execute and for tiles that do not fit.
+    uops_at: DRAM byte address of the micro-ops, after all buffers of the layers. slots: number of SRAM slots through which the
+    tiles of a buffer rotate; with 1, loads do not run ahead. serial: no two modules run at the same time (baseline for latency
+    hiding). Raises `ScheduleError` for statements that VTA cannot execute and for tiles that do not fit.
     """
     tasks = by_first_use([task for layer in layers for task in expand(layer, config)])
     allocate(tasks, config, slots)

@@ -17,7 +17,7 @@ from inlaid_vta_fpga.isa.instructions import Instruction, Uops
 
 Indices = npt.NDArray[np.intp]
 SCOPES = {INP: Memory.INP, WGT: Memory.WGT, ACC: Memory.ACC}
-"""Memory of each buffer scope. OUT has no scope: a STORE from "vta.acc" reads it."""
+"""Memory of each buffer scope. OUT has no scope, since a STORE from scope "vta.acc" reads OUT."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,8 +35,8 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Elements that a step accesses: `rows` runs of `length` elements, `stride` apart, or arbitrary `indices`, all relative to
-    `start`. memory None: DRAM, in units of an INP element."""
+    """Elements that a step accesses: `rows` runs of `length` elements with stride `stride`, or arbitrary `indices`. Both are
+    relative to `start`. memory: None means DRAM, in units of an INP element."""
 
     memory: Memory | None
     write: bool
@@ -48,7 +48,7 @@ class Access:
 
     @property
     def parts(self) -> list[slice] | list[Indices]:
-        """Return the elements as array indices."""
+        """The elements as indices of an array."""
         if self.indices is not None:
             return [self.indices + self.start]
         starts = (self.start + row * self.stride for row in range(self.rows))
@@ -57,8 +57,8 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """An instruction before flags are set. accesses: elements of memories shared between modules, which order the step. kernel:
-    micro-ops of a GEMM or ALU instruction, before they have an address."""
+    """An instruction before its flags are set. accesses: accessed elements of memories that modules share; they determine which
+    steps must precede this one. kernel: micro-ops of a GEMM or ALU instruction before they have an address."""
 
     instruction: Instruction
     source: str
@@ -67,23 +67,23 @@ class Step:
 
 
 class Plan(Protocol):
-    """Translation of a statement and its loop nest to instructions. `buffers`: the buffers of its tiles."""
+    """Translation of a statement and its loop nest to instructions. `buffers`: buffers whose tiles the instructions access."""
 
     @property
     def buffers(self) -> tuple[ir.Buffer, ...]: ...
 
     def bind(self, env: Env) -> tuple[int, ...] | None:
-        """Evaluate what varies between tasks, for the values of the outer loops; None if the task is empty."""
+        """Compute the numbers that vary between tasks, given values of the outer loops. Returns None if the task is empty."""
         ...
 
     def steps(self, numbers: tuple[int, ...], tiles: tuple[Tile, ...], source: str) -> Iterable[Step]:
-        """Yield the steps of a task whose tiles are allocated."""
+        """Yield the steps of a task. Its tiles must be allocated."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A plan with its bound numbers and tiles for one iteration of the outer loops."""
+    """A plan for one iteration of the outer loops, with the numbers that `bind` returned and the tiles."""
 
     plan: Plan
     numbers: tuple[int, ...]

@@ -1,8 +1,8 @@
-"""Choice of a layer's tile sizes by an analytical cycle model, without search on hardware or simulator.
+"""Choice of a layer's tile sizes by an analytical cycle model. No candidate runs on hardware or in a simulator.
 
 Rates are those of VTA's pipelined RTL (apache/tvm-vta): a GEMM micro-op, a reset or an ALU operation with an immediate takes one
-cycle, the DRAM port moves one bus word per cycle, and each instruction has start-up and drain cycles. Loads overlap with compute: a
-tile takes as long as the slower of the two. A layer starts with the loads of its first step and ends with its last store.
+cycle, the DRAM port moves one bus word per cycle, and each instruction has start-up and drain cycles. Loads overlap with compute:
+the time of a tile is the maximum of both. A layer starts with the loads of its first step and ends with its last store.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from inlaid_vta_fpga.compiler.schedule import TileSizes
 from inlaid_vta_fpga.isa.config import UOP_BYTES, Config, Memory
 
 START = 8
-"""Start-up and drain cycles of a GEMM or ALU instruction, without its micro-ops."""
+"""Start-up and drain cycles of a GEMM or ALU instruction, in addition to one cycle per micro-op."""
 TRANSFER = 16
-"""Cycles of a LOAD or STORE without its data: DRAM latency and handshake."""
+"""Fixed cycles of a LOAD or STORE, for DRAM latency and handshake."""
 ROW = 1
-"""Cycles of each row of a LOAD without its data."""
+"""Fixed cycles per row of a LOAD."""
 STORED = 3
 """Cycles of a STORE per element."""
 
 
 @dataclass(frozen=True)
 class Extents:
-    """Inputs of the cycle model. shape: result (n, channel blocks, rows, columns). inputs, height, width: data in blocks. kernel,
-    strides: window of the main product. biases, further, alus, stores: bias blocks, other products, ALU operations and stores."""
+    """Inputs of the cycle model. shape: shape of the result (n, channel blocks, rows, columns). inputs, height, width: shape of the
+    data in blocks of channels. kernel, strides: window of the main product. biases, further, alus, stores: numbers of bias blocks,
+    other products, ALU operations and stores."""
 
     shape: tuple[int, int, int, int]
     inputs: int

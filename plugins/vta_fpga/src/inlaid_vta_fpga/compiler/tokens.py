@@ -1,4 +1,4 @@
-"""Insertion of dependence tokens into a flat stream, only where data dependences require them."""
+"""Insertion of dependence tokens into a flat stream. Tokens are inserted only for data dependences."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.instructions import Alu, Finish, Flags, Gemm, Instruction, Load, Module, Store
 
 _Needs = dict[Module, int]
-"""Dependences of a step: the last step (or instruction) of each other module that must precede it."""
+"""Dependences of a step: for each other module, the last step (or instruction) that must precede it."""
 _NOOP = Load(Memory.UOP)
 """A no-op of the compute module."""
 _APART = {Module.LOAD: Module.STORE, Module.STORE: Module.LOAD}
-"""Modules that share no token queue."""
+"""For load and store, the other of the two. They share no token queue."""
 _OUTSTANDING = 128
-"""Approximate limit of tokens in a queue, well below the 255 at which its 8-bit counter saturates."""
+"""Approximate limit of tokens in a queue. It is well below 255, at which the 8-bit counter of the queue saturates."""
 
 
 def insert_tokens(steps: Sequence[Step], config: Config, dram_bytes: int, serial: bool) -> tuple[list[Instruction], list[str]]:
     """Set the flags of all steps and append FINISH. Returns the instructions and the source of each.
 
-    Each step waits for the steps of other modules whose elements it reads or overwrites; with `serial`, for all earlier steps.
+    Each step waits for the steps of other modules whose elements it reads or overwrites. If `serial`, it waits for all earlier
+    steps.
     """
     shared, relays = _Shared(config, -(-dram_bytes // config.element_bytes(Memory.INP))), _Relays(steps)
     latest: _Needs = {}
@@ -56,7 +57,7 @@ def insert_tokens(steps: Sequence[Step], config: Config, dram_bytes: int, serial
 
 
 class _Shared:
-    """The last write and, per module, the last read of each element of the memories and of DRAM."""
+    """For each element of the memories and of DRAM: the last write, and the last read by each module."""
 
     def __init__(self, config: Config, dram: int) -> None:
         self._sizes: dict[Memory | None, int] = {memory: config.depth(memory) for memory in (Memory.INP, Memory.WGT, Memory.ACC)}
@@ -82,11 +83,11 @@ class _Shared:
 
 
 class _Relays:
-    """No-ops of the compute module that relay tokens between load and store, which share no queue.
+    """No-ops of the compute module that relay tokens between load and store, since load and store share no token queue.
 
-    A relay is placed where it does not stall compute: after the last compute step that the waiting step depends on anyway, and
-    after compute has been busy for the duration of the awaited step. before: relays to issue before each step, by step number.
-    awaited: the step that each relay waits for.
+    The position of a relay is chosen so that it does not stall compute. It follows the last compute step on which the waiting step
+    also depends, and compute steps that take as long as the awaited step. before: numbers of the relays to issue before a step,
+    keyed by step number. awaited: the step that each relay waits for.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -98,7 +99,8 @@ class _Relays:
         self._made: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in _APART}
 
     def through(self, apart: Module, last: int, number: int, least: int) -> int:
-        """Return the relay by which step `number` waits for step `last`; the step also waits for compute step `least`."""
+        """Return the number of the relay by which step `number` waits for step `last`. The step also waits for compute step
+        `least`."""
         awaited, made = self._made[apart]
         at = bisect_left(awaited, last)
         if at == len(awaited):
@@ -138,9 +140,9 @@ class _Issued:
 class _Stream:
     """Instructions in issue order, with their flags.
 
-    A token of a queue pairs an instruction that pushes with one that pops. The numbers of both increase from pair to pair, so the
-    k-th pop takes the k-th token and no instruction pushes or pops twice. An instruction waits for its last dependence on a
-    neighbour, unless its module has already waited for that one or a later one.
+    A token of a queue pairs an instruction that pushes with an instruction that pops. The numbers of both increase from pair to
+    pair, so the k-th pop takes the k-th token and no instruction pushes or pops twice. An instruction waits for its last dependence
+    on a neighbour, unless its module has already waited for that instruction or a later one.
     """
 
     def __init__(self) -> None:

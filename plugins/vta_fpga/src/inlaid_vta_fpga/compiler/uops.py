@@ -1,4 +1,4 @@
-"""Placement of micro-op kernels: one copy of each in DRAM, and a LOAD before each use that does not find it in SRAM."""
+"""Placement of micro-op kernels. DRAM holds one copy of each kernel. A LOAD precedes each use of a kernel that is not in SRAM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inlaid_vta_fpga.isa.instructions import Alu, Gemm, Load, Uops
 
 @dataclass(eq=False)
 class _Page:
-    """Kernels that one LOAD brings in: `start` in DRAM and `base` in SRAM, in micro-ops; base -1 if not resident."""
+    """Kernels that one LOAD copies to SRAM. start, base: first micro-op in DRAM and in SRAM; base is -1 if not resident."""
 
     start: int
     size: int = 0
@@ -53,7 +53,7 @@ def insert_uop_loads(steps: Sequence[Step], address: int, config: Config) -> tup
 
 
 def _pages(steps: Sequence[Step], most: int) -> tuple[dict[bytes, tuple[_Page, int]], Uops]:
-    """Return the page and the offset in it of each kernel, and all micro-ops in page order."""
+    """Return the page of each kernel with the offset of the kernel in it, and all micro-ops in page order."""
     where: dict[bytes, tuple[_Page, int]] = {}
     words: list[Uops] = []
     page, source = _Page(0), None

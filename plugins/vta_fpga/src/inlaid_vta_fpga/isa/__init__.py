@@ -1,1 +1,1 @@
-"""The instruction set of VTA: configuration, instructions, binary encoding, assembler text."""
+"""The instruction set of VTA: core configuration, instructions, binary encoding, and assembler."""

@@ -22,8 +22,8 @@ One instruction, micro-op or directive per line; `#` starts a comment; numbers a
 | `alu.min`, `alu.max`, `alu.add`, `alu.shr`, `alu.mul` | uops, loops, dst, src, imm |
 | `finish` | |
 
-Operands come in any order, each at most once; an omitted one is 0, `loops` is 1x1, and only `uops` is required. The token flags
-`pop_prev`, `pop_next`, `push_prev` and `push_next` may follow every mnemonic.
+Operands come in any order, each at most once. Only `uops` is required. The default of `loops` is 1x1, of all other operands 0. The
+token flags `pop_prev`, `pop_next`, `push_prev` and `push_next` may follow every mnemonic.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Finish, Flags, Gemm, In
 
 @dataclass(frozen=True)
 class Program:
-    """Instructions, and tables of micro-ops keyed by the DRAM element index of their first entry."""
+    """Instructions and tables of micro-ops. A table is keyed by the DRAM element index of its first entry."""
 
     instructions: tuple[Instruction, ...]
     uops: Mapping[int, tuple[Uop, ...]]

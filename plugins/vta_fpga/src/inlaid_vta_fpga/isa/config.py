@@ -26,7 +26,7 @@ class Memory(IntEnum):
 INSTRUCTION_BYTES = 16
 UOP_BYTES = 4
 PAGE_BYTES = 4096
-"""Page size in bytes. DRAM buffers start on page boundaries; physical page 0 is invalid."""
+"""Page size in bytes. DRAM buffers start on page boundaries. Physical page 0 is invalid."""
 _INSTRUCTION_HALF = 64
 _ADDRESS_BITS = 16
 
@@ -92,20 +92,21 @@ class Config:
         return 1 << self.log_block
 
     def shape(self, memory: Memory) -> tuple[int, ...]:
-        """Return the shape of one element: (block, block) as [out][in] for WGT, () for UOP, (batch, block) for the others."""
+        """Return the shape of one element: (block, block) as [out][in] for WGT, () for UOP, (batch, block) for all other
+        memories."""
         if memory is Memory.UOP:
             return ()
         return (self.block, self.block) if memory is Memory.WGT else (self.batch, self.block)
 
     def element_bytes(self, memory: Memory) -> int:
-        """Return the bytes of one element in DRAM, the unit of `dram_base` and `x_stride`."""
+        """Return the bytes of one element in DRAM. `dram_base` and `x_stride` count elements."""
         if memory is Memory.UOP:
             return UOP_BYTES
         rows = self.block if memory is Memory.WGT else self.batch
         return rows * self.block * (4 if memory is Memory.ACC else 1)
 
     def depth(self, memory: Memory) -> int:
-        """Return the number of elements of the SRAM buffer. OUT has the depth of ACC, and ACC_8BIT is ACC."""
+        """Return the number of elements of an SRAM buffer. The depth of OUT and of ACC_8BIT is the depth of ACC."""
         logs = {
             Memory.UOP: self.log_uop_buff - 2,
             Memory.WGT: self.log_wgt_buff - 2 * self.log_block,

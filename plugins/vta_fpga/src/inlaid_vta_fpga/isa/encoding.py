@@ -18,14 +18,15 @@ Field = tuple[str, int, int]
 
 
 class EncodingError(InlaidError):
-    """An instruction with a value that does not fit its field, or bytes that do not encode an instruction."""
+    """Raised for an instruction with a value that does not fit its field, and for bytes that do not encode an instruction."""
 
 
 _DAMAGED = "the stream is damaged or has another encoding: compile it again"
 
 
 class Encoding:
-    """The encoding for one configuration. `fields`: non-overlapping fields of each opcode as (name, lowest bit, width)."""
+    """The binary encoding for one configuration. `fields`: fields of each opcode as (name, lowest bit, width). They do not
+    overlap."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -50,7 +51,7 @@ class Encoding:
         }
 
     def mask(self, opcode: int) -> int:
-        """Return the mask of an instruction's bits that belong to fields."""
+        """Return a mask of the instruction bits that belong to fields of `opcode`."""
         return sum(((1 << width) - 1) << low for _, low, width in self.fields[opcode])
 
     def encode(self, instruction: Instruction) -> bytes:

@@ -16,7 +16,7 @@ from inlaid_vta_fpga.isa.config import Memory
 
 
 class Module(IntEnum):
-    """Hardware modules that execute instructions, in pipeline order: tokens flow between neighbours only."""
+    """Hardware modules that execute instructions, in pipeline order. Tokens flow only between neighbours in this order."""
 
     LOAD = 0
     COMPUTE = 1
@@ -37,7 +37,8 @@ class AluOp(IntEnum):
 class Flags:
     """Dependence tokens that an instruction pops before it starts and pushes after its last write.
 
-    `prev` is the preceding module in load, compute, store order, `next` the following one: LOAD has no `prev`, STORE no `next`.
+    `prev` is the preceding module and `next` the following module in the order load, compute, store. LOAD has no `prev`, STORE has
+    no `next`.
     """
 
     pop_prev: bool = False
@@ -51,10 +52,11 @@ NONE = Flags()
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Copies rows of DRAM elements to consecutive SRAM elements, with zero padding around.
+    """Copies rows of DRAM elements to consecutive SRAM elements and adds zero padding around them.
 
-    All counts are in elements of `memory`. Rows are `x_stride` apart in DRAM. `y_pad_0` and `y_pad_1` rows of zeros are added
-    before and after, `x_pad_0` and `x_pad_1` zeros before and after each row. x_size 0: a no-op that still pops and pushes tokens.
+    All counts are in elements of `memory`. The stride of rows in DRAM is `x_stride`. `y_pad_0` rows of zeros are added before the
+    rows and `y_pad_1` after them. `x_pad_0` zeros are added before each row and `x_pad_1` after it. With x_size 0, the instruction
+    is a no-op that still pops and pushes tokens.
     """
 
     memory: Memory
@@ -87,7 +89,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Copies consecutive OUT elements to rows of DRAM elements that are `x_stride` apart. x_size 0: a no-op."""
+    """Copies consecutive OUT elements to rows of DRAM elements with row stride `x_stride`. With x_size 0, it is a no-op."""
 
     module: ClassVar[Module] = Module.STORE
     sram_base: int = 0
@@ -141,7 +143,7 @@ class Alu:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Ends the program, after which the host may read results. It waits for other modules only through tokens."""
+    """Ends the program. The host may then read the results. FINISH waits for other modules only through tokens."""
 
     module: ClassVar[Module] = Module.COMPUTE
     flags: Flags = NONE

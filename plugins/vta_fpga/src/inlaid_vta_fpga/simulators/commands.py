@@ -16,7 +16,7 @@ from inlaid_vta_fpga.simulators.loops import micro_ops
 
 
 class TokenQueue(Enum):
-    """The four token queues, each from one module to a neighbour. The value names both."""
+    """The four token queues. Each leads from one module to a neighbour; the value names both modules."""
 
     L2G = "load to compute"
     G2L = "compute to load"
@@ -29,13 +29,13 @@ _POPS = {
     Module.COMPUTE: (TokenQueue.L2G, TokenQueue.S2G),
     Module.STORE: (TokenQueue.G2S, None),
 }
-"""The queues from which pop_prev and pop_next pop, by module."""
+"""For each module, the queues from which `pop_prev` and `pop_next` pop."""
 _PUSHES = {
     Module.LOAD: (None, TokenQueue.L2G),
     Module.COMPUTE: (TokenQueue.G2L, TokenQueue.G2S),
     Module.STORE: (TokenQueue.S2G, None),
 }
-"""The queues to which push_prev and push_next push, by module."""
+"""For each module, the queues to which `push_prev` and `push_next` push."""
 
 Queues = tuple[TokenQueue, ...]
 
@@ -76,7 +76,7 @@ class Commands:
         return Commands(instructions, pops, pushes, queues)
 
     def report(self, config: Config) -> Report:
-        """Count the work of a run, without cycles; each instruction runs once."""
+        """Count the work of a run, in which each instruction runs once. The report has no cycles."""
         uops: Counter[str] = Counter()
         loaded: Counter[Memory] = Counter()
         stored = 0

@@ -1,4 +1,4 @@
-"""SRAM of a core, and the effect of each instruction on SRAM and DRAM."""
+"""SRAM of a simulated core, and the effect of each instruction on SRAM and DRAM."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from inlaid_vta_fpga.simulators.loops import Indices, check_range, expand, micro
 from inlaid_vta_fpga.simulators.products import Plans, accumulate
 
 STEP = 1 << 8
-"""Fixed work of an instruction and of each batch of dependent ALU micro-ops, added to their micro-ops and elements."""
+"""Fixed work of an instruction, and of each batch of ALU micro-ops, in addition to the number of micro-ops and elements."""
 BATCH_LANES = 1 << 20
 """Maximum lanes that one batch of micro-ops gathers: 4 MiB of float32."""
 SHIFTS = range(-16, 16)
-"""Shift amounts on which all implementations agree. Amounts from a tensor must also be >= 0."""
+"""Shift amounts on which all implementations agree. Shift amounts in a tensor must also be >= 0."""
 
 
 class Core:
-    """SRAM during one run. INP and WGT hold int8 values as float32, WGT transposed to [in][out], for BLAS products.
+    """SRAM during one run. INP and WGT hold int8 values as float32 for BLAS products; WGT is transposed to [in][out].
 
-    strict: raise `KernelFault` for reads of unwritten elements and for repeated accumulators. limit: maximum work of the run.
+    strict: raise `KernelFault` for reads of unwritten elements and for accumulators that repeat at distance 1 or 2. limit: maximum
+    work of the run.
     """
 
     def __init__(self, encoding: Encoding, plans: Plans, dram: Dram, strict: bool, limit: int) -> None:
@@ -41,7 +42,7 @@ class Core:
         self.piece = max(1, BATCH_LANES // (config.batch * config.block))
 
     def execute(self, number: int, instruction: Instruction) -> None:
-        """Apply an instruction to SRAM and DRAM. Raises `KernelFault` for an illegal one and beyond the work limit."""
+        """Apply an instruction to SRAM and DRAM. Raises `KernelFault` for an illegal instruction and beyond the work limit."""
         self._spend(number, STEP + _work(instruction))
         match instruction:
             case Load() if instruction.x_size:
@@ -184,7 +185,7 @@ class Core:
 
 
 def _offset(factors: tuple[int, int], outer: tuple[int, int], inner: tuple[int, int]) -> int:
-    """Return the index offset of a piece of the loops."""
+    """Return the index offset of the first iteration of a piece of the loops."""
     return outer[0] * factors[0] + inner[0] * factors[1]
 
 

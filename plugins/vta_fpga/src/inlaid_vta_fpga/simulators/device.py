@@ -13,7 +13,7 @@ from inlaid.errors import KernelFault
 from inlaid_vta_fpga.isa.config import INSTRUCTION_BYTES, PAGE_BYTES, Memory
 
 Dram = npt.NDArray[np.uint8]
-"""Physical memory from address 0, one-dimensional. Page 0 is invalid: buffers start at `PAGE_BYTES` or above."""
+"""Physical memory from address 0, as a one-dimensional array. Page 0 is invalid: buffers start at `PAGE_BYTES` or above."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,22 @@ class Device(Protocol):
     def run(self, dram: Dram, instructions: int, count: int) -> Report:
         """Run `count` instructions from byte address `instructions` of `dram`, starting with empty token queues.
 
-        The last instruction is FINISH. SRAM contents before the run are unspecified. Results are in `dram` afterwards. Raises
-        `KernelFault` for an illegal stream (undecodable bytes, an index beyond a buffer, an address beyond DRAM or in page 0, a
-        deadlock, no FINISH); `dram` may then hold part of the results.
+        The last instruction must be FINISH. SRAM contents before the run are unspecified. After the run, results are in `dram`.
+        Raises `KernelFault` for an illegal stream (undecodable bytes, an index beyond a buffer, an address beyond DRAM or in page
+        0, a deadlock, no FINISH); `dram` may then hold part of the results.
         """
         ...
 
 
 def fault(number: int | None, rule: str, remedy: str = "locate the cause with inlaid_vta_fpga.checker.check") -> KernelFault:
-    """Create the error for instruction `number`, or for the whole stream if it is None. `rule`: what was expected and found."""
+    """Create the error for instruction `number`, or for the whole stream if `number` is None. `rule`: text "expected ..., found
+    ..."."""
     place = "VTA stream" if number is None else f"VTA instruction {number}"
     return KernelFault(f"{place}: {rule}", plugin="vta_fpga", remedy=remedy)
 
 
 def stream_bytes(dram: Dram, instructions: int, count: int) -> bytes:
-    """Return the bytes of a stream. Raises `KernelFault` if it exceeds `dram` or is not aligned to an instruction."""
+    """Return the bytes of a stream. Raises `KernelFault` if the stream exceeds `dram` or is not aligned to an instruction."""
     end = instructions + count * INSTRUCTION_BYTES
     if dram.dtype != np.uint8 or dram.ndim != 1:
         raise fault(None, f"expected DRAM as a vector of uint8, found {dram.dtype.name} of shape {dram.shape}")

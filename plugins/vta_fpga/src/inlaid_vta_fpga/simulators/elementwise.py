@@ -14,7 +14,7 @@ Lanes = npt.NDArray[np.int32]
 
 
 def batches(dst: Indices, src: Indices | None) -> Iterator[slice]:
-    """Split micro-ops, in execution order, into batches in which none reads an element that an earlier one wrote."""
+    """Split micro-ops, in execution order, into batches. No micro-op reads an element that an earlier one of its batch writes."""
     hazard = _last_writer(dst, dst)
     if src is not None:
         hazard = np.maximum(hazard, _last_writer(dst, src))
@@ -28,7 +28,7 @@ def batches(dst: Indices, src: Indices | None) -> Iterator[slice]:
 
 
 def _last_writer(dst: Indices, read: Indices) -> Indices:
-    """Return for each micro-op the last earlier one that writes the index in `read`; -1 for none."""
+    """Return, for each micro-op, the number of the last earlier micro-op that writes the index in `read`; -1 if there is none."""
     number = len(dst)
     order = np.argsort(dst, kind="stable")
     keys = dst[order] * number + order
@@ -38,7 +38,7 @@ def _last_writer(dst: Indices, read: Indices) -> Indices:
 
 
 def apply(op: AluOp, x: Lanes, y: Lanes | int) -> Lanes:
-    """Compute op(x, y) per lane in wrapping int32. Shift amounts must be -31 to 31; negative ones shift left."""
+    """Compute op(x, y) per lane in wrapping int32. Shift amounts must be -31 to 31; negative amounts shift left."""
     other = np.asarray(y, np.int32)
     match op:
         case AluOp.MIN:

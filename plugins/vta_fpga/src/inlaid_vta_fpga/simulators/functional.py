@@ -17,12 +17,12 @@ LIMIT = 1 << 27
 class Functional:
     """Executes streams with numpy; implements `Device`.
 
-    SRAM is zero at the start of a run. Modules execute one instruction each in rotation, as tokens allow; a stream without races
+    SRAM is zero at the start of a run. Modules take turns to execute one instruction each, as tokens permit. A stream without races
     computes the same result in any order. GEMM and ALU write results to ACC and, truncated to int8, to OUT. Loads and resets of ACC
-    do not change OUT, as on hardware.
+    do not change OUT. The hardware does the same.
 
-    strict: also raise `KernelFault` for reads of unwritten elements (for OUT: not written since the last load or reset of the
-    accumulator), for an accumulator that repeats at distance 1 or 2 within a GEMM, and for tokens that remain at FINISH. limit:
+    strict: also raise `KernelFault` for reads of unwritten elements, for an accumulator that repeats at distance 1 or 2 within a
+    GEMM, and for tokens that remain at FINISH. An element of OUT is unwritten after a load or reset of its accumulator. limit:
     maximum work of a stream, in micro-op executions and transferred elements.
     """
 
@@ -38,7 +38,7 @@ class Functional:
         return self.execute(dram, self.read(dram, instructions, count))
 
     def read(self, dram: Dram, instructions: int, count: int) -> Commands:
-        """Decode a stream. Raises `KernelFault` if it is illegal or too long."""
+        """Decode a stream. Raises `KernelFault` if the stream is illegal or too long."""
         if count * STEP > self.limit:
             raise fault(
                 None, f"expected at most {self.limit // STEP} instructions, found {count}", "raise `limit` of the simulator"

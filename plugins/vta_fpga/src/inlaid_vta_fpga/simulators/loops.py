@@ -20,9 +20,9 @@ def micro_ops(instruction: Gemm | Alu) -> int:
 
 
 def pieces(instruction: Gemm | Alu, size: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Split the two loops into ((outer start, outer end), (inner start, inner end)) in execution order.
+    """Split the two loops of an instruction into pieces ((outer start, outer end), (inner start, inner end)) in execution order.
 
-    A piece executes at most `size` micro-ops, or one iteration if that has more, which bounds the memory of a batch.
+    A piece executes at most `size` micro-ops, or one iteration if an iteration has more. This bounds the memory of a batch.
     """
     uops = instruction.uop_end - instruction.uop_begin
     inner = max(1, size // uops)
@@ -46,7 +46,7 @@ def expand(indices: Indices, factors: tuple[int, int], outer: int, inner: int) -
 def check_range(
     number: int, instruction: Gemm | Alu, memory: Memory, indices: Indices, factors: tuple[int, int], depth: int
 ) -> None:
-    """Raise `KernelFault` if an index exceeds the buffer. All terms are >= 0, so checking the last iteration suffices."""
+    """Raise `KernelFault` if an index exceeds the buffer. Checks only the last iteration, since all terms are >= 0."""
     last = int(indices.max()) + (instruction.iter_out - 1) * factors[0] + (instruction.iter_in - 1) * factors[1]
     if last >= depth:
         raise fault(number, f"expected indices of {memory.name} below {depth}, found {last} in {instruction}")

@@ -1,4 +1,4 @@
-"""HTML page with the roofline of several runs and the timeline of one."""
+"""HTML page with the roofline of several runs and the timeline of one run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT
 from inlaid_vta_fpga.simulators.trace import FETCH, NO_OP, RESET, kind
 
 WIDTH, HEIGHT = 860, 420
-"""Size of a picture in pixels; the height applies to the roofline."""
+"""Size of a picture in pixels. The height is that of the roofline plot."""
 COLUMN = 4
 """Width in pixels of a column in the overview of the whole run."""
 PITCH = 46
@@ -68,9 +68,9 @@ def timeline_page(
 ) -> str:
     """Render the page as HTML without external resources.
 
-    runs: timelines by series and name, such as layers without and with latency hiding; each is a point in the roofline plot.
-    timeline, instructions: the run that is drawn over time. sources[number]: source operator of an instruction. All runs have the
-    same configuration.
+    runs: timelines by series and name, such as layers without and with latency hiding. Each run is a point in the roofline plot.
+    timeline, instructions: the run that the page draws over time. sources[number]: source operator of an instruction. All runs have
+    the same configuration.
     """
     from jinja2 import Environment
 
@@ -132,7 +132,7 @@ def _facts(timeline: Timeline, config: Config, timing: Timing) -> list[tuple[str
 
 
 def _bars(timeline: Timeline, cycles: int) -> list[dict[str, object]]:
-    """Return one stacked bar per module, its parts in the order of `COLOURS`."""
+    """Return one stacked bar per module. The parts of a bar are in the order of `COLOURS`."""
     bars: list[dict[str, object]] = []
     for row, (module, activity) in enumerate(timeline.activity.items()):
         parts, x = [], 0.0
@@ -146,7 +146,8 @@ def _bars(timeline: Timeline, cycles: int) -> list[dict[str, object]]:
 
 
 def _columns(pieces: Iterable[_Piece], lane: str, row: int, cycles: int) -> list[tuple[str, str]]:
-    """Return one SVG path per kind of instruction: stacked columns, whose heights are shares of the column's cycles."""
+    """Return one SVG path per kind of instruction. It draws stacked columns; a height is the kind's share of the column's
+    cycles."""
     number = WIDTH // COLUMN
     scale = number / cycles
     shares: dict[str, list[float]] = defaultdict(lambda: [0.0] * number)
@@ -173,7 +174,7 @@ def _columns(pieces: Iterable[_Piece], lane: str, row: int, cycles: int) -> list
 
 
 def _window(timeline: Timeline) -> tuple[int, int]:
-    """Return the range of cycles around the middle of the run in which compute executes `SHOWN` instructions."""
+    """Return a range of cycles around the middle of the run. Compute executes `SHOWN` instructions in this range."""
     spans = [span for span in timeline.spans if span.module.name == "COMPUTE"]
     first = max(0, (len(spans) - SHOWN) // 2)
     shown = spans[first : first + SHOWN]

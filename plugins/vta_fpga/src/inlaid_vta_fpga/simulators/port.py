@@ -26,7 +26,7 @@ class Clock:
         self._scheduled += 1
 
     def step(self) -> bool:
-        """Run the next event. Returns False if there is none."""
+        """Run the next event. Returns False if no event is scheduled."""
         if not self._events:
             return False
         self.now, _, event = heapq.heappop(self._events)
@@ -68,8 +68,8 @@ def bursts(start: int, size: int, config: Config) -> list[int]:
 class ReadPort:
     """The read channel. It serves one burst at a time, one beat per cycle, in order of acceptance.
 
-    One burst per cycle is accepted, by priority of its client, while fewer than `outstanding` are in flight. The first burst after
-    an idle cycle waits for `latency` cycles. `beats` counts the beats so far.
+    One burst per cycle is accepted, by priority of the client, while fewer than `outstanding` bursts are in flight. The first burst
+    after an idle cycle waits for `latency` cycles. `beats` counts the beats so far.
 
     Source: VME and VTAMemDPIToAXI of apache/tvm-vta, hardware/chisel (2022-01).
     """
@@ -84,11 +84,11 @@ class ReadPort:
         self._accept_at = 0
         """Earliest cycle at which the next burst may be accepted."""
         self._accepting = False
-        """Whether `_accept_next` is scheduled."""
+        """True if `_accept_next` is scheduled."""
         self.beats = 0
 
     def read(self, client: Client, lengths: list[int], done: Event) -> None:
-        """Request bursts for a client without bursts in flight. `done` runs at the end of the last beat."""
+        """Request bursts for a client. The client must not have bursts in flight. `done` runs at the end of the last beat."""
         self._waiting[client].extend(lengths)
         self._left[client] = len(lengths)
         self._done[client] = done

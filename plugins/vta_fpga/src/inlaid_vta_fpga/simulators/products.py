@@ -1,8 +1,8 @@
 """Execution of GEMM instructions by few BLAS matrix products.
 
-Micro-ops of an instruction are grouped: accumulators that sum over the same sequence of weight blocks become rows of one product,
-with that sequence as its reduction axis. Sums are exact in float32: |int8 * int8| <= 2^14, and the reduction has at most 2^10
-lanes, so no partial sum exceeds 2^24 in any order.
+Micro-ops of an instruction are grouped. Accumulators that sum over the same sequence of weight blocks become rows of one product;
+the sequence is its reduction axis. Sums are exact in float32: |int8 * int8| <= 2^14, and the reduction has at most 2^10 lanes, so
+no partial sum exceeds 2^24 in any order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inlaid_vta_fpga.simulators.loops import Indices, expand
 DEPTH = 1 << 10
 """Maximum lanes of an exact float32 sum of int8 products."""
 CALL = 1 << 18
-"""Maximum multiply-accumulates of one BLAS call. OpenBLAS starts threads above this size, which is slower for products with 16
+"""Maximum multiply-accumulates of one BLAS call. For larger calls, OpenBLAS starts threads, which is slower for products with 16
 columns."""
 PLANS = 1 << 22
 """Capacity of the plan cache in micro-ops."""
@@ -41,7 +41,7 @@ class Product:
 class Plan:
     """Products that together execute a list of micro-ops.
 
-    touched: distinct indices of dst, src and wgt. near: whether dst repeats at distance 1 or 2. size: number of micro-ops.
+    touched: distinct indices of dst, src and wgt. near: an index of dst repeats at distance 1 or 2. size: number of micro-ops.
     """
 
     products: list[Product]
@@ -51,7 +51,7 @@ class Plan:
 
     @staticmethod
     def of(dst: Indices, src: Indices, wgt: Indices, block: int, batch: int) -> Plan:
-        """Plan micro-ops given in execution order."""
+        """Create the plan of micro-ops, which are given in execution order."""
         order = np.lexsort((wgt, dst))
         starts = np.flatnonzero(np.diff(dst[order], prepend=dst.min() - 1))
         counts = np.diff(starts, append=len(order))
@@ -84,7 +84,7 @@ def _products(dst: Indices, src: Indices, wgt: Indices, macs: int) -> list[Produ
 
 
 class Plans:
-    """LRU cache of plans, keyed by micro-ops and loops. Indices are relative, so tiles share plans."""
+    """LRU cache of plans, keyed by micro-ops and loops. Indices in plans are relative, so tiles share plans."""
 
     def __init__(self, block: int, batch: int) -> None:
         self._block, self._batch = block, batch

@@ -1,4 +1,4 @@
-"""Roofline model of timed runs (Williams et al., CACM 2009): achieved rate by arithmetic intensity."""
+"""Roofline model of timed runs: achieved rate over arithmetic intensity (Williams et al., CACM 2009)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Achieved:
-    """A run. intensity: GEMM operations per byte of operands and results. rate: operations per second."""
+    """A run in the roofline. intensity: GEMM operations per byte of operands and results. rate: operations per second."""
 
     series: str
     name: str
@@ -42,7 +42,7 @@ class Achieved:
 
     @staticmethod
     def of(series: str, name: str, timeline: Timeline, config: Config, timing: Timing) -> Achieved:
-        """Compute intensity and rate of a run; 0 if it moves no bytes or takes no cycles."""
+        """Compute intensity and rate of a run. They are 0 if the run transfers no bytes or takes no cycles."""
         operations = 2 * config.batch * config.block * config.block * timeline.gemm_uops
         moved = sum(timeline.loaded.values()) + timeline.stored
         cycles = timeline.cycles or 0
@@ -63,7 +63,8 @@ class Axes:
 
     @staticmethod
     def around(points: list[Achieved], limits: Limits, width: int, height: int) -> Axes:
-        """Choose axes that show all points, and the ridge from a quarter of its intensity and of the peak."""
+        """Choose axes that show all points and the ridge. They start at most at a quarter of the intensity and rate of the
+        ridge."""
         drawn = [point for point in points if point.intensity and point.rate]
         ridge = limits.peak / limits.bandwidth
         intensities = [ridge / 4, ridge * 4, *(point.intensity for point in drawn)]
@@ -72,18 +73,18 @@ class Axes:
         return Axes(width, height, *spread, floor(log2(min(rates) / GIGA)), ceil(log2(limits.peak * 1.2 / GIGA)))
 
     def x(self, intensity: float) -> float:
-        """Return the distance from the left in pixels."""
+        """Return the distance of an intensity from the left edge in pixels."""
         return round(self.width * (log2(intensity) - self.left) / (self.right - self.left), 1)
 
     def y(self, rate: float) -> float:
-        """Return the distance from the top in pixels."""
+        """Return the distance of a rate from the top edge in pixels."""
         return round(self.height * (self.top - log2(rate / GIGA)) / (self.top - self.bottom), 1)
 
 
 def picture(
     runs: Mapping[str, Mapping[str, Timeline]], config: Config, timing: Timing, width: int, height: int
 ) -> dict[str, object]:
-    """Return the template variables for a roofline plot of runs by series and name; lines join runs of the same name."""
+    """Return the template variables of a roofline plot. runs: timelines by series and name. Lines join runs of the same name."""
     limits = Limits.of(config, timing)
     points = [
         Achieved.of(series, name, timeline, config, timing) for series, named in runs.items() for name, timeline in named.items()

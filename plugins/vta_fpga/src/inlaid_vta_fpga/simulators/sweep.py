@@ -1,4 +1,4 @@
-"""Sweep over hardware configurations: cycles of a workload against FPGA resources."""
+"""Sweep over hardware configurations, which compares cycles of a workload with FPGA resources."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class Resources:
     """Estimated FPGA resources of a configuration.
 
     multipliers: int8 multipliers, batch * block^2; each is one DSP48E1 or about 70 LUTs. alu_lanes: int32 lanes, batch * block.
-    memory_bits: buffers UOP, INP, WGT, ACC and OUT, three command queues and a batch of fetch. block_rams: RAMB36E1 for these
-    memories, each composed of the fewest blocks of one aspect ratio, with one port as wide as an element.
+    memory_bits: size of the buffers UOP, INP, WGT, ACC and OUT, of three command queues, and of a batch of fetch. block_rams:
+    number of RAMB36E1 for these memories. Each memory consists of the fewest blocks of one aspect ratio and has one port as wide as
+    an element.
     """
 
     multipliers: int
@@ -50,8 +51,8 @@ def _blocks(depth: int, width: int) -> int:
 class Point:
     """A configuration of the sweep.
 
-    timeline: None if the workload cannot run, for `reason`. efficient: Pareto-optimal in cycles, multipliers, block RAMs and bus
-    bytes: no other point dominates it.
+    timeline: timed run of the workload; None if it cannot run. reason: why it cannot run. efficient: no other point dominates this
+    point in cycles, multipliers, block RAMs and bus bytes.
     """
 
     config: Config
@@ -65,13 +66,13 @@ class Point:
         return (cycles or 0, self.resources.multipliers, self.resources.block_rams, self.config.bus_bytes)
 
     def dominates(self, other: Point) -> bool:
-        """Test whether this point is at least as good as `other` in all costs and better in one."""
+        """Test whether this point is at least as good as `other` in all costs and better in at least one cost."""
         costs = list(zip(self._costs(), other._costs(), strict=True))
         return all(own <= its for own, its in costs) and any(own < its for own, its in costs)
 
 
 def configurations(base: Config | None = None, **choices: Sequence[int]) -> Iterator[Config]:
-    """Yield all legal combinations of the values in `choices`; other fields are those of `base`.
+    """Yield all legal combinations of the values in `choices`. Fields that are not in `choices` have the values in `base`.
 
     Example: `configurations(log_block=(3, 4, 5), log_wgt_buff=(14, 16, 18), bus_bytes=(8, 16))`. Skips illegal combinations.
     """
@@ -86,8 +87,8 @@ def configurations(base: Config | None = None, **choices: Sequence[int]) -> Iter
 def sweep(
     stream_for: Callable[[Config], Sequence[Instruction]], configs: Iterable[Config], timing: Timing | None = None
 ) -> list[Point]:
-    """Time a workload on each configuration. `stream_for` compiles it to a legal stream that ends with FINISH, or raises an
-    `InlaidError` such as `Unsupported` for a configuration on which the workload does not fit."""
+    """Time a workload on each configuration. `stream_for(config)` compiles the workload to a legal stream that ends with FINISH. It
+    raises an `InlaidError`, such as `Unsupported`, for a configuration that does not fit the workload."""
     timing = timing or Timing()
     points = []
     for config in configs:

@@ -1,6 +1,7 @@
-"""Timing simulator: functional results, and the cycles of fetch, load, compute, store and one DRAM port.
+"""Timing simulator. Computes functional results, and the cycles of fetch, load, compute, store and one DRAM port.
 
-It is transaction-level: each instruction takes a number of cycles from its start, plus its waiting time for the port.
+The simulator is transaction-level: an instruction takes a number of cycles from its start, plus the time that it waits for the DRAM
+port.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT
 
 
 class Timed:
-    """Executes streams with a clock; implements `Device`. `Functional` computes the data; see there for `strict` and `limit`."""
+    """Executes streams with a clock; implements `Device`. `Functional` computes the data and documents `strict` and `limit`."""
 
     def __init__(
         self, config: Config | None = None, timing: Timing | None = None, *, strict: bool = True, limit: int = LIMIT
@@ -44,7 +45,7 @@ class Timed:
 
 
 class _Module:
-    """State of a module: its next instruction, its current activity and the cycle at which that began."""
+    """State of a module: its next instruction, its current activity, and the cycle in which the activity began."""
 
     def __init__(self, module: Module, numbers: Sequence[int]) -> None:
         self.module, self.numbers = module, numbers
@@ -129,7 +130,7 @@ class _Run:
         self._try(module)
 
     def _try(self, module: _Module) -> None:
-        """Start the next instruction of an idle module, or record what it waits for."""
+        """Start the next instruction of an idle module, or record what the module waits for."""
         if module.running:
             return
         if module.next == module.arrived:
@@ -223,10 +224,11 @@ class _Run:
 
 
 def _writes(load: Load, arrived: int, beats: int) -> int:
-    """Return the cycles until a load has written its last element, data and zero padding.
+    """Return the number of cycles until a load has written its last element, including zero padding.
 
-    arrived: cycles until the last beat has arrived. `beats` of these cycles write one beat each; each of the others, assumed to
-    precede the first beat, may write one zero element. A row without padding takes one cycle of the padding writer.
+    arrived: number of cycles until the last beat has arrived. In `beats` of these cycles, a beat is written. In each other cycle,
+    one zero element can be written; these cycles are assumed to precede the first beat. The padding writer spends one cycle on a
+    row without padding.
     """
     idle = arrived - beats
 

@@ -1,7 +1,7 @@
 """Constants of the clock model, and the report of a timed run.
 
-Rates and latencies are those of the Chisel core and its memory model (apache/tvm-vta, hardware/chisel, 2022-01). Constants that it
-does not define are those of the RTL core of this package.
+Rates and latencies are taken from the Chisel core and its memory model (apache/tvm-vta, hardware/chisel, 2022-01). Constants that
+the Chisel core does not define are taken from the RTL core of this package.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ class Timing:
     """Constants of the clock model, in cycles unless stated otherwise."""
 
     hertz: float = 100e6
-    """Clock rate in Hz, by default that of pynq."""
+    """Clock rate in Hz. The default is the clock rate of pynq."""
     launch: int = 1
-    """From the launch to the first request of fetch."""
+    """Time from the launch to the first request of fetch."""
     start: int = 1
     """Time for a module to accept an instruction."""
     done: int = 1
     """Time for a module to push an instruction's tokens."""
     pipeline: int = 6
-    """Fill and drain of the GEMM and ALU pipelines: with `start` and `done`, N micro-ops take N + 8 cycles."""
+    """Time to fill and drain the GEMM and ALU pipelines. With `start` and `done`, N micro-ops take N + 8 cycles."""
     gemm: int = 1
-    """Per GEMM micro-op, reset included."""
+    """Time of a GEMM micro-op, with or without `reset`."""
     alu_immediate: int = 1
     alu_tensor: int = 2
     request: int = 1
@@ -38,17 +38,17 @@ class Timing:
     response: int = 2
     """Delay of a beat from DRAM to its client."""
     written: int = 1
-    """From the last write to SRAM until the module notices it."""
+    """Time from the last write to SRAM until the module detects the completion."""
     outstanding: int = 16
     """Maximum number of bursts in flight at the read port."""
     store_burst: int = 5
-    """Planning, address and response of a written burst."""
+    """Time for planning, address and response of a written burst."""
     store_read: int = 1
-    """Read of OUT per stored element, in addition to its beats."""
+    """Time to read OUT per stored element, in addition to the beats of the element."""
     batch: int = 128
     """Number of instructions that fetch reads before it dispatches them, one per cycle."""
     queue: int = 2
-    """From dispatch to the head of an empty command queue."""
+    """Time from the dispatch of an instruction until it is at the head of an empty command queue."""
     commands: int = 512
     """Capacity of a command queue in instructions."""
     tokens: int = 255
@@ -56,7 +56,8 @@ class Timing:
 
 
 BUSY, PORT, INSTRUCTIONS, FINISHED = "busy", "memory port", "instructions", "finished"
-"""Activities of a module, besides waiting for a `TokenQueue`: works, waits for DRAM, for an instruction, or for the end."""
+"""Activities of a module: BUSY: it works. PORT: it waits for DRAM. INSTRUCTIONS: it waits for an instruction. FINISHED: it has no
+more instructions. Other activities are the token queues that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class Timeline(Report):
     """A report with a clock.
 
     spans: execution of each instruction, in order of completion. fetches: (start of the read, end of dispatch, instructions) of
-    each batch. activity: cycles of each module by activity: BUSY, PORT, INSTRUCTIONS, FINISHED, or the token queue that it waits
-    for; they sum to `cycles`. fetched: bytes of instructions. read_beats: beats of the read channel.
+    each batch. activity: cycles of each module by activity (BUSY, PORT, INSTRUCTIONS, FINISHED, or the token queue that the module
+    waits for). For each module, they sum to `cycles`. fetched: bytes of instructions. read_beats: beats of the read channel.
     """
 
     spans: Sequence[Span] = ()

@@ -31,10 +31,11 @@ def kind(instruction: Instruction) -> str:
 
 
 def chrome_trace(timeline: Timeline, instructions: Sequence[Instruction], timing: Timing, sources: Sequence[str] = ()) -> str:
-    """Export JSON in Chrome's trace event format, for chrome://tracing and Perfetto. Times are microseconds at `timing`'s clock.
+    """Export JSON in Chrome's trace event format, for chrome://tracing and Perfetto. Times are in microseconds at the clock rate of
+    `timing`.
 
-    An event is named by the instruction's source operator (`sources[number]`), or by its kind if unknown. Its arguments are number,
-    kind, cycles, and cycles spent waiting for DRAM.
+    The name of an event is the source operator of the instruction (`sources[number]`), or the kind of the instruction if unknown.
+    The arguments of an event are number, kind, cycles, and cycles spent waiting for DRAM.
     """
     lanes = {name: number for number, name in enumerate((FETCH, *(module.name.lower() for module in timeline.activity)), 1)}
     microseconds = 1e6 / timing.hertz

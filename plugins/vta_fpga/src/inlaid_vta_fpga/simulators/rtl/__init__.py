@@ -1,1 +1,1 @@
-"""The RTL core: SystemVerilog for the default configuration, and its simulation."""
+"""The RTL core: SystemVerilog source for the default configuration, and simulation of the core."""

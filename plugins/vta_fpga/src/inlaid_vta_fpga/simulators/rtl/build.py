@@ -1,4 +1,4 @@
-"""Build of the RTL core as a host shared library: Verilator translates it to C++, which is compiled with the DRAM model."""
+"""Build of the RTL core as a host shared library. Verilator translates the core to C++; it is compiled with the DRAM model."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from inlaid.errors import CompileError, TargetError
 SOURCES = Path(__file__).parent
 TOP = "vta"
 _PACKAGE = "vta_types.sv"
-"""File that is read first, because the modules import it."""
+"""Name of the file that Verilator reads first, because the modules import it."""
 _HARNESS = "harness.cpp"
 _COMPILERS = ("c++", "g++", "clang++")
 _VERILATOR_FLAGS = ("--cc", "--top-module", TOP, "-O3", "-Wno-fatal", "--x-assign", "fast", "--x-initial", "unique")
 _COMPILER_FLAGS = ("-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,-z,noexecstack", "-w")
 _RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
-"""Sources of Verilator's run-time library needed by a model without tracing."""
+"""Sources of Verilator's run-time library that a model without tracing needs."""
 
 
 @dataclass(frozen=True)
 class Verilator:
-    """The `verilator` program, and the folder whose `include` has its headers."""
+    """The `verilator` program, and the folder whose subfolder `include` contains the headers of Verilator."""
 
     program: str
     root: Path
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables for the program."""
+        """Return the environment variables for running Verilator."""
         return os.environ | {"VERILATOR_ROOT": str(self.root)}
 
 
 @dataclass(frozen=True)
 class Tools:
-    """Tools that the build needs."""
+    """Tools that the build of the core needs."""
 
     verilator: Verilator
     compiler: str
@@ -57,7 +57,7 @@ def sources() -> list[Path]:
 
 @functools.cache
 def find_tools() -> Tools:
-    """Find Verilator, in its Python package or in PATH, and a C++ compiler. Raises `TargetError`, which names what to install."""
+    """Find a C++ compiler, and Verilator in its Python package or in PATH. Raises `TargetError` if one is missing."""
     if platform.system() != "Linux":
         raise TargetError("simulator rtl needs Linux", remedy="use another simulator of vta_fpga")
     verilator = _find_verilator()
@@ -74,7 +74,7 @@ def find_tools() -> Tools:
 def build(store: Store | None = None) -> bytes:
     """Compile the core to a shared library, cached in `store` (default: the user's object cache) by its sources and tools.
 
-    Raises `TargetError` if a tool is missing, and `CompileError` if one fails.
+    Raises `TargetError` if a tool is missing, and `CompileError` if a tool fails.
     """
     store = caches().objects if store is None else store
     tools = find_tools()
@@ -90,7 +90,7 @@ def build(store: Store | None = None) -> bytes:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """Load the library of the core, which the first call builds."""
+    """Load the library of the core. The first call builds it."""
     with tempfile.TemporaryDirectory(prefix="inlaid-vta-") as folder:
         path = Path(folder) / "core.so"
         path.write_bytes(build())

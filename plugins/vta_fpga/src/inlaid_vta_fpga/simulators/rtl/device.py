@@ -1,4 +1,4 @@
-"""Device that runs streams on the verilated RTL core. Cycle-accurate, about a million cycles per second."""
+"""Device that runs streams on the verilated RTL core. It is cycle-accurate and simulates about a million cycles per second."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from inlaid_vta_fpga.simulators.rtl import build
 CYCLES = 100_000_000
 """Default limit of a run in cycles."""
 UOPS = 2048
-"""Depth of the core's UOP memory; the encoding can address more."""
+"""Depth of the UOP memory of the core in micro-ops. The encoding can address more."""
 _SLICE = 100_000
-"""Cycles between checks for signals."""
+"""Number of cycles between checks for signals such as Ctrl-C."""
 
 
 class _Status(IntEnum):
-    """State of a run. Mirrors `Status` of harness.cpp."""
+    """State of a run, with the values of `Status` in harness.cpp."""
 
     RUNNING = 0
     DONE = 1
@@ -34,7 +34,7 @@ class _Status(IntEnum):
 
 
 class _Progress(ctypes.Structure):
-    """Progress of a run. Mirrors `Progress` of harness.cpp."""
+    """Progress of a run, with the memory layout of `Progress` in harness.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("cycles", "gemm", "reset", "alu", "read_beats", "write_beats", "address")),
@@ -56,15 +56,15 @@ _RULES = {
     8: "expected indices within the memory's depth, found a larger one",
     9: "expected at most 255 tokens in a queue, found more",
 }
-"""Mirrors `rule_t` of vta_types.sv."""
+"""Text of each rule, keyed by the value of `rule_t` in vta_types.sv."""
 
 
 class RtlDevice:
-    """The verilated core as a `Device`: see `inlaid_vta_fpga.simulators.device`.
+    """The verilated core; implements `inlaid_vta_fpga.simulators.device.Device`.
 
-    limit: cycles after which a run stops with a `KernelFault`. In addition to the faults of every device, the core reports what it
-    does not implement: MUL, ACC_8BIT, micro-op indices of 2048 or more. Each run starts with random, reproducible SRAM contents.
-    Raises `TargetError` for a configuration other than the default, and for a missing tool.
+    limit: cycles after which a run stops with a `KernelFault`. The core also raises `KernelFault` for operations that it does not
+    implement: MUL, ACC_8BIT, micro-op indices of 2048 or more. Each run starts with random, reproducible SRAM contents. Raises
+    `TargetError` for a configuration other than the default, and for a missing tool.
     """
 
     def __init__(self, config: Config | None = None, limit: int = CYCLES) -> None:
