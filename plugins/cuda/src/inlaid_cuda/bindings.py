@@ -33,7 +33,7 @@ class SystemDriver:
     """The CUDA driver of this machine; implements `inlaid_cuda.driver.Driver`."""
 
     def devices(self) -> Sequence[DeviceFacts]:
-        """List the devices in the driver's order."""
+        """List the devices of this machine in the order of the driver."""
         cuda = _loaded()
         (count,) = _call(cuda, "cuDeviceGetCount")
         return tuple(_facts(cuda, number) for number in range(count))

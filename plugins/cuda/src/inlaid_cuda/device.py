@@ -49,7 +49,7 @@ def memory_limit() -> int | None:
 
 
 class Devices:
-    """The devices of a driver: one `CudaDevice` per number, opened lazily."""
+    """The devices of a driver. There is one `CudaDevice` per device number; it is opened on first use."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver

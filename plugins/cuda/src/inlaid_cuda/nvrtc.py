@@ -61,7 +61,7 @@ class Nvrtc:
         """Compile a source to a cubin. Raises `CompileError` with the first lines of the log."""
         if not self.compiles_for(arch):
             raise CompileError(
-                f"NVRTC {self.version} expected one of {', '.join(self.architectures())}, got {arch}",
+                f"NVRTC {self.version} supports architectures {', '.join(self.architectures())}, got {arch}",
                 plugin="cuda",
                 remedy=f"choose another architecture (option arch); for sm_70, add NVRTC of CUDA 12: {INSTALL_12}",
             )

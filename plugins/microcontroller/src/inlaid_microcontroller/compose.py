@@ -140,8 +140,8 @@ def _own(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
     inputs, outputs = ([f"{word}{index}" for index in range(len(side))] for word, side in _sides(signature))
     source = ModelSource(title, decode(artifact.code), signature, inputs, outputs, artifact.constants)
     if source.unit.fast:
-        what = "one region, and no output that is an input, a constant or another output"
-        raise Unsupported(f"expected for fast memory {what}, found another model", remedy="remove the option fast")
+        what = "one region, whose outputs are distinct and neither inputs nor constants"
+        raise Unsupported(f"a model with option fast must have {what}", remedy="remove the option fast")
     lines = [f"struct {title} *const state = (void *)room;"]
     lines += [f"memcpy({port.address}, x{index}, {port.bytes});" for index, port in enumerate(source.inputs)]
     run = f"{title}_run(state)"
@@ -208,6 +208,6 @@ def _static(size: Dim) -> int:
     if not isinstance(size, int):
         names = sorted(variable.name for variable in free_vars(size) if isinstance(variable, SizeVar))
         raise Unsupported(
-            f"the model has a symbolic size, {size!r}", remedy=Remedy.of("fix it: ", dims_setting(dict.fromkeys(names)))
+            f"expected static sizes, found symbolic size {size!r}", remedy=Remedy.of("fix it: ", dims_setting(dict.fromkeys(names)))
         )
     return size

@@ -35,7 +35,7 @@ def open_device(number: int) -> OpenCLDevice:
 
 
 class OpenCLDevice(DriverDevice):
-    """A device with its own context.
+    """A device with a separate OpenCL context.
 
     Drivers allocate memory on first use and report errors late. So `allocate` compares sizes with the device's memory."""
 

@@ -69,7 +69,7 @@ class Image:
         """Raise ValueError if sizes and addresses are inconsistent."""
         header = self.header
         if len(self.stream) != header.count * INSTRUCTION_BYTES or len(self.uops) != header.uop_count * UOP_BYTES:
-            raise ValueError(f"expected {header.count} instructions and {header.uop_count} micro-ops, found other bytes")
+            raise ValueError(f"expected {header.count} instructions and {header.uop_count} micro-ops, found a different size")
         if not 0 < header.size <= LARGEST:
             raise ValueError(f"expected a DRAM of 1 to {LARGEST} bytes, found {header.size}")
         self.check_place(header.stream, len(self.stream))

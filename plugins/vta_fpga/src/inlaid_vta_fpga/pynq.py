@@ -43,7 +43,9 @@ class Pynq:
         if not found.available:
             raise TargetError(found.detail)
         if config != Config():
-            raise TargetError("expected the bitstream's configuration, found another", remedy="leave the log_* options at default")
+            raise TargetError(
+                "expected the configuration of the bitstream, got another", remedy="leave the log_* options at default"
+            )
         self._encoding = Encoding(config)
 
     def run(self, dram: Dram, instructions: int, count: int) -> Report:

@@ -80,7 +80,7 @@ class VtaKernel:
         header, signature = image.header, artifact.signature
         sides = ((header.inputs, signature.inputs), (header.outputs, signature.outputs), (header.constants, constants))
         if any(len(places) != len(tensors) for places, tensors in sides):
-            raise Unsupported(f"expected {FORMAT} code that matches its signature, found other inputs, outputs or constants")
+            raise Unsupported(f"expected {FORMAT} code that matches its signature, found different inputs, outputs or constants")
         self._image, self._device = image, device
         self._lock = threading.Lock()
         self._free: list[Array] = []

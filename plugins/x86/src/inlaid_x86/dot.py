@@ -22,7 +22,7 @@ _BYTES = ("uint8", "int8")
 
 @dataclass(frozen=True)
 class _Bytes:
-    """Emitter of VPDPBUSD. `swapped`: the signed operand is the one that is broadcast to all lanes."""
+    """Emitter of VPDPBUSD. `swapped`: the signed operand, not the unsigned operand, is broadcast to all lanes."""
 
     lanes: int
     swapped: bool
@@ -76,7 +76,7 @@ class _Words:
 @dataclass(frozen=True)
 class _Pairs:
     """Emitter of two VPMADDWD on 32-bit lanes: one for even bytes and one for odd bytes. `signed`: sign-extend each operand. Masks
-    and shifts extend bytes in place. Shuffles, which many processors have only one unit for, are not needed."""
+    and shifts extend bytes in place. Shuffles would be slower: many processors have only one unit for them."""
 
     lanes: int
     name: str

@@ -15,7 +15,7 @@ against 1.0 us, 6.1 against 2.4 us."""
 ISSUED = 2
 """Vector operations, loads and stores that a core issues per cycle."""
 INTRINSIC = 2.0
-"""Cycles of a tensor intrinsic, including its loads."""
+"""Assumed cycles of a tensor intrinsic, including its loads."""
 Sizes = dict[ir.Expr, int]
 """Memo of the number of operations in each stored value. The analyses of one program share it, since they revisit inner loops."""
 
@@ -38,7 +38,8 @@ def _shorten(stmt: ir.Stmt, width: int) -> ir.Stmt:
 def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0, sizes: Sizes | None = None) -> float:
     """Subtract the cycles of running a statement `times` times from a budget. Stops early once the budget is used up.
 
-    usual: assumed extent of loops of unknown extent; if 0, such a loop, or an intrinsic, uses up the budget. sizes: memo."""
+    usual: assumed extent of loops of unknown extent; if 0, such a loop, or an intrinsic, uses up the budget. sizes: memo of
+    counts."""
     sizes = {} if sizes is None else sizes
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=kind):

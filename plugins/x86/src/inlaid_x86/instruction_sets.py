@@ -29,7 +29,7 @@ class Feature:
     state
         Bits of XCR0 that are set if the operating system saves the feature's registers.
     implies
-        Features that LLVM and processors always have with this one, transitively closed.
+        All features that LLVM and processors always enable together with this feature, directly or indirectly.
     """
 
     name: str

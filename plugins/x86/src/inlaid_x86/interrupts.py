@@ -17,7 +17,7 @@ from inlaid_x86.llvm.kernel import Polls
 CHUNK = 1e7
 """Maximum cycles without a poll. Regions that take fewer cycles do not poll."""
 STEP = 1e5
-"""Minimum cycles between polls; a poll takes about 40."""
+"""Minimum cycles between polls. A poll takes about 40 cycles."""
 _USUAL = 4096
 """Assumed iterations of a loop of unknown extent."""
 

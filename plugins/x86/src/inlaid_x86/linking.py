@@ -47,7 +47,7 @@ def link_image(
 
 
 def helper_object(symbol: str, features: str = "", attributes: str = "", store: Store = _NOWHERE) -> bytes | None:
-    """Compile the object that defines a function of the C library; None if there is no helper for it."""
+    """Compile the object that defines a function of the C library. Returns None for an unknown function."""
     text = helper(symbol)
     if text is None:
         return None

@@ -177,7 +177,7 @@ class ProductSchedule:
         s.apply(TILE_PRODUCT, tiling.rows, tiling.columns, tiling.depth, 1)
         left, right, total, store, *rest = s.blocks
         if rest:
-            raise ScheduleError(f"expected one block after the sums, found also {rest[0]}")
+            raise ScheduleError(f"expected one block after the sums, found another one, {rest[0]}")
         outside, _ = outer_loops(s, store)
         self._permute(left, ("mj", "ki", "m") if self._transposed(0) else ("mj", "m", "ki"))
         self._permute(right, ("nj", "ki", "n") if self._transposed(1) else ("nj", "n", "ki"))

@@ -204,7 +204,7 @@ class _Loads:
         sizes = {axis: self._extent(moved[axis], loops) for axis in (along, across)}
         limits = [analyzer.simplify(arith.compare("<", value.indices[axis], source.shape[axis])) for axis in sizes]
         if not all(analyzer.simplify(part) in limits for part in guard):
-            raise self._refused(f"expected conditions that are the bounds of {source}, found {guard}")
+            raise self._refused(f"expected only bounds checks of {source} as conditions, found {guard}")
         chunk = chunk_of(source.dtype.name, True)
         start = arith.substitute(flat_index(store.buffer, store.indices), zero)
         wanted = moved[along] // chunk * (sizes[across] * chunk) + moved[across] * chunk + moved[along] % chunk

@@ -50,7 +50,7 @@ def _inputs(stmt: ir.Intrinsic) -> list[ir.Buffer]:
 
 def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
     """Test whether the short version of an intrinsic is exact. A requantisation must have small biases and only right shifts. If it
-    rounds away from 0, it tests the sign of the sum, so multipliers must be >= 0. All other intrinsics pass."""
+    rounds away from 0, it tests the sign of the sum, so multipliers must be >= 0. The test passes for all other intrinsics."""
     if not _requantises(stmt):
         return True
     window, begins, away = window_sums(stmt.name) is not None, stmt.name.startswith("rescale"), "away" in stmt.name

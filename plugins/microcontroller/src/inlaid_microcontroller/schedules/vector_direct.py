@@ -23,7 +23,7 @@ from inlaid_microcontroller.schedules.rows import Rows, copy_run, rows_of
 
 INT8, INT32 = dtype("int8"), dtype("int32")
 LEAST = 16
-"""Minimum bytes of a vector dot product; shorter ones operate on words."""
+"""Minimum bytes of a vector dot product. Shorter dot products operate on words."""
 
 
 @dataclass(frozen=True)

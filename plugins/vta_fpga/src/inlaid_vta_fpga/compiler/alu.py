@@ -24,8 +24,8 @@ class Chain(NamedTuple):
 
 
 def chain_of(value: ir.Expr, what: str, own: ir.Buffer) -> Chain:
-    """Translate a value to a chain of operations that starts with an element of `own` if possible. Raises `ScheduleError` for an
-    operation that the ALU does not have."""
+    """Translate a value to a chain of operations. The chain starts with an element of buffer `own` if possible. Raises
+    `ScheduleError` for an operation that the ALU does not have."""
     if isinstance(value, ir.Load):
         return Chain(value)
     if isinstance(value, ir.Const):

@@ -145,7 +145,7 @@ class _Walk:
         place = scalar(stmt.buffer, stmt.indices, loops, what)
         in_place = first is not None and first.buffer is stmt.buffer
         if len(own) != int(in_place) or any(scalar(load.buffer, load.indices, loops, what) != place for load in own):
-            raise self._error("each element computed from itself and other buffers", f"a store to {stmt.buffer} that reads others")
+            raise self._error("a store that reads only the stored element", f"a store to {stmt.buffer} that reads others")
         if (not in_place or len(operations) > 1) and any(
             extent > 1 and not step for (_, extent), step in zip(loops, place.inner, strict=True)
         ):

@@ -22,8 +22,8 @@ class Dim(NamedTuple):
 
 @dataclass(frozen=True)
 class Folded:
-    """Loop registers and micro-ops. `out`, `inner`: the loops in the registers. `offsets`: indices of each micro-op. `starts`: the
-    first indices of each instruction. There is more than one instruction if one does not suffice."""
+    """Loop registers and micro-ops of instructions. `out`, `inner`: the loops in the registers. `offsets`: indices of each
+    micro-op. `starts`: the first indices of each instruction. There is more than one instruction if one does not suffice."""
 
     out: Dim
     inner: Dim

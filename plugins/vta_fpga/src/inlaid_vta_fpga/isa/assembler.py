@@ -203,7 +203,7 @@ def _parse_instruction(words: Sequence[str]) -> Instruction:
         if equals:
             values |= _OPERANDS[name].parse(name, value)
     if "uops" in _OPERANDS_OF[kind] and "uops" not in seen:
-        raise ParseError(f"expected uops=N:N, found {mnemonic} without", remedy="give the range of micro-ops")
+        raise ParseError(f"expected uops=N:N, found {mnemonic} without it", remedy="give the range of micro-ops")
     construct: Callable[..., Instruction] = kind
     return construct(**values, flags=Flags(*(name in seen for name in _FLAGS)))
 

@@ -88,7 +88,7 @@ class Config:
 
     @property
     def block(self) -> int:
-        """Number of channels of an element: columns of INP and ACC, rows and columns of WGT."""
+        """Number of channels of an element: columns of an INP or ACC element, rows and columns of a WGT element."""
         return 1 << self.log_block
 
     def shape(self, memory: Memory) -> tuple[int, ...]:

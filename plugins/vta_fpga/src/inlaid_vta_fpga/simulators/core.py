@@ -147,7 +147,7 @@ class Core:
             if plan.near and self.strict:
                 raise fault(
                     number,
-                    f"expected accumulators that differ from the two before, found a repeat in {gemm}",
+                    f"expected no accumulator to repeat within 3 micro-ops, found a repeat in {gemm}",
                     "make the innermost loop move dst",
                 )
             for memory, indices, begin in zip((Memory.ACC, Memory.INP, Memory.WGT), plan.touched, base, strict=True):

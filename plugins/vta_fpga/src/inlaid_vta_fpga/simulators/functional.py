@@ -46,7 +46,7 @@ class Functional:
         return Commands.read(dram, instructions, count, self._encoding)
 
     def execute(self, dram: Dram, commands: Commands) -> Report:
-        """Run a decoded stream. Raises `KernelFault` as `run` does."""
+        """Run a decoded stream. Raises the same errors as `run`."""
         core = Core(self._encoding, self._plans, dram, self.strict, self.limit)
         tokens = dict.fromkeys(TokenQueue, 0)
         next_of = dict.fromkeys(Module, 0)

@@ -46,7 +46,7 @@ class Timing:
     store_read: int = 1
     """Time to read OUT per stored element, in addition to the beats of the element."""
     batch: int = 128
-    """Number of instructions that fetch reads before it dispatches them, one per cycle."""
+    """Number of instructions that fetch reads at once. It then dispatches one per cycle."""
     queue: int = 2
     """Time from the dispatch of an instruction until it is at the head of an empty command queue."""
     commands: int = 512

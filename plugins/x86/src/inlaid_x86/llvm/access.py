@@ -48,8 +48,8 @@ class AccessGuard:
         count: int,
         mask: Value | None,
     ) -> None:
-        """Print a return of an error code if [`index`, `index` + `count`) is not inside a buffer; `index` may be a vector. Under a
-        mask, lane k accesses element `index` + k, and only active lanes are checked."""
+        """Print code that returns an error code unless [`index`, `index` + `count`) is inside a buffer. `index` may be a vector.
+        Under a mask, lane k accesses element `index` + k, and only active lanes are checked."""
         limit = size(self._limits[buffer])
         if index.ref.isdecimal() and limit.ref.isdecimal() and mask is None and int(index.ref) + count <= int(limit.ref):
             return

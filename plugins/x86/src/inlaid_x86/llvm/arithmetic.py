@@ -94,8 +94,8 @@ def _shift(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Val
 def _int_divide(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> Value:
     """Print a truncating division or remainder that never traps: division by zero gives 0, the minimum by -1 wraps.
 
-    Integers of up to 32 bits are divided in float64, since there are vector instructions for it. The result is exact: a quotient
-    that is not an integer differs from the nearest integer by a relative 2^-31 or more.
+    Integers of up to 32 bits are divided in float64, since vectors have instructions for this. The result is exact: a quotient that
+    is not an integer differs from the nearest integer by a relative 2^-31 or more.
     """
     signed = dtype.kind == "int"
     opcode = ("s" if signed else "u") + ("div" if op == "div" else "rem")

@@ -36,7 +36,7 @@ class ExpressionPrinter:
 
     pointers: base address of each buffer. In a vectorised loop, lane is the loop variable, lanes the extent, mask the active lanes
     (None: all), and private the buffers with a copy per lane. versions count stores to each buffer and epoch counts backward jumps;
-    a loaded value stays valid until one of them changes. guard: printer of bounds checks, None if they are off.
+    a loaded value stays valid until a count changes. guard: printer of bounds checks, None if checks are off.
     """
 
     def __init__(self, name: str, declarations: dict[str, str], math: Mapping[str, MathEmitter]) -> None:
@@ -75,7 +75,7 @@ class ExpressionPrinter:
         return flat
 
     def _inside(self, buffer: ir.Buffer, flat: arith.Expr | Value, count: int = 1) -> None:
-        """Print a bounds check, if on, of `count` elements from `flat`, or of one element per lane if `flat` is a vector."""
+        """Print the bounds check, unless off, of `count` elements from `flat`; for a vector, of an element per lane."""
         if self.guard is not None:
             index = flat if isinstance(flat, Value) else self.index.print(flat)
             if index.lanes and (count > 1 or self.lane is None):
@@ -253,7 +253,7 @@ class ExpressionPrinter:
         return self.p.op(f"select {self._any(self.mask)}, ptr {address}, ptr {self.p.zero()}", "ptr").ref
 
     def _any(self, flag: Value) -> Value:
-        """Print a test whether a flag holds in any lane."""
+        """Print the test of whether a flag is set in any lane."""
         known: Value | None = self.p.recall(("any", flag.ref))
         if known is not None:
             return known
@@ -347,8 +347,8 @@ class ExpressionPrinter:
         return self.p.remember(("checked", node), self._check(value, node.lower, node.upper))
 
     def _check(self, value: Value, lower: arith.Expr, upper: arith.Expr) -> Value:
-        """Print a return of an error if an index is outside [lower, upper]. Under a mask, only active lanes are checked. Values out
-        of bounds become `lower`, since addresses are computed for all lanes."""
+        """Print code that returns an error if an index is outside [lower, upper]. Under a mask, only active lanes are checked.
+        Values out of bounds become `lower`, since addresses are computed for all lanes."""
         p = self.p
         low, high = self.index.print(lower), self.index.print(upper)
         value, low, high = self._same_lanes(value, low, high)

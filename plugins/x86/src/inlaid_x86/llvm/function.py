@@ -93,7 +93,7 @@ class FunctionPrinter:
 
     @contextmanager
     def statement(self) -> Iterator[None]:
-        """Drop values memoised inside at the end, except those memoised with `lasting`."""
+        """Drop values memoised inside this context at its end, except values memoised with `lasting`."""
         self._passing.append({})
         yield
         self._passing.pop()
@@ -176,7 +176,7 @@ class FunctionPrinter:
         return name
 
     def return_if_failed(self, status: Value) -> None:
-        """Emit a return of a status if it is not 0."""
+        """Emit code that returns a status if it is not 0."""
         fine, failed = self.fresh("fine"), self.fresh("failed")
         self.branch_if(self.op(f"icmp ne {status}, 0", "i1"), failed, fine)
         self.label(failed)

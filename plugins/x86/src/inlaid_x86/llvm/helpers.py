@@ -14,7 +14,7 @@ _BLOCK = 64
 
 
 def helper(symbol: str) -> str | None:
-    """Return the LLVM functions that define a symbol; None if there is no helper for it."""
+    """Return the text of the LLVM functions that define `symbol`; None for an unknown symbol."""
     match symbol:
         case "memcpy" | "memmove":
             return _copy(symbol, overlapping=symbol == "memmove")

@@ -123,7 +123,7 @@ class IndexPrinter:
         return known
 
     def condition(self, expr: arith.Expr) -> Value:
-        """Print a test whether an expression is nonzero, as i1."""
+        """Print the test of whether an expression is nonzero, as i1."""
         known: Value | None = self.printer.recall(("i1", expr))
         if known is not None:
             return known
@@ -256,7 +256,7 @@ class IndexPrinter:
 
 
 def _end(comparison: arith.Compare, lane: arith.Expr) -> tuple[arith.Expr, bool] | None:
-    """Return (end, True) if only lanes below `end` satisfy a comparison, (end, False) if only these fail, else None."""
+    """Return (end, True) if exactly the lanes below `end` satisfy a comparison, (end, False) if exactly they do not."""
     (left, right), op = comparison.operands, comparison.op
     parts = arith.affine(right - left + int(op == "<="), lane) if op in ("<", "<=") else None
     if parts is None or isinstance(parts[1], arith.Const) or arith.reads_data(comparison):

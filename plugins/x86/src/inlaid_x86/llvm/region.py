@@ -35,7 +35,7 @@ INTERRUPTED = -1
 """Status of a region that a signal interrupted."""
 MESSAGE_BYTES = 256
 ENTRY_ATTRIBUTES = "attributes #2 = { nounwind noinline optnone }\n"
-"""Attributes of entry functions. They only call kernels, so LLVM need not optimise them, which takes superlinear time."""
+"""Attributes of entry functions, which turn optimisation off. It takes superlinear time, and entry functions only call kernels."""
 
 _PARALLEL = """\
 define weak_odr hidden i32 @inlaid_parallel(ptr %body, ptr %closure, i64 %extent, ptr %context) #1 {
@@ -274,7 +274,7 @@ class _Entry:
                 self._return_if(most, Value("-1", "i32"), number)
 
     def _return_if(self, bad: Value, status: Value, number: int) -> None:
-        """Print a return of a status and its message for a call if a condition holds."""
+        """Print code that returns a status and its message for a call if the condition `bad` holds."""
         p = self.p
         failed, fine = p.fresh("failed"), p.fresh("fine")
         p.branch_if(bad, failed, fine)

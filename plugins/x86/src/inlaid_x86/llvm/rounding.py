@@ -9,8 +9,8 @@ _RANGE = float(1 << 30)
 
 
 def rounded(expr: ir.Cast) -> tuple[ir.Expr, ir.Expr | None] | None:
-    """Match a cast to an integer of at most 16 bits of a float rounded to nearest, plus an optional int32. Returns the float and
-    the int32 (None if absent). Returns None for other expressions, and if the float may exceed the range of int32.
+    """Match a cast of int32(round(x)), or of int32(round(x)) + y, to an integer of at most 16 bits. Returns the float x and the
+    int32 y (None if absent). Returns None for other expressions, and if x may exceed the range of int32.
 
     Conversion instructions return -2^31 for NaN. Truncated to 16 bits, it is the required 0.
     """

@@ -78,7 +78,7 @@ class RtlDevice:
         """Run a stream; see `Device.run`. Also raises `KernelFault` if the cycle limit is reached."""
         code = stream_bytes(dram, instructions, count)
         if not dram.flags.c_contiguous or not dram.flags.writeable:
-            raise fault(None, "expected contiguous, writeable DRAM, found another array", "pass a new numpy array")
+            raise fault(None, "DRAM must be a contiguous, writeable array", "pass a new numpy array")
         handle = self._library.vta_create(dram.ctypes.data, dram.nbytes, instructions, count)
         progress = _Progress()
         try:
