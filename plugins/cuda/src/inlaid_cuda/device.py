@@ -33,7 +33,7 @@ _CUDA = 2
 """DLPack device type of memory of CUDA devices."""
 _STAGED = 1 << 16
 """Largest page-locked upload in bytes that is staged even if the queue is idle. Up to this size, a host copy is faster than a
-wait."""
+synchronous copy."""
 _MAPS = 1024
 """Maximum number of cached encoded tensor maps. The key is tensor, box and address."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}

@@ -219,7 +219,8 @@ class Context(Protocol):
     def prepare(
         self, function: int, grid: tuple[int, int, int], threads: tuple[int, int, int], arguments: Sequence[int | bytes]
     ) -> Prepared:
-        """Pack the arguments of a launch of `grid` blocks of `threads`: pointers or int64, and tensor maps."""
+        """Pack the arguments of a launch of `grid` blocks of `threads` threads. An argument is a pointer, an int64 or a tensor
+        map."""
 
     def launch(self, launches: Sequence[Prepared], stream: int) -> None:
         """Enqueue launches in order."""

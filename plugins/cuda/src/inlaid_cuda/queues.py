@@ -30,7 +30,7 @@ class Memory:
 
 
 class Event:
-    """Completion of a queue's commands up to number `sequence`. When collected, its handle goes to a free list."""
+    """Completion of a queue's commands up to number `sequence`. When garbage-collected, it frees its handle."""
 
     __slots__ = ("_spare", "handle", "queue", "sequence")
 

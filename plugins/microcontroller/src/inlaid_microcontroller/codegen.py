@@ -30,7 +30,7 @@ from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, work
 INDEX = "int32_t"
 """C type of indices. It suffices, since no microcontroller has arrays of more than 2 GiB."""
 MOST_NUMBERS = 4
-"""Maximum number of integer parameters with which layers that differ only in these integers share a kernel. An addition with 11
+"""Layers that differ only in integers share a kernel with integer parameters if it needs at most this many. An addition with 11
 integer parameters is 11 to 14% slower on Cortex-M4 and M3 than with constants. Products and convolutions with up to 3 are at most
 0.2% slower."""
 _MATH = re.compile(r"\b((fma|fmod|sqrt|floor|ceil|rint|trunc|fabs)f?\(|INFINITY\b|NAN\b)")

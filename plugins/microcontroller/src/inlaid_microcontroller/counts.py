@@ -39,9 +39,9 @@ class Work:
 
 
 def work_of(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
-    """Count the work of a kernel of static sizes. costs: return the cost of an intrinsic, given its name. Several loads of an
-    element count once if no loop starts between them. Accesses to registers do not count. Spills, and values that compilers keep
-    across iterations, are not modelled."""
+    """Count the work of a kernel of static sizes. costs: function that returns the cost of an intrinsic, given its name. Several
+    loads of an element count once if no loop starts between them. Accesses to registers do not count. Spills, and values that
+    compilers keep across iterations, are not modelled."""
     count = _Count(costs, set(program.params))
     count.add(program.body, 1)
     return Work(count.multiplications, sum(count.loads.values()), sum(count.stores.values()), count.locals)

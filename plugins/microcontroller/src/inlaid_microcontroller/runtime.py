@@ -98,7 +98,7 @@ def _constants(source: ModelSource) -> str:
 
 
 def _entry(source: ModelSource) -> str:
-    """Return the C ABI wrapper of the model. Each call sets the weight pointers to the same values."""
+    """Return the C ABI wrapper of the model. Each call of it sets the weight pointers, to the same values."""
     copies_in = "".join(f"    memcpy({p.address}, inputs[{n}], {p.bytes});\n" for n, p in enumerate(source.inputs))
     copies_out = "".join(f"    memcpy(outputs[{n}], {p.address}, {p.bytes});\n" for n, p in enumerate(source.outputs))
     weights = "".join(f"    {source.name}_{name} = constants[{number}];\n" for number, name in source.weights.items())

@@ -49,8 +49,7 @@ class Pynq:
         self._encoding = Encoding(config)
 
     def run(self, dram: Dram, instructions: int, count: int) -> Report:
-        """Copy DRAM to the contiguous memory of the board, run the stream, and copy DRAM back. Raises `KernelFault` on a
-        timeout."""
+        """Copy DRAM to memory of the board, run the stream, and copy DRAM back. Raises `KernelFault` on a timeout."""
         pynq = importlib.import_module("pynq")
         memory = pynq.allocate((len(dram),), "u1")
         try:

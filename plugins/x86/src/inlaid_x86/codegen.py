@@ -34,8 +34,8 @@ from inlaid_x86.scale import math_emitters
 
 
 class X86Codegen(LibraryCodegen):
-    """Compiles a region to ELF objects and links them into an image. The objects are one for the C-ABI function, one for the loop
-    body if the region is a loop, and one per kernel."""
+    """Compiles a region to ELF objects and links them into an image. There is one object per kernel, one for the C-ABI function,
+    and, if the region is a loop, one for the loop body."""
 
     architecture = X86_64
 

@@ -38,8 +38,7 @@ def _shorten(stmt: ir.Stmt, width: int) -> ir.Stmt:
 def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usual: int = 0, sizes: Sizes | None = None) -> float:
     """Subtract the cycles of running a statement `times` times from a budget. Stops early once the budget is used up.
 
-    usual: assumed extent of loops of unknown extent; if 0, such a loop, or an intrinsic, uses up the budget. sizes: memo of
-    counts."""
+    usual: assumed extent of loops of unknown extent. If 0, such a loop or an intrinsic uses up the budget. sizes: memo."""
     sizes = {} if sizes is None else sizes
     match stmt:
         case ir.For(extent=arith.Const(value=extent), body=body, kind=kind):

@@ -211,7 +211,7 @@ class ProductSchedule:
         return tuple(order)
 
     def _pad(self, name: str, bytes_: int) -> None:
-        """Pad the rows of an operand tile so that vertically adjacent elements are in different banks."""
+        """Pad the rows of an operand tile, so that the elements of a column in adjacent rows are in different banks."""
         self._align(name, bytes_, VECTOR_BYTES)
 
     def _align(self, name: str, bytes_: int, offset: int, dims: int = 1) -> None:

@@ -73,8 +73,9 @@ def _nest(*loops: tuple[Var, int], body: ir.Stmt) -> ir.Stmt:
 
 @dataclass(frozen=True)
 class FragmentUnit:
-    """Names of the instructions for two operand types. `rows`: loads of a left and of a right operand that is contiguous along the
-    depth. `transposed`: loads of operands that are contiguous along the other axis, "" if unsupported."""
+    """Names of the instructions for two operand types. `rows`: loads of the left and of the right operand if it is contiguous along
+    the depth. `transposed`: loads of the left and of the right operand if it is contiguous along the other axis; "" if
+    unsupported."""
 
     zero: str
     rows: tuple[str, str]

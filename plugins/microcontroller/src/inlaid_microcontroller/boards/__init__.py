@@ -1,7 +1,7 @@
 """Boards emulated by QEMU, with their compilers, flags and machines.
 
 QEMU's option `-icount` advances the emulated clock by a fixed time per instruction, so the clock counts instructions. The counts
-are exact and deterministic. They are not cycles.
+are exact and deterministic. They are counts of instructions, not of cycles.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ class Affine:
 
 
 def affine(expr: arith.Expr, loops: Loops, what: str) -> Affine:
-    """Return the affine form of an integer expression. Raises `ScheduleError` if it is not affine; the message begins with
-    `what`."""
+    """Return the affine form of an expression. If not affine, raises a `ScheduleError` that begins with `what`."""
     form = arith.linear(expr)
     variables = {var for var, _ in loops}
     outer = tuple((term, factor) for term, factor in form.terms.items() if term not in variables)

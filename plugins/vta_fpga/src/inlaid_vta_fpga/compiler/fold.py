@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 MOST_ITERATIONS = (1 << 14) - 1
 _DISTANCE = 2
-"""Number of micro-ops after a micro-op that must not write the same accumulator. It is the depth of the pipeline."""
+"""Pipeline depth: after a micro-op, the next `_DISTANCE` micro-ops must not write the same accumulator."""
 
 
 class Dim(NamedTuple):

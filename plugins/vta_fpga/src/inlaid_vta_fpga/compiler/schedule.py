@@ -1,4 +1,4 @@
-"""Schedules of kernels. Virtual threads compute tiles of accumulators, data and weights are staged in INP and WGT, and products
+"""Schedules of kernels. Virtual threads compute tiles of accumulators. Data and weights are staged in INP and WGT, and products
 become GEMM intrinsics."""
 
 from __future__ import annotations

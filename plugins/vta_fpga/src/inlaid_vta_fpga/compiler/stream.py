@@ -20,8 +20,7 @@ __all__ = ["Scheduled", "Stream", "lower_region"]
 
 @dataclass(frozen=True)
 class Stream:
-    """A VTA program. uops: micro-ops, at DRAM byte address `uops_at`. sources[i]: names of the source operators of instruction
-    i."""
+    """A VTA program. uops: micro-ops, at DRAM byte address `uops_at`. sources[i]: source operators of instruction i."""
 
     instructions: tuple[Instruction, ...]
     uops: Uops

@@ -58,7 +58,7 @@ class Access:
 @dataclass(slots=True, eq=False)
 class Step:
     """An instruction before its flags are set. accesses: accessed elements of memories that modules share; they determine which
-    steps must precede this one. kernel: micro-ops of a GEMM or ALU instruction before they have an address."""
+    other steps must precede the step. kernel: micro-ops of a GEMM or ALU instruction before they have an address."""
 
     instruction: Instruction
     source: str

@@ -17,7 +17,7 @@ _Needs = dict[Module, int]
 _NOOP = Load(Memory.UOP)
 """A no-op of the compute module."""
 _APART = {Module.LOAD: Module.STORE, Module.STORE: Module.LOAD}
-"""For load and store, the other of the two. They share no token queue."""
+"""Maps load to store and store to load: the modules that share no token queue."""
 _OUTSTANDING = 128
 """Approximate limit of tokens in a queue. It is well below 255, at which the 8-bit counter of the queue saturates."""
 
@@ -99,8 +99,7 @@ class _Relays:
         self._made: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in _APART}
 
     def through(self, apart: Module, last: int, number: int, least: int) -> int:
-        """Return the number of the relay by which step `number` waits for step `last`. The step also waits for compute step
-        `least`."""
+        """Return the number of the relay by which step `number` waits for `last`. It also waits for compute step `least`."""
         awaited, made = self._made[apart]
         at = bisect_left(awaited, last)
         if at == len(awaited):

@@ -92,8 +92,7 @@ class Config:
         return 1 << self.log_block
 
     def shape(self, memory: Memory) -> tuple[int, ...]:
-        """Return the shape of one element: (block, block) as [out][in] for WGT, () for UOP, (batch, block) for all other
-        memories."""
+        """Return the shape of an element: (block, block) as [out][in] for WGT, () for UOP, else (batch, block)."""
         if memory is Memory.UOP:
             return ()
         return (self.block, self.block) if memory is Memory.WGT else (self.batch, self.block)

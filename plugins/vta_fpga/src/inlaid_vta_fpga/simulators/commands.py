@@ -72,7 +72,7 @@ class Commands:
             pushes.append(_queues(number, _PUSHES[module], flags.push_prev, flags.push_next))
             queues[module].append(number)
             if isinstance(instruction, Finish) != (number == len(instructions) - 1):
-                raise fault(number, f"expected exactly one FINISH, as the last instruction, found {instruction}")
+                raise fault(number, f"expected FINISH as the last instruction and only as the last, found {instruction}")
         return Commands(instructions, pops, pushes, queues)
 
     def report(self, config: Config) -> Report:

@@ -18,7 +18,7 @@ STEP = 1 << 8
 BATCH_LANES = 1 << 20
 """Maximum lanes that one batch of micro-ops gathers: 4 MiB of float32."""
 SHIFTS = range(-16, 16)
-"""Shift amounts on which all implementations agree. Shift amounts in a tensor must also be >= 0."""
+"""Immediate shift amounts for which all implementations of VTA give equal results. Shift amounts in a tensor must also be >= 0."""
 
 
 class Core:

@@ -18,7 +18,7 @@ class Timing:
     """Constants of the clock model, in cycles unless stated otherwise."""
 
     hertz: float = 100e6
-    """Clock rate in Hz. The default is the clock rate of pynq."""
+    """Clock rate in Hz. The default is the clock rate of the board pynq."""
     launch: int = 1
     """Time from the launch to the first request of fetch."""
     start: int = 1

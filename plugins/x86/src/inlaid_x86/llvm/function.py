@@ -114,7 +114,7 @@ class FunctionPrinter:
     def intrinsic(
         self, name: str, scalar: str, args: list[Value], result: str | None = None, extra: str = "", flag: str = ""
     ) -> Value:
-        """Emit a call of the overloaded intrinsic `llvm.name` on arguments of equal lanes; `flag`: a flag of the call."""
+        """Emit a call of overloaded intrinsic `llvm.name` on arguments of equal lanes. `flag`: a flag of the call."""
         lanes = args[0].lanes
         result = result or scalar
         suffix = mangle(scalar, lanes)

@@ -54,8 +54,8 @@ def is_explicit(program: ir.LoopProgram) -> bool:
 def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
     """Rewrite a vectorised loop whose condition holds in only one lane to a scalar statement. Returns None for any other loop.
 
-    Works around llvm/llvm-project#179489: LLVM 22 stores four bytes for one lane of a vector whose elements are truncated to one or
-    two bytes.
+    Works around llvm/llvm-project#179489: LLVM 22 stores four bytes for one lane of a vector truncated to elements of one or two
+    bytes.
     """
     match loop.body:
         case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None):

@@ -191,8 +191,8 @@ class _Driver:
     # --- times ---
 
     def _open_clock(self) -> None:
-        """Print a redirection of the body's recorded times to a local array. The times are summed by kernel, since a region records
-        each kernel once. If profiling is off, no times are recorded."""
+        """Print code that redirects the times which the body records to a local array, since a region records each kernel once. The
+        times are summed by kernel. If profiling is off, no times are recorded."""
         p = self.p
         self.field = p.op(f"getelementptr inbounds {CONTEXT}, ptr %context, i64 0, i32 2", "ptr").ref
         self.clock = p.op(f"load ptr, ptr {self.field}", "ptr").ref

@@ -289,7 +289,7 @@ class _Entry:
         p.label(fine)
 
     def _open_clock(self) -> None:
-        """Load the array of times. If it is null, times go to one local variable, which is cheaper than a branch at each call."""
+        """Print a load of the array of times. If null, times go to one variable, which is cheaper than a branch per call."""
         p = self.p
         unwanted = p.op("alloca i64", "ptr")
         field = p.op("getelementptr inbounds %inlaid.context, ptr %context, i64 0, i32 2", "ptr")
