@@ -1,6 +1,6 @@
 """Interface of the runtime to a CUDA driver. Objects are handles (ints, never 0), sizes are bytes.
 
-`bindings.py` implements it by this machine's driver, `emulation/` on the host. Tests add drivers that delay or fail calls.
+`bindings.py` calls this machine's driver, `emulation/` emulates one on the host. Tests add drivers that delay or fail calls.
 """
 
 from __future__ import annotations

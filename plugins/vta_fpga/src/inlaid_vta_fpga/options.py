@@ -21,8 +21,9 @@ class VtaOptions:
 
     simulator: device that runs a stream: `functional` (no clock), `timing` (counts cycles), `rtl` (the Verilated core) or `pynq` (a
     board). log_batch, log_block: log2 of a block's rows and channels. log_uop_buff, log_inp_buff, log_wgt_buff, log_acc_buff: log2
-    of the buffers' bytes. Options for measurements follow. threads: virtual threads, 1 or 2. slots: SRAM slots through which the
-    tiles of a buffer rotate, 1 or 2; with 1 thread and 1 slot, loads do not run ahead. serial: no two modules run at the same time.
+    of the buffers' bytes. The other options are for measurements. threads: virtual threads, 1 or 2. slots: SRAM slots through which
+    the tiles of a buffer rotate, 1 or 2; with 1 thread and 1 slot, loads do not run ahead. serial: no two modules run at the same
+    time.
     """
 
     simulator: str = FUNCTIONAL

@@ -54,8 +54,8 @@ class Compilers:
             worker.close()
 
     def kernel(self, text: str, effort: int = emit.FULL, extensions: Sequence[str] = ()) -> str:
-        """Queue the module of a kernel, a function named `emit.KERNEL`. Returns the kernel's symbol. Equal text gives an equal
-        symbol. effort: see `emit.emit`. extensions: additional features for this kernel only."""
+        """Queue a module that defines a kernel as `emit.KERNEL`. Returns the final symbol of the kernel, which is equal for equal
+        text. effort: see `emit.emit`. extensions: additional features for this kernel only."""
         features = feature_text((*self._features, *extensions))
         key = self._key(text, features, effort)
         symbol = f"inlaid_{key[:32]}"

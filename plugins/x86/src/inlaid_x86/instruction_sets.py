@@ -1,8 +1,8 @@
 """Instruction set features: their names, how a processor reports them, and the levels that they form.
 
 The table is the only list of features. Code is compiled only for listed features, so a package requires no feature that its
-instructions do not use. Imports neither LLVM nor the compiler, since packages are checked against this table before they are
-loaded.
+instructions do not use. The module imports neither LLVM nor the compiler, since packages are checked against the table before they
+are loaded.
 """
 
 from __future__ import annotations

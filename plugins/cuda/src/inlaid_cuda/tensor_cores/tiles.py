@@ -85,12 +85,12 @@ class WarpTiling:
 
     @property
     def rows(self) -> tuple[int, int, int]:
-        """Tiling of the rows: warps or warpgroups, runs of each, rows per run."""
+        """Tiling of the rows: number of warps or warpgroups, runs per warp or warpgroup, rows per run."""
         return self.row_warps, self.row_runs, SIDE
 
     @property
     def columns(self) -> tuple[int, int, int]:
-        """Tiling of the columns: warps or warpgroups, runs of each, columns per run."""
+        """Tiling of the columns: number of warps or warpgroups, runs per warp or warpgroup, columns per run."""
         return self.column_warps, self.column_runs, SIDE
 
     @property
@@ -150,12 +150,12 @@ class WarpgroupTiling:
 
     @property
     def rows(self) -> tuple[int, int, int]:
-        """Tiling of the rows: warps or warpgroups, runs of each, rows per run."""
+        """Tiling of the rows: number of warps or warpgroups, runs per warp or warpgroup, rows per run."""
         return self.row_groups, self.row_runs, ROWS
 
     @property
     def columns(self) -> tuple[int, int, int]:
-        """Tiling of the columns: warps or warpgroups, runs of each, columns per run."""
+        """Tiling of the columns: number of warps or warpgroups, runs per warp or warpgroup, columns per run."""
         return self.column_groups, 1, self.group_columns
 
     @property

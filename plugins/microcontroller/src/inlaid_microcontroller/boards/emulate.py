@@ -27,7 +27,7 @@ _FIXED = ("board.h", "harness.c", "board.ld")
 class Firmware:
     """A model as C. files: contents by name. header: name of the file that declares the model. inputs, outputs: a C expression of
     the address and the size in bytes of each. call: C expression that runs the model; its value is 0 or an error code. before:
-    declarations that these expressions need."""
+    declarations that the expressions need."""
 
     files: Mapping[str, bytes]
     header: str

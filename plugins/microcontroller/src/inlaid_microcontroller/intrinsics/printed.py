@@ -1,4 +1,4 @@
-"""An intrinsic in C: its function definition, and the calls in kernels."""
+"""Class of an intrinsic in C, which has a function definition and prints calls in kernels."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def _columns(product: Product, context: KernelContext) -> ir.LoopProgram:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The loop nest:
+    """Builds the loop nest:
 
     for y, channel:
         pairs, singles = weights              # of the channel; `singles`: a last row without a partner

@@ -130,7 +130,7 @@ def _direct(plan: _Plan, context: KernelContext) -> _Direct:
 
 @dataclass(frozen=True)
 class _Direct:
-    """The loop nest:
+    """Builds the loop nest:
 
     for y, pixels, channels:
         total[pixel, channel] = 0

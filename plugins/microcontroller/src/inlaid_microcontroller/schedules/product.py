@@ -118,7 +118,7 @@ def merged(product: Product) -> Product:
 
 
 def _line(pixels: int) -> Window:
-    """Return a window of one tap with a position at each of `pixels` pixels."""
+    """Return a window of one tap that visits each of `pixels` pixels."""
     return Window(1, 1, 1, 0, pixels, pixels)
 
 

@@ -111,7 +111,7 @@ def vector_dot(context: KernelContext) -> Dot | None:
 
 @dataclass(frozen=True)
 class _Vector:
-    """The loop nest:
+    """Builds the loop nest:
 
     for y, pixel:
         patch = data                          # unless chunks are contiguous in the data

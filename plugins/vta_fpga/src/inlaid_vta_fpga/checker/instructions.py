@@ -16,7 +16,7 @@ Broken = Iterator[tuple[Rule, str]]
 
 
 class InstructionRules:
-    """Checks single instructions for a device with `dram_bytes` of DRAM, and optionally ACC_8BIT and MUL."""
+    """Checks single instructions for a device. `dram_bytes`: size of DRAM. `acc_8bit`, `mul`: the device has these operations."""
 
     def __init__(self, config: Config, dram_bytes: int, acc_8bit: bool, mul: bool) -> None:
         self._config = config

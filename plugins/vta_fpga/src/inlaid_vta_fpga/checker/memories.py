@@ -26,7 +26,7 @@ _ACCESSORS = {
     "OUT": (Module.COMPUTE, Module.STORE),
     "DRAM": (Module.STORE, Module.LOAD, Module.COMPUTE),
 }
-"""The modules that access each memory: the writer, then readers. ACC and UOP are not listed, since one module accesses them."""
+"""The modules that access each memory: the writer, then readers. ACC and UOP are absent: only one module accesses them."""
 
 
 class _Out(IntEnum):

@@ -158,7 +158,7 @@ class _Walk:
             yield operation(op, operand)
 
     def _elements(self, memory: Memory, loops: Loops, elements: Sequence[_Element], what: str) -> tuple[Loops, list[Affine]]:
-        """Return the loops without the loops over lanes of an element, and the element indices over the former."""
+        """Return the loops that are not over the lanes of an element, and the element indices in terms of these loops."""
         places = [scalar(*element, loops, what) for element in elements]
         size, lanes, taken = 1, self._lanes(memory), set()
         while size < lanes:

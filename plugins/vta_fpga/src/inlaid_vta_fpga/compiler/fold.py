@@ -77,7 +77,7 @@ def _offsets(dims: Sequence[Dim], width: int) -> Iterator[tuple[int, ...]]:
 
 
 def _orders(dims: list[Dim]) -> Iterator[Sequence[Dim]]:
-    """Yield loop orders to try. In the first, the longest loop that moves the destination is innermost."""
+    """Yield loop orders to try. In the first order, the longest loop that moves the destination is innermost."""
     best = sorted(dims, key=lambda dim: (dim.steps[0] != 0, dim.extent))
     yield best
     if len(dims) <= 4:

@@ -18,8 +18,8 @@ class Functional:
     """Executes streams with numpy; implements `Device`.
 
     SRAM is zero at the start of a run. Modules take turns to execute one instruction each, as tokens permit. A stream without races
-    computes the same result in any order. GEMM and ALU write results to ACC and, truncated to int8, to OUT. Loads and resets of ACC
-    do not change OUT. The hardware does the same.
+    computes the same result in any order. GEMM and ALU write results to ACC and, truncated to int8, to OUT. As on hardware, loads
+    and resets of ACC do not change OUT.
 
     strict: also raise `KernelFault` for reads of unwritten elements, for an accumulator that repeats at distance 1 or 2 within a
     GEMM, and for tokens that remain at FINISH. An element of OUT is unwritten after a load or reset of its accumulator. limit:

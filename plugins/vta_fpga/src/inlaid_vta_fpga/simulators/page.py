@@ -146,7 +146,7 @@ def _bars(timeline: Timeline, cycles: int) -> list[dict[str, object]]:
 
 
 def _columns(pieces: Iterable[_Piece], lane: str, row: int, cycles: int) -> list[tuple[str, str]]:
-    """Return one SVG path per kind of instruction. It draws stacked columns; a height is the kind's share of the column's
+    """Return one SVG path per kind of instruction. A path draws stacked columns; their heights are shares of the column's
     cycles."""
     number = WIDTH // COLUMN
     scale = number / cycles

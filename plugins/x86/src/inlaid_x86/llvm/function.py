@@ -158,7 +158,8 @@ class FunctionPrinter:
         return rows
 
     def interleave(self, parts: list[Value]) -> Value:
-        """Interleave vectors: the first elements of all, then the second elements, and so on. Their number is a power of two."""
+        """Interleave vectors: the first elements of all, then the second elements, and so on. The number of vectors is a power of
+        two."""
         if len(parts) == 1:
             return parts[0]
         a, b = self.interleave(parts[::2]), self.interleave(parts[1::2])

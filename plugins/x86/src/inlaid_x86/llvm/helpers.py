@@ -1,7 +1,7 @@
 """LLVM text of the C library functions that LLVM's code generator calls, so that linked code needs no library.
 
 LLVM calls `memcpy`, `memmove` and `memset` for copies and fills, `fmod` for the remainder of floats, and `fma` on processors
-without fused multiply-add. They return the same bits as the C library's.
+without fused multiply-add. The functions in this module return the same bits as the C library's.
 """
 
 from __future__ import annotations

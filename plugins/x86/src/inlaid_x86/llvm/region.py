@@ -3,7 +3,7 @@
     int32 region(const void* const* inputs, void* const* outputs, const void* const* constants,
                  int64* dims, void* workspace, context* context)
 
-The function returns 0, or the error code of the failed kernel, and then copies the error message to the context.
+The function returns 0 if all kernels succeed. If a kernel fails, it copies the message to the context and returns the error code.
 """
 
 from __future__ import annotations

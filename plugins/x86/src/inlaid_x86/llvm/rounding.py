@@ -12,7 +12,7 @@ def rounded(expr: ir.Cast) -> tuple[ir.Expr, ir.Expr | None] | None:
     """Match a cast of int32(round(x)), or of int32(round(x)) + y, to an integer of at most 16 bits. Returns the float x and the
     int32 y (None if absent). Returns None for other expressions, and if x may exceed the range of int32.
 
-    Conversion instructions return -2^31 for NaN. Truncated to 16 bits, it is the required 0.
+    Conversion instructions return -2^31 for NaN. Truncation to 16 bits gives the required 0.
     """
     if not expr.dtype.is_int or expr.dtype.bits > 16:
         return None

@@ -93,11 +93,11 @@ def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
 class TiledProduct:
     """A sum of products computed by tiles.
 
-    Each of `batches` has its own right operand, `lines` of `length` rows, and `columns`. A tile has `rows` rows of a line, 1 to
-    `length`. `steps` are the reduction loops around the product of two tiles. A product sums over `depth` elements. `left(batch,
-    line, tile, row)` returns the tile of the left operand with number `tile` in a line; it starts at `row`. `right(batch, tile)`
-    returns a tile of the right operand. Both may use the variables of `steps`. `padded`: the left operand has padding rows, so
-    tiles do not overlap. `store(batch, line, row, column, sum)` stores an element of the result.
+    Each of `batches` batches has a separate right operand with `columns` columns, and `lines` lines of `length` rows. A tile has
+    `rows` rows of a line, 1 to `length`. `steps` are the reduction loops around the product of two tiles. A product sums over
+    `depth` elements. `left(batch, line, tile, row)` returns the tile of the left operand with number `tile` in a line; it starts at
+    `row`. `right(batch, tile)` returns a tile of the right operand. Both may use the variables of `steps`. `padded`: the left
+    operand has padding rows, so tiles do not overlap. `store(batch, line, row, column, sum)` stores an element of the result.
     """
 
     unit: TileUnit
