@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inlaid.graph.operator import Operator
 
 _AXES = frozenset(("axis", "axes", "batch_axis", "time_axis", "perm"))
-"""Names of attributes that hold axes of the first operand, or of the result of an operator without operands."""
+"""Attributes that hold axes of the first operand, or axes of the result if the operator has no operands."""
 
 
 _INTEGER, _REAL = (int, np.integer), (int, float, np.number)

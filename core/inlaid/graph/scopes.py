@@ -73,7 +73,7 @@ def opens_scope(expr: Expr, index: int) -> bool:
 
 
 def common_scope(a: Scope, b: Scope) -> Scope:
-    """Return the deepest scope that encloses both."""
+    """Return the deepest scope that encloses `a` and `b`."""
     while a is not b:
         if a.depth < b.depth:
             a, b = b, a

@@ -57,7 +57,7 @@ class _Sweep:
             self._sizes.update((size, found[size]) for size in introduced_sizes(old) if found.get(size, size) != size)
 
     def over_new_parts(self, expr: Expr) -> Expr:
-        """Rebuild an expression with the replacements of its children."""
+        """Rebuild an expression from the replacements of its children."""
         if not self._sizes:
             return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
         match expr:
@@ -73,13 +73,13 @@ class _Sweep:
         return rebuild(expr, tuple(self.done[id(child)] for child in children(expr)))
 
     def _variable(self, variable: Var) -> Var:
-        """Return the replacement of a variable that is bound here."""
+        """Return the variable that replaces a parameter or the variable of a `Let` at its binder."""
         new = self.done.get(id(variable), variable)
         return new if isinstance(new, Var) else variable
 
 
 def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:
-    """Replace each function of a module. Returns the same object if none changes."""
+    """Apply `change` to each function of a module. Returns the same object if no function changes."""
     new = {name: change(target) for name, target in module.functions.items()}
     return module if all(new[name] is target for name, target in module.functions.items()) else Module(new)
 

@@ -69,7 +69,7 @@ def unify(declared: Type, actual: Type, span: Span | None = None) -> None:
 
 
 def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
-    """Map the symbolic dimensions of the declared type to those of the actual type, in `found`."""
+    """Record in `found`, for each symbolic dimension of the declared type, the corresponding dimension of the actual type."""
     match declared, actual:
         case TensorType(), TensorType():
             for a, b in zip(declared.shape, actual.shape, strict=False):
@@ -128,7 +128,7 @@ def join_types(a: Type, b: Type, span: Span | None = None) -> Type:
 
 
 def upper_bound(dim: Dim) -> Dim | None:
-    """Return an inclusive upper bound of a dimension in terms of non-existential ones, or None."""
+    """Return an inclusive upper bound of a dimension in terms of non-existential dimensions, or None."""
     if isinstance(dim, SizeVar) and dim.existential:
         return None if dim.upper is None else upper_bound(dim.upper)
     return dim

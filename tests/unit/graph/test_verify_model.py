@@ -44,7 +44,7 @@ def of(functions: Any) -> inlaid.Module:
             lambda: of({"main": inlaid.function([X], inlaid.call(G, [X]))}),
             r"the module has no function @g; it has @main; add it: inlaid\.Module",
         ),
-        (lambda: inlaid.function([OTHER], IDENTITY), "the result must be tensors, got fn.*; call the function in its body"),
+        (lambda: inlaid.function([OTHER], IDENTITY), "the result must contain no function, got fn.*; return a call of it"),
     ],
 )
 def test_modules_that_are_malformed(model: Callable[[], Any], message: str) -> None:
