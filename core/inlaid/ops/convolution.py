@@ -28,9 +28,9 @@ from inlaid.types import DType, TensorType, Type, from_numpy
 
 @dataclass(frozen=True)
 class ConvAttrs(WindowAttrs):
-    """`strides`, `dilations`: one per spatial axis; empty is all ones. `pads`: zeros added before each spatial axis, then after
-    each; empty is no padding. `groups`: the number of groups that the channels are divided into. `out_dtype`: the dtype of the
-    result; "" is that of the operands, for integers at least int32."""
+    """`strides`, `dilations`: one per spatial axis; empty: all ones. `pads`: the numbers of zeros added before each spatial
+    axis, then after each; empty: no padding. `groups`: the number of groups that the channels are divided into. `out_dtype`: the
+    dtype of the result; "": the operands' dtype, at least int32 for integers."""
 
     groups: int = 1
     out_dtype: str = ""

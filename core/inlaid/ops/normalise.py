@@ -128,7 +128,7 @@ def _compute_batch_norm(attrs: EpsilonAttrs, x: te.Tensor, *rest: te.Tensor) -> 
 
 @dataclass(frozen=True)
 class LrnAttrs(Attrs):
-    """`size`: the number of channels summed. `alpha`, `beta`, `bias`: coefficients of the formula."""
+    """`size`: the number of channels that are summed. `alpha`, `beta`, `bias`: coefficients of the formula."""
 
     size: int
     alpha: float = 1e-4

@@ -35,7 +35,7 @@ from inlaid.types import DType, TensorType, Type, dtype
 @dataclass(frozen=True)
 class QuantizeAttrs(Attrs):
     """`dtype`: the dtype of the result, of at most 16 bits. `axis`: the axis of 1-d scales and of blocks. `block_size`: elements
-    per block along `axis`; 0 is not blocked. `saturate`: whether a float8 result saturates instead of becoming infinity or NaN."""
+    per block along `axis`; 0: no blocks. `saturate`: whether a float8 result saturates instead of becoming infinity or NaN."""
 
     dtype: str
     axis: int = 0
@@ -46,7 +46,7 @@ class QuantizeAttrs(Attrs):
 @dataclass(frozen=True)
 class DequantizeAttrs(Attrs):
     """`dtype`: the float dtype of the result. `axis`: the axis of 1-d scales and of blocks. `block_size`: elements per block along
-    `axis`; 0 is not blocked."""
+    `axis`; 0: no blocks."""
 
     dtype: str
     axis: int = 0

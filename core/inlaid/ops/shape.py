@@ -130,7 +130,7 @@ reshape = Operator(
 
 @dataclass(frozen=True)
 class TransposeAttrs(Attrs):
-    """`perm`: a permutation of the axes; `perm[k]` is the axis of x that becomes axis k."""
+    """`perm`: a permutation of the axes; axis `perm[k]` of x becomes axis k of the result."""
 
     perm: tuple[int, ...]
 
@@ -422,7 +422,7 @@ def _compute_pad(attrs: PadAttrs, x: te.Tensor, value: te.Tensor | None = None) 
 
 
 def _source_index(mode: str, index: Dim, extent: Dim) -> Dim:
-    """Map an index, which may be out of bounds, to the index in [0, extent) of its element."""
+    """Map an index, which may be out of bounds, to the index in [0, extent) of the element that padding in `mode` puts there."""
     last = arith.add(extent, -1)
     if mode == "edge":
         return arith.minimum(arith.maximum(index, 0), last)
@@ -495,9 +495,9 @@ tile = Operator(
 
 # --- iota, sizes, after -----------------------------------------------------------------------------------------------
 #
-# Existential sizes are known only after the kernel that computes them. An operator that reads them in its attributes, not in the
-# type of an operand, takes the tensor that has them as an extra operand, a *witness*, whose elements are not read: `iota` and
-# `sizes` directly, any other operator by way of `after`, which returns its first operand unchanged.
+# Existential sizes are known only after the kernel that computes them. If an operator has such a size in its attributes but not in
+# the type of an operand, it needs an extra operand, a *witness*: a tensor that has the size and whose elements are not read. `iota`
+# and `sizes` have witness operands; any other operator uses `after`, which returns its first operand unchanged.
 
 
 @dataclass(frozen=True)

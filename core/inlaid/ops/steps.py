@@ -20,7 +20,7 @@ Step = Callable[[Expr, States, States], tuple[Expr, States]]
 
 
 def item(x: Expr, index: int) -> Expr:
-    """Take x[index] along the first axis."""
+    """Return x[index] along the first axis."""
     return squeeze(slice_axis(x, 0, index, index + 1), 0)
 
 

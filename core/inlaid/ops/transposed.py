@@ -22,15 +22,15 @@ from inlaid.ops.window import Axis, window_axes
 from inlaid.types import TensorType, Type, from_numpy
 
 MANY = 64
-"""Number of output channels that justify a separate convolution: they fill several vectors on any target."""
+"""Minimum number of output channels for a separate convolution: they fill several vectors on any target."""
 MUCH = 1.1
 """Maximum ratio of computed to kept elements for which phases share convolutions."""
 
 
 @dataclass(frozen=True)
 class ConvTransposeAttrs(ConvAttrs):
-    """As of `conv`, but `pads` crop the output; a negative pad after an axis extends it. `output_padding`: the number of elements
-    added after each spatial axis of the output."""
+    """The attributes of `conv`, except that `pads` crop the output and a negative pad after an axis extends it. `output_padding`:
+    the number of elements added after each spatial axis of the output."""
 
     output_padding: tuple[Dim, ...] = ()
 
@@ -219,7 +219,7 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
 
 
 def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], outputs: Dim) -> bool:
-    """Test whether to compute only kept elements: this needs no more convolutions, or saves enough with many channels."""
+    """Test whether to use the `exact` axes: they need no more convolutions, or with many channels compute far fewer elements."""
     if math.prod(len(axis_phases.groups) for axis_phases in exact) <= math.prod(len(axis_phases.groups) for axis_phases in shared):
         return True
     whole, kept = (

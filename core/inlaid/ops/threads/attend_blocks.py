@@ -17,16 +17,16 @@ from inlaid.tensor.build import Builder
 from inlaid.types import DType
 
 EACH = 8
-"""Output elements per thread."""
+"""Number of output elements per thread."""
 LANES = 32
-"""Most threads per query."""
+"""Maximum number of threads per query."""
 KEYS = 32
-"""Most keys per tile."""
+"""Maximum number of keys per tile."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tile sizes of a block: `queries` per block, threads per query (`lanes`), and `keys` per step."""
+    """A block's tile sizes: the number of queries, of threads per query (`lanes`), and of keys per step."""
 
     queries: int
     lanes: int
@@ -34,8 +34,8 @@ class Tiles:
 
 
 def tiles_of(grid: Grid, size: Dim, width: Dim, of: DType) -> Tiles | None:
-    """Largest tiles that fit shared memory, for keys of `size` elements and values of `width`; None if none fit or a size is
-    symbolic."""
+    """Return the largest tiles that fit shared memory, for keys of `size` elements and values of `width` elements. Returns None if
+    none fit or a size is symbolic."""
     if not isinstance(size, int) or not isinstance(width, int):
         return None
     wanted = 4
