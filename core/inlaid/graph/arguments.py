@@ -1,4 +1,4 @@
-"""Normalise the arguments of a call: scalars and arrays become constants, negative axes are resolved, keywords are ordered."""
+"""Normalise the arguments of a call: make scalars and arrays constants, make negative axes positive, put keywords in order."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _constant(operator: Operator, place: int, value: Any, known: Sequence[Any]) 
     raise TypeInferenceError(
         f"operand {name!r} must be an expression, a number or an array, got {type(value).__name__}",
         operator=operator.name,
-        remedy="give attributes by keyword, and arrays of objects by inlaid.constant",
+        remedy="give attributes by keyword; make other constants with inlaid.constant",
     )
 
 

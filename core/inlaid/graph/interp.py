@@ -48,7 +48,7 @@ _NEVER = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Frame:
-    """The values of one evaluation of a scope, and the sizes of the symbolic dimensions that it binds."""
+    """The values of one evaluation of a scope, and the sizes of the symbolic dimensions that the scope binds."""
 
     values: dict[int, Value]
     dims: dict[arith.Expr, int]

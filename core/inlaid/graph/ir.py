@@ -371,7 +371,7 @@ def tuple_item(value: Expr, index: int, span: Span | None = None) -> Expr:
         raise _wrong_field(value, span, f"expected a tuple to take field {index} of, got a value of type {value.type!r}")
     if not 0 <= index < len(value.type.fields):
         raise _wrong_field(
-            value, span, f"expected a field of {value.type!r}, which has {len(value.type.fields)}, got field {index}"
+            value, span, f"expected a field of {value.type!r}, of length {len(value.type.fields)}, got field {index}"
         )
     if isinstance(value, Tuple):
         return value.fields[index]

@@ -86,7 +86,7 @@ class Traits:
     view
         Whether the result has the first operand's elements in the same row-major order, so that no kernel is needed.
     errors
-        How rounding errors propagate. Element-wise operators preserve them unless they declare otherwise.
+        How rounding errors propagate. By default, an element-wise operator preserves the errors of its operands.
     expensive
         Whether computing an element takes longer than a table lookup.
     monotone
@@ -117,7 +117,7 @@ class Threaded:
     """The tensor-level definition of an operator for targets whose kernels are grids of thread blocks. It replaces `compute`.
 
     `compute(grid, attrs, *te.Tensor) -> te.Tensor or tuple of them`
-        Like `Operator.compute`, for an `inlaid.ops.threads.grid.Grid`. Its loop programs may bind loops to thread axes.
+        Like `Operator.compute`, for `grid`, an `inlaid.ops.threads.grid.Grid`. Loop programs may bind loops to thread axes.
     `takes(grid, attrs, *argument_types) -> bool`
         Test whether this definition applies to a call. Other calls use `Operator.compute` or the decomposition.
     """
@@ -133,7 +133,7 @@ class Operator:
     name
         The name in printed modules; a vendor's operator is named `vendor.name`.
     `infer(attrs, *argument_types) -> Type`
-        The type relation. Raises `TypeInferenceError`, or ValueError, which is converted to it.
+        The type relation. Raises `TypeInferenceError` or ValueError; a call converts ValueError to `TypeInferenceError`.
     attrs
         The attributes' class.
     `reference(attrs, *arrays) -> array or tuple of arrays`

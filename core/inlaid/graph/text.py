@@ -124,7 +124,7 @@ def global_name(name: str) -> str:
 
 
 def inline_text(value: Constant) -> str | None:
-    """Print the elements of a small constant exactly. Returns None for one that is large, empty, or has a NaN with a payload."""
+    """Print the elements of a constant exactly. Returns None if it is large, empty, or has a NaN with a payload."""
     data = value.data
     if not 0 < data.size <= INLINE_ELEMENTS:
         return None

@@ -54,7 +54,7 @@ def mean(x: Expr, axes: Sequence[int], keepdims: bool = False) -> Expr:
 
 
 def softplus(x: Expr) -> Expr:
-    """Compute log(1 + exp(x)) without overflow, accurately for small exp(x)."""
+    """Compute log(1 + exp(x)), without overflow for large x, and accurately if exp(x) is small."""
     return add(maximum(x, scalar(0, tensor_of(x).dtype)), log1p(exp(neg(abs(x)))))
 
 

@@ -316,9 +316,9 @@ def _raised(name: str) -> Pattern:
 
 
 def _requantised(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
-    """Match the conversion of sums to stored integers "y": by a `requantize`, or in integers, by a `multiply_fixed` or shifts, an
-    optional zero point "point" and a "clamp". The call that scales is captured as "scaled". `spread` tests whether
-    the constants of a call have an accepted number of elements."""
+    """Match the conversion of sums to stored integers "y": a `requantize`, or a `multiply_fixed` or shifts in integers, followed by
+    an optional zero point "point" and a "clamp". The call that scales is captured as "scaled". `spread` tests whether the constants
+    of a call have an accepted number of elements."""
     reason = "expected constants with one element, or one per output channel"
     real = is_op("requantize")(total, is_const(), _scalar()).where(spread, reason).where(_is_known, "the scale is not finite")
     fixed = is_op("multiply_fixed")(total, is_const(), is_const()).where(spread, reason)

@@ -168,7 +168,7 @@ cast = Operator(
 
 @dataclass(frozen=True)
 class BitcastAttrs(Attrs):
-    """`dtype`: the dtype to reinterpret the bits as, of the same width."""
+    """`dtype`: the dtype of the result, of the same width as the operand's."""
 
     dtype: str
 

@@ -82,7 +82,7 @@ def _reference_deform_conv(attrs: DeformConvAttrs, x: Array, w: Array, offset: A
     kernel, spatial, rank = w.shape[2:], offset.shape[2:], len(axes)
     share = x.shape[1] // attrs.offset_groups
     moves = widen_array(offset).reshape(len(x), attrs.offset_groups, *kernel, rank, *spatial)
-    # Samples: N, offset group, taps..., output positions...; then per channel of the group.
+    # Shape of `samples`: (N, offset groups, taps..., output positions..., channels of a group).
     coordinates = []
     for number, axis in enumerate(axes):
         base = np.arange(spatial[number]) * axis.stride - arith.evaluate(axis.before, {})

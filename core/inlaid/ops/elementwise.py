@@ -85,7 +85,7 @@ isnan = elementwise("isnan", lambda x: te.unary("isnan", x), np.isnan, kinds=FLO
 
 @dataclass(frozen=True)
 class IsInfAttrs(Attrs):
-    """`negative`, `positive`: whether to detect infinity of that sign."""
+    """`negative`, `positive`: whether to detect negative infinity, and positive infinity."""
 
     negative: bool = True
     positive: bool = True

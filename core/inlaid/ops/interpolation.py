@@ -296,7 +296,7 @@ def _replace(index: tuple[Any, ...], axis: int, by: Any) -> tuple[Any, ...]:
 
 
 def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor, shape: tuple[Dim, ...]) -> te.Tensor:
-    """Build the stages that interpolate the data along an axis at coordinates x, shape (output extent,)."""
+    """Build the stages that interpolate the data along an axis at coordinates `x` of shape (output extent,)."""
     if attrs.mode == "nearest":
         times = _repeats(attrs, axis)
         if times:

@@ -31,7 +31,7 @@ def key_dtype(of: DType) -> DType:
 
 
 def sort_key(value: ir.Expr, descending: bool = False) -> ir.Expr:
-    """Compute the key of an element."""
+    """Compute the integer sort key of an element."""
     to = key_dtype(value.dtype)
     least = -(1 << (to.bits - 1))
     if value.dtype.is_float:

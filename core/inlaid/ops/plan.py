@@ -21,7 +21,7 @@ from inlaid.ops.define import Array, tensor_type
 from inlaid.types import TensorType, Type
 
 LARGEST_SIZE = (1 << 47) - 1
-"""Maximum of a dimension: the address space of a process."""
+"""Maximum size of a dimension: the number of bytes in the address space of a process."""
 
 WITNESS = TensorType((0,), "bool")
 

@@ -251,7 +251,7 @@ def _requantize_infer(attrs: RequantizeAttrs, x: Type, scale: Type, zero_point: 
         raise ValueError(f"x must be int32 and scale float32, got {tensor.dtype} and {scales.dtype}")
     to = _check_stored(dtype(attrs.dtype))
     if to.is_float or points.dtype is not to:
-        raise ValueError(f"dtype must be an integer and that of the zero point, got {to} and {points.dtype}")
+        raise ValueError(f"dtype must be an integer and equal the dtype of the zero point, got {to} and {points.dtype}")
     if attrs.rounding != "half_even":
         raise ValueError(f"rounding must be half_even, got {attrs.rounding!r}")
     _check_granularity(tensor, scales, attrs.axis, 0, "the scale")

@@ -159,7 +159,7 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
             element, extreme = widen(x[(*indices[: attrs.axis], k, *after)]), extremes[indices]
             found = element.equal(extreme)
             if element.dtype.is_float:
-                found = found | te.unary("isnan", element)  # the extreme is NaN where any element is
+                found = found | te.unary("isnan", element)  # the extreme is NaN if any element is NaN
             made: ir.Expr = (te.max_ if attrs.last else te.min_)(te.select(found, ir.Index(index, k), none), k)
             return made
 

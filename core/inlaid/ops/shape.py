@@ -78,7 +78,7 @@ def reindex(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) ->
 
 
 def _unflatten(flat: Dim, shape: Sequence[Dim]) -> list[Dim]:
-    """Convert a flat index to a multi-dimensional index. The first dimension that is not 1 needs no remainder."""
+    """Convert a flat index to a multi-dimensional index. Skips the remainder for the first dimension that is not 1."""
     first = next((axis for axis, dim in enumerate(shape) if dim != 1), len(shape))
     index: list[Dim] = [0] * len(shape)
     stride: Dim = 1
@@ -280,7 +280,7 @@ concat = Operator(
 
 @dataclass(frozen=True)
 class SliceAttrs(Attrs):
-    """`begin`, `end`, `strides`: per axis of extent n, the first index, the end (exclusive) and the step, which is not 0.
+    """For each axis of extent n, `begin` is the first index, `end` the exclusive end, and `strides` the non-zero step.
 
     A positive step requires 0 <= begin <= end <= n, a negative one n - 1 >= begin >= end >= -1, where -1 is before the first
     element. This is checked at run time for symbolic values.

@@ -23,7 +23,7 @@ from inlaid.types import TensorType, Type
 
 @dataclass(frozen=True)
 class DynamicSliceAttrs(Attrs):
-    """`axes`: the axes to slice. `strides`: the step along each, which is not 0."""
+    """`axes`: the axes to slice. `strides`: the non-zero step along each axis."""
 
     axes: tuple[int, ...]
     strides: tuple[int, ...]

@@ -141,7 +141,7 @@ def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
         wanted = attrs.k
         if not (isinstance(wanted, int) and isinstance(count, int)):
             wanted = b.let(arith.wrap(wanted), "k", (0, count))
-        # Adjacent columns are searched together, as many as have heaps that fit the first-level cache.
+        # Adjacent columns are searched together if their heaps fit the first-level cache.
         beside = x.shape[-1] if axis + 1 < len(x.shape) else 1
         most = COLUMNS if isinstance(wanted, int) and wanted <= FEW_WANTED else 1
         most = min(most, beside) if isinstance(beside, int) else most

@@ -136,7 +136,7 @@ class _PhasedAxis:
 
 
 def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_Group, ...]:
-    """Group the phases that have taps: element `y` of the whole output reads input `i` by tap `k` if `y = i * stride + k *
+    """Group the phases that have taps. Element `y` of the whole output reads input `i` by tap `k` if `y = i * stride + k *
     dilation`. Phases are counted from element `begin` of the whole output."""
     if stride == 1 or not isinstance(kernel, int):
         return (_Group((0,), None, kernel, 0, dilation),)

@@ -59,7 +59,7 @@ def _compute(attrs: HighAttrs, x: te.Tensor, multiplier: te.Tensor, added: te.Te
         low: ir.Operand = attrs.low
         if attrs.away:
             below = (product >> _SIGN) & _BELOW
-            # One instruction, as they have no bits in common.
+            # An OR is one instruction; `below` and `low` have no bits in common.
             low = below + low if attrs.low & _BELOW else below | low
         return (te.cast((product + low) >> HALF_BITS, "int32") + read(added)) >> read(shift)
 

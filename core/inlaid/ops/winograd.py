@@ -95,7 +95,7 @@ def scaled_transforms(tile: int) -> Scaled:
 
 
 def is_exact(weights: Array, tile: int, data: int, result: int) -> bool:
-    """Test whether tiles of int16 give exact sums, for absolute values of data up to `data` and of results up to `result`."""
+    """Test whether int16 tiles give exact sums, for absolute values of the data up to `data` and of the result up to `result`."""
     scaled = scaled_transforms(tile)
     reach = max(sum(map(abs, row)) for row in scaled.transforms.inputs) ** 2 * data
     limit = np.iinfo(INTEGER).max

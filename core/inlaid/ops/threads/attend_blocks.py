@@ -26,7 +26,7 @@ KEYS = 32
 
 @dataclass(frozen=True)
 class Tiles:
-    """A block's tile sizes: the number of queries, of threads per query (`lanes`), and of keys per step."""
+    """Tile sizes of a block: the number of queries, the number of threads per query (`lanes`), and the number of keys per step."""
 
     queries: int
     lanes: int

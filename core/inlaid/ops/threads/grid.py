@@ -100,7 +100,7 @@ def truth(condition: Dim) -> ir.Expr:
 
 
 def branch(b: Builder, condition: Dim, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-    """Emit `then` or `otherwise`, by a condition on sizes: both under an `If` unless the condition is known at compile time."""
+    """Emit `then` or `otherwise` if the condition on sizes is known at compile time, else both under an `If`."""
     decided = arith.simplify(condition)
     if decided == arith.ONE:
         then()
