@@ -203,7 +203,7 @@ class Interpreter:
         except (ValueError, IndexError, OverflowError, ZeroDivisionError) as error:
             raise KernelFault(str(error), operator=operator.name, node=node) from error
         except Exception as error:  # an error of the reference itself, which may be user code
-            raise KernelFault(f"its reference raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
+            raise KernelFault(f"the reference raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
         result = _as_value(expr.type, result)
         problem = _misfit(expr.type, result, _Sizes(frame))
         if problem:
@@ -324,7 +324,7 @@ def _concrete(attrs: Attrs, frame: _Frame, operator: Operator, node: str | None)
     for name in names:
         size = frame.size(name)
         if size is None:
-            raise VerifyError(f"the dimension {name!r} has no value here", operator=operator.name, node=node)
+            raise VerifyError(f"the dimension {name!r} must be bound before it is used", operator=operator.name, node=node)
         sizes[name] = arith.Const(size)
     return substitute_attrs(attrs, sizes)
 

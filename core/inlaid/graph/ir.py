@@ -426,8 +426,8 @@ def loop(
     stacked_extent: Dim | None = None,
     span: Span | None = None,
 ) -> Loop:
-    """Build a loop (see `Loop`). `stacked_extent` is the extent of the stacked outputs' first axis. None infers it: the extent of
-    the scanned inputs, a constant trip count without early exit, or else an existential dimension."""
+    """Build a loop (see `Loop`). `stacked_extent` is the extent of the stacked outputs' first axis. If it is None, it is
+    inferred: the extent of the scanned inputs, a constant trip count without early exit, or else an existential dimension."""
     from inlaid.graph.loops import infer_loop
 
     state, scanned = tuple(state), tuple(scanned)

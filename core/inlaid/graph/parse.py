@@ -401,7 +401,7 @@ class _Parser:
                 tokens.expect("->")
                 made = FunctionType(params, self.type())
             case other:
-                raise ParseError(f"line {tokens.next.line}: {other!r} is not a type")
+                raise ParseError(f"line {tokens.next.line}: expected a type, got {other!r}")
         return made
 
     def _size(self, tokens: Tokens) -> arith.Expr:

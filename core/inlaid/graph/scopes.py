@@ -35,9 +35,9 @@ class Scope:
 class Scopes:
     """The scopes under a root expression.
 
-    `root` is the scope of the root expression. `of` maps the `id` of each non-leaf expression to its scope, `uses` the `id` of
-    every expression to the number of its uses as a child, `bound` the `id` of each let-bound variable to its value. `loop_bodies`
-    has the ids of the functions that are bodies of loops.
+    `root` is the scope of the root expression. `of` maps the `id` of each non-leaf expression to its scope. `uses` maps the `id` of
+    each expression to the number of its uses as a child. `bound` maps the `id` of each let-bound variable to its value.
+    `loop_bodies` has the ids of the functions that are bodies of loops.
     """
 
     root: Scope

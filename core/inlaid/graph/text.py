@@ -380,7 +380,7 @@ def _same(value: object, default: object) -> bool:
 
 
 def _events(scopes: Scopes) -> dict[Scope, list[tuple[Expr, bool]]]:
-    """Return what to print in each scope, in order: (expression, False), or (`Let`, True) for a `Let` whose value is printed."""
+    """Return what each scope prints, in order: (expression, False), or (`Let`, True) for a `Let` whose value is printed."""
     found: dict[Scope, list[tuple[Expr, bool]]] = {}
     seen: set[int] = set()
     pending: list[tuple[Expr, str]] = [(scopes.root.result, "visit")]

@@ -33,7 +33,7 @@ def transform(root: Expr, visit: Callable[[Expr, Expr], Expr]) -> Expr:
     `new` is the expression rebuilt with its transformed children; it is `old` itself if none of them changed. Each expression is
     visited once, after its children, and stays shared. Returns `root` itself if nothing changes.
 
-    If an expression that defined existential sizes is replaced by one whose sizes are known or have other names, those sizes are
+    A replacement may give known values or new names to the existential sizes that the old expression defines. These sizes are then
     substituted in the attributes and variables that refer to them.
     """
     sweep = _Sweep()

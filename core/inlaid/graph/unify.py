@@ -85,7 +85,7 @@ def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
 def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None = None, own: frozenset[Expr] = frozenset()) -> Type:
     """Return the result type of a call: the function's result type with its dimensions replaced by those of the arguments.
 
-    The existential dimensions in `own`, which the function itself defines, are fresh at each call. Raises `TypeInferenceError` if
+    The existential dimensions in `own`, which the function defines, are fresh at each call. Raises `TypeInferenceError` if
     the arguments do not fit, or if a dimension would have two values.
     """
     if len(callee.params) != len(args):

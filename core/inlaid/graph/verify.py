@@ -193,8 +193,7 @@ def _binds(expr: Expr, index: int) -> bool:
 
 
 def _intervals(scopes: Scopes) -> dict[Scope, tuple[int, int]]:
-    """Number the scopes: one encloses another if and only if the first number of the inner one is in the interval of the outer
-    one."""
+    """Number the scopes: a scope encloses another one if and only if its interval contains the first number of the other's."""
     inside: dict[Scope, list[Scope]] = {}
     for scope in scopes.inner.values():
         assert scope.parent is not None

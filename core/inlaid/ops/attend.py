@@ -175,8 +175,8 @@ def weighted(probabilities: Expr, v: Expr) -> Expr:
 
 
 def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Expr | None:
-    """Return the additive bias of the scores: 0 or the mask for a visible key, else minus infinity. None if all keys are
-    visible."""
+    """Return the additive bias of the scores: 0 or the mask for a visible key, else minus infinity. Returns None if no key is
+    masked."""
     of = tensor_of(widened(q)).dtype
     length, keys = tensor_of(q).shape[2], tensor_of(k).shape[2]
     seen: list[Expr] = []

@@ -177,7 +177,7 @@ def _bias(parts: Parts, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def _output(parts: Parts) -> Output:
-    """Return the zero point and the tightest bounds on the stored result, including those of its dtype."""
+    """Return the zero point and the tightest bounds on the stored result, including the limits of its dtype."""
     root = parts["y"]
     assert isinstance(root, Call) and isinstance(root.type, TensorType)
     stored = quantisation(root)
@@ -397,8 +397,8 @@ def _one_in_all(call: Expr) -> bool:
 
 
 def _by_channel(call: Expr, axis: int) -> bool:
-    """Test whether the constant operands of a call have one element, or one per index of an axis of the result, selected by its
-    attribute `axis` or by broadcasting."""
+    """Test whether the constant operands of a call have one element, or one per index of an axis of the result. The call's
+    attribute `axis` or broadcasting selects this axis."""
     assert isinstance(call, Call) and isinstance(call.type, TensorType)
     rank, count = call.type.rank, call.type.shape[axis]
     wanted: list[Dim] = [1] * rank

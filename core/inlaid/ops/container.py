@@ -1,4 +1,4 @@
-"""Operators over sequences, optionals and strings. They run only on the host, as no kernel can express them.
+"""Operators over sequences, optionals and strings. They run only on the host, because no kernel can express them.
 
 Representation on the host: a sequence is a Python list of arrays, an optional is None or the value, a tensor of strings is an
 object array of str.

@@ -95,7 +95,7 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
     if attrs.mode not in ("nearest", "linear", "cubic"):
         raise ValueError(f"mode must be nearest, linear or cubic, got {attrs.mode!r}")
     if attrs.coordinates not in COORDINATES or attrs.rounding not in NEAREST:
-        raise ValueError(f"unknown coordinates {attrs.coordinates!r} or rounding {attrs.rounding!r}")
+        raise ValueError(f"coordinates and rounding must be modes of ONNX Resize, got {attrs.coordinates!r} and {attrs.rounding!r}")
     if attrs.antialias and attrs.mode == "nearest":
         raise ValueError("antialias requires mode linear or cubic, got nearest")
     for axis in _axes(attrs, data.shape):

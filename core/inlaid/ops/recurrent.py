@@ -1,11 +1,11 @@
 """Recurrent layers: LSTM, GRU and the simple (Elman) layer.
 
-Operands are x (T, B, I), weights w (D, G H, I) and r (D, G H, H), biases b (D, 2 G H: biases of w, then of r) and initial
-states (D, B, H), for T steps, batch size B, I inputs, H hidden units, G gates and D directions. Results are the hidden states of
-all steps (T, D, B, H) and the last states (D, B, H). Gates and equations are those of the ONNX operators.
+Operands are x (T, B, I), weights w (D, G H, I) and r (D, G H, H), biases b (D, 2 G H: biases of w, then of r) and initial states
+(D, B, H), for T steps, batch size B, I inputs, H hidden units, G gates and D directions. Results are the hidden states of all steps
+(T, D, B, H) and the last states (D, B, H). Gates and equations are those of the ONNX operators.
 
-Each layer decomposes into one matrix product for the inputs of all steps, and one or two per step for the states. A short sequence
-is unrolled, a longer one is a `Loop`.
+Each layer decomposes into one matrix product for the inputs of all steps, and one or two products per step for the states. A short
+sequence is unrolled, a longer one is a `Loop`.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ argmin = _arg_reduction("argmin", np.argmin, False)
 
 @dataclass(frozen=True)
 class CumulativeAttrs(Attrs):
-    """`axis`: the axis of the scan. `exclusive`: leave each element out of its own sum or product. `reverse`: scan from the end."""
+    """`axis`: the axis of the scan. `exclusive`: a result excludes the element at its index. `reverse`: scan from the end."""
 
     axis: int
     exclusive: bool = False

@@ -73,7 +73,7 @@ def _infer_roi_align(attrs: RoiAlignAttrs, x: Type, rois: Type, images: Type) ->
 
 
 def _samples(start: Array, size: Array, bins: int, count: int, extent: int) -> tuple[Array, Array, Array, Array]:
-    """Return, along one dimension for each bin and sample, (low index, high index, weight of the high one, whether it is
+    """Return, for each bin and sample along one dimension, (low index, high index, weight of the high index, whether the sample is
     inside)."""
     step = size.dtype.type(size / bins)
     at = start + np.arange(bins)[:, None] * step + (np.arange(count) + size.dtype.type(0.5)) * step / max(count, 1)

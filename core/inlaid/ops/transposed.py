@@ -103,7 +103,7 @@ def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> 
 class _Group:
     """Phases of an axis that share a convolution: their outputs read the same number of inputs at the same offset. Output `q` of
     phase `r` is element `q * stride + r` of the whole output; it reads input `q - shift - j * dilation` by tap `j` of the phase's
-    taps, for `j < count`. `taps` are the taps of all phases in turn, in descending order; None for all taps."""
+    taps, for `j < count`. `taps` lists the taps phase by phase, in descending order; None: all taps."""
 
     phases: tuple[int, ...]
     taps: tuple[int, ...] | None

@@ -44,8 +44,8 @@ class Axis:
         return (self.kernel - 1) * self.dilation + 1
 
     def positions(self, extent: Dim, what: str = "the number of windows") -> Dim:
-        """Return the number of windows over an extent, which errors call `what`. That it is >= 1 is a precondition of the call.
-        Raises ValueError if it cannot be >= 1."""
+        """Return the number of windows over an extent. `what` names the number in errors. The call gets the precondition that the
+        number is >= 1. Raises ValueError if the precondition cannot hold."""
         room = extent + self.before + self.after - self.span
         count = arith.unwrap(arith.simplify(room // self.stride + 1))
         what = f"{what} (windows of extent {self.span} over {extent} padded by {self.before} and {self.after})"

@@ -3,8 +3,8 @@
 The algorithm and the matrices for tiles of 2 and 4 are those of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"
 (CVPR 2016): a tile of m x m outputs of a 3 x 3 window takes (m + 2)^2 products per pair of channels instead of 9 m^2.
 
-It is exact in integers, whose sums wrap modulo 2^32. Matrices with fractions are scaled to integers, which scales results by a
-known factor: its odd part is divided out by the inverse modulo 2^32, its power of two by a shift.
+The algorithm is exact for integers with sums modulo 2^32. Matrices with fractions are scaled to integers, which scales results by
+a known factor. The factor's odd part is divided out by its inverse modulo 2^32, its power of two by a shift.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class WinogradAttrs(WindowAttrs):
 
 
 def transform_weights(weights: Array, tile: int) -> Array:
-    """Transform the weights (O, C, 3, 3) of a convolution to those of `winograd_conv`, (tile + 2, tile + 2, C, O): integers
-    exactly, floats in float64, rounded once."""
+    """Transform weights (O, C, 3, 3) of a convolution to weights (tile + 2, tile + 2, C, O) of `winograd_conv`. Integers are exact;
+    floats are computed in float64 and rounded once."""
     return _transformed(weights, tile).astype(weights.dtype)
 
 
