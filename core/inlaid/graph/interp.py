@@ -368,7 +368,7 @@ def _bind_sizes(type_: Type, value: Value, dims: dict[arith.Expr, int]) -> None:
 
 
 def _actual_type(type_: Type, value: Value) -> Type:
-    """Return the type of a value. A type made of tensors has no symbolic dimensions."""
+    """Return the type of a value. Types of tensors and of tuples of tensors have no symbolic dimensions."""
     match type_:
         case TensorType(dtype=of):
             return TensorType(value.shape, of)

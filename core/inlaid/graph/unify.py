@@ -100,7 +100,7 @@ def instantiate(callee: FunctionType, args: tuple[Type, ...], span: Span | None 
 
 
 def freshen(sizes: Iterable[Expr], found: dict[Expr, Expr]) -> None:
-    """Add to `found` a fresh existential dimension for each size that is not in it."""
+    """Add a fresh existential dimension to `found` for each size that `found` lacks."""
     for size in sorted(sizes, key=repr):
         if size not in found:
             assert isinstance(size, SizeVar)

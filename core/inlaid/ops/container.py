@@ -229,7 +229,7 @@ def _infer_has(attrs: Attrs, x: Type) -> Type:
 def _infer_widen(attrs: HostTypeAttrs, x: Type) -> Type:
     wanted = host_type(attrs)
     if type(x) is not type(wanted) or not isinstance(x, (SequenceType, OptionalType)):
-        raise ValueError(f"expected a type that {wanted!r} includes, got {x!r}")
+        raise ValueError(f"x must have a type that fits {wanted!r}, got {x!r}")
     return wanted
 
 

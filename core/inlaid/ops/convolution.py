@@ -40,7 +40,7 @@ def check_data(x: Type, w: Type) -> tuple[TensorType, TensorType]:
     """Check that data (N, C, spatial...) and weights have the same rank, with 1 to 3 spatial dimensions. Raises ValueError."""
     data, weights = tensor_type(x, NUMERIC, "the data"), tensor_type(w, NUMERIC, "the weights")
     if not 3 <= data.rank <= 5 or weights.rank != data.rank:
-        raise ValueError(f"x and w must have one rank from 3 to 5, got {data.rank} and {weights.rank}")
+        raise ValueError(f"x and w must have the same rank, 3 to 5, got {data.rank} and {weights.rank}")
     return data, weights
 
 

@@ -257,7 +257,7 @@ Operand: x (rows, columns). Results, int64: index of the first occurrence of eac
 each row, (rows,); number of occurrences of each unique row, (count,).""",
     "non_max_suppression": """Greedy non-maximum suppression: by descending score, keep boxes that overlap no kept box.
 Operands, of one float dtype: boxes (B, N, 4), scores (B, classes, N), iou_threshold and score_threshold, 0-d. Boxes overlap if
-their IoU is > iou_threshold. Boxes with score <= score_threshold are dropped. Result: (count, 3), int64, rows (batch, class, box).""",
+the IoU > iou_threshold. Boxes with score <= score_threshold are dropped. Result: (count, 3), int64, rows (batch, class, box).""",
     "dynamic_slice": """Slice along axes by starts and ends computed at run time, as ONNX Slice.
 Operands: x, any dtype; starts and ends, integer, one element per axis of `axes`. A negative start or end counts from the end; both
 are clamped to the axis. Result: dtype of x; the sliced extents are existential.""",

@@ -141,7 +141,7 @@ class TiledKernel:
     ) -> None:
         """Fetch a tile of keys or values cooperatively, zero-padded out of bounds.
 
-        `widths` are the tile's width and the tensor's; `place(key, element)` is the destination."""
+        `widths` are the widths of the tile and of the tensor; `place(key, element)` is the destination."""
         b, of = self._b, self._attention.working
         team, (wide, own) = self._tiles.queries * self._tiles.lanes, widths
         elements = self._tiles.keys * wide
