@@ -83,7 +83,7 @@ def common_scope(a: Scope, b: Scope) -> Scope:
 
 
 def analyse(root: Expr, opens: Callable[[Expr, int], bool] = opens_scope) -> Scopes:
-    """Compute the scopes of all expressions under `root`. `opens` tells which children open a scope."""
+    """Compute the scopes of all expressions under `root`. `opens(expr, index)` tests whether a child opens a scope."""
     order = list(post_order(root))
     top = Scope(None, 0, root, None, 0)
     of: dict[int, Scope] = {id(root): top}

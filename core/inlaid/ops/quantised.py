@@ -65,7 +65,7 @@ class RequantizeAttrs(Attrs):
     rounding: str = "half_even"
 
 
-# --- which scale an element has ---------------------------------------------------------------------------------------
+# --- scale of an element ----------------------------------------------------------------------------------------------
 
 
 def _check_granularity(x: TensorType, of: TensorType, axis: int, block_size: int, what: str) -> None:

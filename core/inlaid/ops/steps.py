@@ -16,7 +16,7 @@ UNROLLED = 16
 
 States = tuple[Expr, ...]
 Step = Callable[[Expr, States, States], tuple[Expr, States]]
-"""(position: 0-d int64, slices at that position, states) -> (output, new states)."""
+"""A step function: (position: 0-d int64, slices at that position, states) -> (output, new states)."""
 
 
 def item(x: Expr, index: int) -> Expr:
