@@ -48,8 +48,8 @@ class Frame:
     """The scope of one graph or function body, in which names are looked up.
 
     names: values by name, None for an omitted input. parent: the enclosing graph. opsets: versions by domain. attributes: the
-    values of attribute references in a function body. prefix: of node names in spans. inline: the node whose operator definition
-    this body is; its nodes take that node's span. ranks: the ranks that the graph declares for its values.
+    values of attribute references in a function body. prefix: precedes node names in spans. inline: the span of the node that this
+    body defines, for all nodes of the body. ranks: the ranks that the graph declares for its values.
     """
 
     names: dict[str, Expr | None]
@@ -167,7 +167,7 @@ class Importer:
 
     @contextmanager
     def _anew(self) -> Iterator[None]:
-        """Start an import of a graph that may be repeated: discard its bindings afterwards, and do not count its nodes twice."""
+        """Scope one of several attempts to import a graph: discard its bindings afterwards and, if it fails, its node count."""
         nodes = self._nodes
         with self.binder.nested():
             try:
@@ -258,7 +258,7 @@ class Importer:
         def dim(proto_dim: onnx.TensorShapeProto.Dimension, axis: int) -> Dim:
             if proto_dim.HasField("dim_value") and proto_dim.dim_value >= 0:
                 return int(proto_dim.dim_value)
-            if kind != "tensor_type":  # the items of a sequence may differ in shape, so the name has no single value
+            if kind != "tensor_type":  # items of a sequence may differ in shape, so the dimension has no single value
                 return SizeVar(f"?{identifier(item.name)}_{axis}")
             return self._size(own_name(proto_dim.dim_param) or f"{item.name}_{axis}")
 
@@ -268,7 +268,7 @@ class Importer:
             raise ModelImportError(f"input {item.name!r}: {error}", node=f"{self.file}:{item.name}") from error
 
     def _size(self, name: str) -> Dim:
-        """Return the dimension of a name, fixed or bounded if the caller set it."""
+        """Return the dimension called `name`, fixed or bounded if the caller set its size or bounds."""
         if name not in self._sizes:
             bound = self.bounds.get(name)
             if isinstance(bound, int):

@@ -46,7 +46,7 @@ def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
 def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
     """Normalise by the statistics of the batch, and update the running statistics.
 
-    The further outputs are running mean and variance; before opset 14, also the statistics of the batch.
+    The other outputs are the running mean and variance and, before opset 14, the statistics of the batch.
     """
     rank = node.rank(0)
     x, scale, bias = (node.input(index) for index in range(3))
@@ -85,7 +85,7 @@ def _instance_norm(node: Node) -> Expr:
 
 
 def _group_norm(node: Node) -> Expr:
-    """Layer normalization of each group's channels. From opset 21 on scale and bias are per channel, before that per group."""
+    """Layer normalization of each group's channels. Scale and bias are per channel since opset 21, per group before."""
     x, shape = node.input(0), node.tensor(0).shape
     groups = node.attrs.get("num_groups")
     if not groups:

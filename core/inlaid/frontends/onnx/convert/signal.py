@@ -86,8 +86,8 @@ def _transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, b
 def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
     """Build the real signal of `length` elements from the first `bins` values of its transform along the last axis.
 
-    The omitted values are the conjugates of the given ones, so each counts twice, except the first and, for an even length, the
-    last.
+    The omitted values are conjugates of given values. So each given value counts twice, except the first one and, for an even
+    length, the last one.
     """
     of = tensor_of(real).dtype
     cosine, sine = _waves(bins, length, length, of)
@@ -104,7 +104,7 @@ def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
 
 
 def _parts(node: Node, x: Expr) -> tuple[Expr, Expr | None]:
-    """Split the last axis into the real and the imaginary part (None for a real tensor)."""
+    """Split the last axis into the real part and the imaginary part. The latter is None for a real tensor."""
     last = tensor_of(x).rank - 1
     parts = tensor_of(x).shape[last] if last >= 0 else 0
     if parts not in (1, 2):

@@ -1,4 +1,4 @@
-"""Optimiser steps. Inputs: learning rate R, step T, then groups of n tensors: X, their gradients G, the state."""
+"""Optimiser steps. Inputs: learning rate R, step T, then groups of n tensors: parameters X, gradients G, optimiser states."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _trees(node: Node) -> Trees:
 
 
 def _members(node: Node, modes: Array, leaves: int) -> Array:
-    """Decode the sets of the nodes that test membership: lists in the order of these nodes, each terminated by NaN."""
+    """Decode the sets of the nodes that test membership. The sets are lists in the order of the nodes, each terminated by NaN."""
     values = np.asarray(node.attrs.get("membership_values", np.zeros(0, np.float32)))
     testing = np.flatnonzero(modes == COMPARISONS.index("in"))
     ends = np.flatnonzero(np.isnan(values))
@@ -111,7 +111,7 @@ def _members(node: Node, modes: Array, leaves: int) -> Array:
     sets = np.split(values, ends[: len(testing)]) if len(testing) else []
     table = np.full((len(modes) + leaves, max(map(len, sets), default=1)), np.nan, values.dtype)
     for place, item in zip(testing, sets, strict=False):
-        table[place, : len(item)] = item  # starts with the NaN that terminates the previous one and never compares equal
+        table[place, : len(item)] = item  # item starts with the NaN that ends the previous set; NaN never compares equal
     return table
 
 
@@ -127,7 +127,7 @@ def depth(node: Node, children: list[Array], roots: Array, is_leaf: Array) -> in
 
 
 def leaves(node: Node, trees: Trees, x: Expr) -> Expr:
-    """Compute the leaf of each tree that each row of `x` (rows, features) reaches: (rows, trees)."""
+    """Compute, for each row of `x` (rows, features), the leaf that it reaches in each tree: (rows, trees)."""
     rows, features = tensor_of(x).shape
     if isinstance(features, int) and (trees.feature >= features).any():
         raise node.error(f"nodes_featureids must be < {features}, the number of features of the input")
@@ -148,7 +148,7 @@ def _tree_ensemble(node: Node) -> Expr:
 
 
 def _one_level_down(trees: Trees, rows: Expr, place: Expr) -> Expr:
-    """Return the child of each node in `place` (rows, trees) that its test selects."""
+    """Return, for each node in `place` (rows, trees), the child that the test of the node selects."""
 
     def of_place(table: Array) -> Expr:
         return ops.take(constant(table), place, axis=0)

@@ -19,7 +19,7 @@ def spatial_shape(node: Node) -> tuple[Dim, ...]:
 
 
 def ints(node: Node, name: str, rank: int, default: int) -> tuple[int, ...]:
-    """Return an attribute with one integer per spatial dimension. Raises `ModelImportError` for another length."""
+    """Return an attribute with one integer per spatial dimension. Raises `ModelImportError` if it has another length."""
     values = tuple(node.attrs.get(name) or (default,) * rank)
     if len(values) != rank:
         raise node.error(f"{name} must have {rank} elements, one per spatial dimension, got {len(values)}")

@@ -99,7 +99,7 @@ def tangents(bits: int) -> Array:
 
 
 def _look_up(table: Expr, value: Expr) -> Expr:
-    """Look up int32 values in the int16 range in a table of all int16. Returns int32."""
+    """Look up int32 values, in the int16 range, in a table with one entry per int16. Returns int32."""
     return ops.cast(ops.take(table, ops.add(value, scalar(-LEAST, "int32")), axis=0), dtype="int32")
 
 
@@ -115,10 +115,10 @@ def _rounded(value: Expr, places: int) -> Expr:
 
 
 def steps(node: Node, x: Expr, first: int, output: int, cell: int) -> tuple[Expr, States]:
-    """Run the layer on x (time, batch, inputs). Returns (outputs of all steps, (last output, last cell)). `first` is the index of
-    the first weights among the inputs, `output` and `cell` are those of the states."""
+    """Run the layer on x (time, batch, inputs). Returns (outputs of all steps, (last output, last cell)). `first`, `output` and
+    `cell` are input indices: of the first weights, of the output state and of the cell state."""
     if node.tensor(0).dtype.name != "int8" or node.tensor(cell).dtype.name != "int16":
-        raise node.error("an integer LSTM must have int8 data and an int16 cell: convert it so, or keep it in floats")
+        raise node.error("an integer LSTM must have int8 data and an int16 cell: convert the layer so, or keep it in floats")
     if any(node.has(index) for index in (*range(first + 8, first + 11), first + 15, first + 16, *range(20, 24))):
         raise node.error("integer peepholes, projections and layer norms are not supported: keep the layer in floats")
     if not node.has(first) or len(node.intermediates) != 5:
@@ -152,8 +152,8 @@ def steps(node: Node, x: Expr, first: int, output: int, cell: int) -> tuple[Expr
 
 
 def _products(node: Node, x: Expr, first: int, output: int) -> tuple[Expr, Callable[[Expr], Expr]]:
-    """Return the products of all data and the gates' weights, plus biases, concatenated, as 16-bit values with 12 fraction bits;
-    and a function that computes those of an output, which may exceed 16 bits."""
+    """Return the products of all data and the gates' weights, plus biases, concatenated, as 16-bit values with 12 fraction bits.
+    Also returns a function that computes the products of an output, which may exceed 16 bits."""
 
     def product(value: Expr, start: int, scale: Any, point: int, biased: bool) -> Expr:
         parts = []

@@ -153,7 +153,7 @@ def _halvings(node: Node) -> int:
 
 
 def _of_every(table: Array, wide: Expr) -> Expr:
-    """Look up int32 in a table of all int16, in ascending order; values out of range are clamped."""
+    """Look up int32 values in a table with one entry per int16, in ascending order. Values out of range are clamped."""
     limits = np.iinfo(np.int16)
     inside = ops.clip(wide, minimum=float(limits.min), maximum=float(limits.max))
     return ops.take(constant(table), ops.sub(inside, constant(np.int32(limits.min))), axis=0)
