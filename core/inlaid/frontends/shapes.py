@@ -1,4 +1,4 @@
-"""Conversion of shapes and slices from the conventions of frontends to those of the canonical operators."""
+"""Conversion of shapes and slices from the conventions of frontends to the conventions of canonical operators."""
 
 from __future__ import annotations
 

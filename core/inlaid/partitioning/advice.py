@@ -1,6 +1,6 @@
-"""Explains what keeps regions apart, and what would change if a target accepted an operator that it rejects.
+"""Explains why regions are not merged, and what would change if a target accepted an operator that it rejects.
 
-Recounts the regions, by the rule of `outline`, that other targets for some operators would give. Uses operator numbers only.
+Recounts regions by the rule of `outline` after some operators have changed their targets. Works on operator numbers only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Border:
-    """A path of operators, by number, that keeps the region `later` from being merged with `earlier`, of the same target."""
+    """A path of operators, by number, that keeps two regions of one target apart, `earlier` and `later`."""
 
     earlier: str
     later: str

@@ -1,4 +1,4 @@
-"""Builds the report of a partitioned model: placement with reasons, costs, and what would change the placement."""
+"""Builds the report of a partitioned model: placement with reasons, costs, and changes that would improve it."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _words(verdict: Verdict) -> str:
         case Reject(reason=reason):
             return f"rejected: {reason}"
         case AcceptIf(constraint=constraint):
-            return f"accepted only where {constraint!r}"
+            return f"accepted only if {constraint!r}"
 
 
 def _size(types: Sequence[Type]) -> int | None:

@@ -1,6 +1,6 @@
 """Layered graph drawing: every node below its operands, with short edges and few crossings.
 
-The steps are those of Sugiyama, Tagawa and Toda (1981): layers by longest path, long edges split at each layer, order within layers
+The steps follow Sugiyama, Tagawa and Toda (1981): layers by longest path, long edges split at each layer, order within layers
 by barycentres, then coordinates by least squares that keep the order (isotonic regression by pooling adjacent violators).
 """
 
@@ -47,7 +47,7 @@ def draw(reads: Sequence[Sequence[int]]) -> Drawing:
 
 
 def _layers(reads: Sequence[Sequence[int]]) -> list[int]:
-    """Assign layers: one below the lowest operand; a node without operands directly above its first reader."""
+    """Assign layers. A node is one layer below its lowest operand or, without operands, directly above its first reader."""
     found: list[int] = []
     for sources in reads:
         found.append(max((found[source] + 1 for source in sources), default=0))
@@ -93,7 +93,7 @@ def _mean(columns: Sequence[float], nodes: Sequence[int], otherwise: float) -> f
 
 
 def _spread(wanted: Sequence[float]) -> list[float]:
-    """Return the columns closest to the wanted ones, by least squares, that keep the order and are at least 1 apart."""
+    """Return the columns closest to `wanted`, by least squares, that keep the order and are at least 1 apart."""
     blocks: list[tuple[float, int]] = []  # sum and number of pooled values, with the minimum distances subtracted
     for place, value in enumerate(wanted):
         total, count = value - place, 1

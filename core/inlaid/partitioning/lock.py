@@ -93,7 +93,7 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Ca
         for decision in decisions:
             strange = next((operator for operator in decision.operators if operator not in known), None)
             if strange is not None:
-                raise CompileError(f"the lock is for another model: this one has no {strange}", remedy=REMEDY)
+                raise CompileError(f"the lock is for another model: this model has no {strange}", remedy=REMEDY)
             if decision.target not in targets:
                 raise CompileError(f"the lock needs target {decision.target}, which is not listed", remedy=REMEDY)
             number = targets[decision.target]

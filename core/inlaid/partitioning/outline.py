@@ -45,7 +45,7 @@ class Placement:
 @dataclass(frozen=True)
 class Guard:
     """Run-time guard of a region whose target accepts it only under a condition. If the region `condition` returns false, the
-    function `otherwise` computes the same on other targets. `regions` are `condition` and the regions of `otherwise`."""
+    function `otherwise` computes the same results on other targets. `regions` are `condition` and the regions of `otherwise`."""
 
     region: str
     constraint: Dim
@@ -160,7 +160,7 @@ class _Outline:
         return self._scope(self.scopes.body(self.function))
 
     def _consumers(self) -> dict[int, list[tuple[int, ir.Expr]]]:
-        """Return the readers of each expression: pairs of (id of the reader in the expression's own scope, reader).
+        """Return the readers of each expression: pairs of (id of the reader in the scope of the expression, reader).
 
         A reader inside a nested scope counts as the control flow node that owns the scope. A `Let` reads its value, outside of
         every region.
@@ -375,7 +375,7 @@ class _Outline:
         return found
 
     def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
-        """Build a branch: the region if the constraint holds, otherwise the same on targets that accept it unconditionally."""
+        """Build a branch: the region if the constraint holds, otherwise its calls on targets that accept them in any case."""
         region = self.regions.functions[name]
         before = len(self.regions.functions)
         condition, otherwise = f"{name}_condition", f"{name}_otherwise"
@@ -484,6 +484,6 @@ def _copy(function: ir.Function) -> ir.Function:
 
 
 def region_operators(function: ir.Function) -> list[ir.Call]:
-    """Return the operator calls of a region, including those in composites, in order of execution."""
+    """Return the operator calls of a region, including operators in composites, in order of execution."""
     body = dissolve(function).body
     return [e for e in ir.post_order(body) if isinstance(e, ir.Call) and isinstance(e.callee, Operator)]

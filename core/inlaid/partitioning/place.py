@@ -53,6 +53,6 @@ def reason(verdict: Verdict) -> str:
         case Reject(reason=reason):
             return reason
         case AcceptIf(constraint=constraint):
-            return f"only where {constraint!r}"
+            return f"only if {constraint!r}"
         case Accept():
             return "only together with operators that were placed elsewhere"

@@ -19,8 +19,8 @@ NODES = 3
 class OperatorReport:
     """One operator. `composite` is the composite that contains it, if any, with the number of its operators (`parts`) and of its
     root operator (`root`; a single operator is its own root). `reads` are the numbers of the operators that it reads. `seconds` is
-    the predicted time of its claim; None without a prediction, and for operators of a composite other than the root. `verdicts` are
-    those of all targets, in order of priority."""
+    the predicted time of its claim; None without a prediction, and for operators of a composite other than the root. `verdicts` has
+    a pair (target, verdict) for each target, in order of priority."""
 
     number: int
     node: str
@@ -156,7 +156,7 @@ class Report:
 
     def _region(self, region: RegionReport, what: str = "") -> str:
         crossing = f"{_bytes(region.bytes_in)} in, {_bytes(region.bytes_out)} out"
-        where = f", where {region.condition}; else other targets" if region.condition else ""
+        where = f", if {region.condition}; otherwise on other targets" if region.condition else ""
         cost = f"; predicted {duration(region.seconds)}" if region.seconds else ""
         cost += f" and {duration(region.transfer)} for transfers" if region.seconds and region.transfer else ""
         cost += "" if region.measured is None else f", measured {duration(region.measured)}"

@@ -1,4 +1,4 @@
-"""Agreement of a quantised model's outputs with those of the float model."""
+"""Agreement of the outputs of a quantised model and of its float model."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class _Planner:
         return True
 
     def _tabulated(self, call: Call) -> bool:
-        """Test whether a call is an element-wise function of constants and one tensor of its shape. If so, record it."""
+        """Test whether a call is an element-wise function of one tensor of its shape and of constants; record the tensor if so."""
         assert isinstance(call.callee, Operator)
         if not call.callee.elementwise or not isinstance(call.type, TensorType):
             return False
@@ -231,7 +231,8 @@ class _Planner:
     # --- requirements -----------------------------------------------------------------------------------------------
 
     def needed(self) -> tuple[set[int], set[int], set[int]]:
-        """Return the ids of expressions needed in int8, of those needed as floats, and of accumulators that are never stored."""
+        """Return the ids of expressions needed in int8, of expressions needed as floats, and of accumulators that are not
+        stored."""
         computed = self._has_integers()
         stored: set[int] = set()
         real: set[int] = set()

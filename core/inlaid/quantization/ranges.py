@@ -119,7 +119,7 @@ def _squared_errors(seen: Histogram, scales: Array, points: Array) -> Array:
 
 
 def _least_divergence(seen: Histogram, settings: Quantization) -> tuple[float, float]:
-    """Return the range, among equal fractions of the whole one, whose stored distribution diverges least from the observed one."""
+    """Return the fraction of the whole range whose stored distribution diverges least from the observed distribution."""
     parts = np.arange(ENTROPY_ENDS, 0, -1) / ENTROPY_ENDS
     scales, points = scales_of(parts * seen.least, parts * seen.greatest, settings)
     found = [divergence(seen, Scale(float(scale), int(point))) for scale, point in zip(scales, points, strict=True)]

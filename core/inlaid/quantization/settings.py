@@ -20,7 +20,7 @@ class Quantization:
     """Settings of a quantisation to int8.
 
     calibration
-        How to choose a tensor's range from the observed values: "minmax", all of them; "percentile", all but outliers at either
+        How to choose a tensor's range from the observed values: "minmax", all values; "percentile", all but outliers at either
         end; "entropy", the range with the least Kullback-Leibler divergence of the stored distribution; "mse", the least mean
         squared error.
     percentile
@@ -37,10 +37,9 @@ class Quantization:
     borders
         Type of the model's inputs and outputs: "float32" as in the source model, or "int8" with scales in the report.
     requantisation
-        Requantisation that the hardware supports. With only "half_even", `arithmetic` becomes "float". Without float32 it becomes
-        "fixed", with a supported rounding and multiplier width; if both are supported, "up" for products and "away" otherwise, as
-        in TensorFlow Lite. Without per-channel factors, `weights` have one scale; with 1-bit multipliers, `scales` are powers of
-        two.
+        Requantisation that the hardware supports. With only "half_even", `arithmetic` becomes "float". Other roundings
+        are chosen from the supported ones: if all are supported, "up" for products and "away" otherwise, as in TensorFlow Lite.
+        Without per-channel factors, `weights` have one scale. With 1-bit multipliers, `scales` are powers of two.
     keep_float
         Operators that stay float, by source node name or operator name, such as "softmax".
 

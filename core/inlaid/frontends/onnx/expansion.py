@@ -30,7 +30,7 @@ class Expansion:
         self._totals: dict[Key, int] = {}
 
     def expanded(self, nodes: Iterable[onnx.NodeProto], depth: int = 0) -> int:
-        """Count the nodes, including those in subgraphs and called functions. `depth` is the nesting depth of `nodes`.
+        """Count the nodes, including nodes in subgraphs and called functions. `depth` is the nesting depth of `nodes`.
 
         The function bodies of ONNX's own operators are not counted. Raises `NestedTooDeep`.
         """

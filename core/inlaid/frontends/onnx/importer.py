@@ -210,7 +210,7 @@ class Importer:
         seen = set()
         for item in graph.input:
             if not item.name or item.name in seen:
-                raise self._error(f"duplicate input {item.name!r} of the graph" if item.name else "an input has no name")
+                raise self._error(f"duplicate input {item.name!r} of the graph" if item.name else "every input must have a name")
             seen.add(item.name)
             if item.name in initialised:
                 continue

@@ -289,7 +289,7 @@ class _Reader:
         points = [found.ZeroPoint(index) for index in range(self._count(found.ZeroPointLength()))] or [0] * len(scale)
         axis = found.QuantizedDimension()
         if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
-            raise ValueError(f"the quantisation of tensor {name} is invalid")
+            raise ValueError(f"tensor {name} must have finite scales >= 0, as many zero points, and a valid axis")
         if element.kind in ("int", "uint") and not all(element.limits[0] <= point <= element.limits[1] for point in points):
             raise ValueError(f"the zero point of tensor {name} must be in the range of {element}")
         return Quantisation(scale, np.array(points, np.int64), axis)

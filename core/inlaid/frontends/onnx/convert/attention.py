@@ -148,7 +148,7 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
     rule = node.attrs.get("update_rule", "gated_delta")
     heads, groups = node.attrs.get("q_num_heads", 0), node.attrs.get("kv_num_heads", 0)
     if rule not in ("linear", "gated", "delta", "gated_delta") or heads < 1 or groups < 1 or heads % groups:
-        raise node.error(f"invalid update_rule {rule!r}, q_num_heads {heads} or kv_num_heads {groups}")
+        raise node.error(f"expected a known update_rule and q_num_heads % kv_num_heads == 0, got {rule!r}, {heads} and {groups}")
     decay, beta = node.optional(4), node.optional(5)
     if (decay is not None) != ("gated" in rule) or (beta is not None) != ("delta" in rule):
         raise node.error(f"gated rules require input decay and delta rules input beta, got other inputs for update_rule {rule!r}")

@@ -108,8 +108,8 @@ def _expected_side(node: Node, sides: list[tuple[Expr, ...]], error: TypeInferen
 
 
 def _of_declared_rank(node: Node, sides: list[tuple[Expr, ...]]) -> bool | None:
-    """Test whether the first of two branches, rather than the second, has the ranks that the model declares for the outputs.
-    Returns None if both or neither have."""
+    """Return True if only the first of two branches has the ranks that the model declares for the outputs, False if only the second
+    has, None if both or neither have."""
     fits = [
         all(
             node.scope.rank(name) in (None, item.type.rank if isinstance(item.type, TensorType) else None)

@@ -148,7 +148,7 @@ def _of_reached(trees: Trees, leaf: Expr, scores: Expr, of: str, based: bool) ->
 
 
 def _one_sided(node: Node, trees: Trees, leaf: Expr, of: str, base: Array) -> tuple[Expr, Expr]:
-    """Classify into two classes of which only one has weights. Returns the class and both scores, computed as in ONNX Runtime."""
+    """Classify into two classes if only one has weights. Returns the class and both scores, computed as in ONNX Runtime."""
     if len(base) == 2:
         raise node.error("expected at most one base value if one of two classes has weights, got 2")
     (held,) = set(node.attrs["class_ids"])

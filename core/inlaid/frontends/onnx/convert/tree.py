@@ -22,10 +22,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Trees:
-    """The trees as tables indexed by node: interior nodes first, then leaves, which are their own children.
+    """The trees as tables indexed by node: interior nodes first, then leaves. A leaf is its own child.
 
     feature, split, mode, when_true, when_false, missing_is_true: (nodes,). members: (nodes, size of the largest set), padded with
-    NaN. weight, present: (nodes, targets), the weight of a leaf for each target, and whether it has one. roots: (trees,). depth:
+    NaN. weight, present: (nodes, targets), the weight of a leaf for each target, and whether there is one. roots: (trees,). depth:
     the maximum number of steps from a root to a leaf.
     """
 
@@ -63,16 +63,16 @@ def _trees(node: Node) -> Trees:
         ids = np.array(attrs.get(f"nodes_{side}nodeids", []), np.int64)
         is_leaf = np.array(attrs.get(f"nodes_{side}leafs", []), np.int64)
         if len(ids) != interior or len(is_leaf) != interior:
-            raise node.error("the attributes nodes_* must have one length")
+            raise node.error("the attributes nodes_* must have the same length")
         limits = np.where(is_leaf != 0, leaves, interior)
         if (ids < 0).any() or (ids >= limits).any():
             raise node.error(f"nodes_{side}nodeids has an index out of range")
         children.append(np.concatenate([np.where(is_leaf != 0, ids + interior, ids), interior + np.arange(leaves)]))
     roots = np.array(attrs.get("tree_roots", []), np.int64)
     if len(modes) != interior or len(splits) != interior or len(weights) != leaves:
-        raise node.error("the attributes nodes_* and leaf_* must each have one length")
+        raise node.error("the attributes nodes_* must have the same length, and so must leaf_*")
     if not len(roots) or (roots < 0).any() or (roots >= interior).any():
-        raise node.error("tree_roots must not be empty or have an index out of range")
+        raise node.error("tree_roots must have at least one index, each of an interior node")
     if (modes < 0).any() or (modes >= len(COMPARISONS)).any():
         raise node.error(f"nodes_modes must be 0 to {len(COMPARISONS) - 1}")
     missing = np.array(attrs.get("nodes_missing_value_tracks_true") or np.zeros(interior), np.int64)

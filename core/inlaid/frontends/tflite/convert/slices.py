@@ -245,7 +245,7 @@ def _blocks(node: Node) -> tuple[tuple[int, ...], list[tuple[Dim, Dim]]]:
     sizes = tuple(int(size) for size in node.array(1).reshape(-1))
     flat = node.dims(2)
     if not sizes or min(sizes) < 1 or len(flat) != 2 * len(sizes) or len(node.shape(0)) < len(sizes) + 1:
-        raise node.error(f"expected block sizes >= 1 and two pads or crops per spatial axis, got {sizes} and {len(flat)}")
+        raise node.error(f"expected block sizes >= 1 and two pads or crops per spatial axis, got {sizes} and {len(flat)} pads")
     return sizes, list(zip(flat[::2], flat[1::2], strict=True))
 
 
