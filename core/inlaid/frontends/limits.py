@@ -11,7 +11,7 @@ _GROWTH = 100
 
 
 class NestedTooDeep(ValueError):
-    """Functions and subgraphs are nested deeper than `MAX_DEPTH`, or recursive."""
+    """Raised if functions and subgraphs are nested deeper than `MAX_DEPTH`, or recursive."""
 
     def __init__(self) -> None:
         super().__init__(f"functions and subgraphs must be nested at most {MAX_DEPTH} deep and not recursive")

@@ -196,7 +196,7 @@ def _evaluate(
     value: Callable[[Expr, Sequence[Any]], Any],
 ) -> Any:
     """Evaluate an expression iteratively, with memoisation. `operands(expr)` returns the operands that determine its value, None if
-    the value is unknown; `value(expr, args)` computes the value from theirs. If one operand is unknown, so is the expression."""
+    the value is unknown; `value(expr, args)` computes it from their values. If one operand is unknown, so is the expression."""
     stack = [root]
     while stack:
         expr = stack[-1]

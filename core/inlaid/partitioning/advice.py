@@ -19,7 +19,7 @@ from inlaid.partitioning.outline import Placement
 from inlaid.plugins import Reject
 
 LONGEST_PATH = 3
-"""Maximum number of operators between two regions for which a change is evaluated that would merge the regions."""
+"""Maximum number of operators on a path between two regions. A change that merges regions farther apart is not evaluated."""
 MOST = 64
 """Maximum number of changes to evaluate. Each change needs a traversal of the model."""
 

@@ -145,8 +145,8 @@ def in_full(reject: Reject, call: ir.Call, candidate: Candidate) -> Reject:
 
 
 def _also(reject: Reject, call: ir.Call, candidate: Candidate, reasons: Sequence[str]) -> Reject:
-    """Extend a rejection by the reasons of composites, if any. The first reason is then dropped if it is a missing rule for the
-    single operator, or an element type, which the target may compute inside composites."""
+    """Extend a rejection by the reasons of composites, if any. These replace the reason that the target has no rule for the single
+    operator, or does not support an element type, as the target may support both in composites."""
     if not reasons:
         return reject
     first = () if reject.reason in (_no_rule(call).reason, _unfit(call, candidate)) else (reject.reason,)

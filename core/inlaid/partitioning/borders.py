@@ -155,7 +155,7 @@ def _shape(type_: Type, axis: int) -> tuple[int, ...]:
     """Return the shape of a tensor that is split into blocks along `axis`. Only other axes may be symbolic."""
     shape = _tensor(type_).shape
     if axis >= len(shape) or not isinstance(shape[axis], int):
-        raise PluginError(f"a border with blocks along axis {axis} needs a static size there, got {type_!r}")
+        raise PluginError(f"a border with blocks along axis {axis} requires a static size of the axis, got {type_!r}")
     return shape  # type: ignore[return-value]
 
 

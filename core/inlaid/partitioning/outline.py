@@ -455,7 +455,7 @@ class _Outline:
 
 
 def _shown(params: Sequence[ir.Var]) -> frozenset[arith.Expr]:
-    """Return the sizes that are an extent of a parameter."""
+    """Return the symbolic sizes that are extents of the parameters."""
     shapes = (param.type.shape for param in params if isinstance(param.type, TensorType))
     return frozenset(dim for shape in shapes for dim in shape if isinstance(dim, arith.SizeVar))
 
@@ -465,7 +465,7 @@ def _unconditional(name: str, annotated: Annotated) -> tuple[Claim, ...]:
 
 
 def call_by_name(name: str, function: ir.Function, args: Sequence[ir.Expr]) -> ir.Call:
-    """Call a function of the module by name."""
+    """Build a call of a function of the module by name."""
     type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
     return ir.Call(function.body.type, None, ir.global_var(name, type_), tuple(args), Attrs())
 

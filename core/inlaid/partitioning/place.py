@@ -44,7 +44,7 @@ def check_complete(annotated: Annotated, claims: tuple[Claim, ...], candidates: 
                 f"{candidate.target}: {reason(verdict)}"
                 for candidate, verdict in zip(candidates, annotated.verdicts[id(call)], strict=True)
             )
-            raise CompileError(f"no target accepts it: {reasons}", operator=call.callee.name, node=str(call.span or ""))
+            raise CompileError(f"no target accepts the operator: {reasons}", operator=call.callee.name, node=str(call.span or ""))
 
 
 def reason(verdict: Verdict) -> str:

@@ -163,7 +163,7 @@ class Report:
         return f"{region.name} on {region.target}: {what or _count(region.operators, 'operator')}, {crossing}{where}{cost}"
 
     def _apart(self) -> Iterator[str]:
-        """Explain why regions are not merged with earlier ones of their targets."""
+        """Explain why regions are not merged with earlier regions of their targets."""
         alone = {change.operators for change in self.changes}
         for region in self.regions:
             if not region.earlier:

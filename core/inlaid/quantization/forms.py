@@ -61,9 +61,9 @@ class Weights:
 
 
 def stored_weights(weights: Array, axis: int, offset: Array, x: Scale, settings: Quantization) -> Weights:
-    """Quantise weights to [-127, 127], and the bias to int32, per index of the output channels' `axis`.
+    """Quantise weights to [-127, 127], and the bias to int32, per index along `axis`, the output channels.
 
-    If a bias would take most of int32, the weights' scale is increased.
+    If a stored bias would exceed `BIAS_LIMIT`, the scale of the weights is increased.
     """
     rest = tuple(at for at in range(weights.ndim) if at != axis)
     largest = np.abs(weights).max(axis=rest, initial=0.0).astype(np.float64)
@@ -269,7 +269,7 @@ class Average(Form):
 
 @dataclass(frozen=True)
 class Softmax(Form):
-    """A softmax. The exponentials of the 256 differences from the maximum come from a table; each sum takes one division."""
+    """A softmax. The exponentials of the 256 differences from the maximum come from a table; each row takes one division."""
 
     axis: int
 

@@ -1,4 +1,4 @@
-"""Selects the integer form of a call, or the reason why it has none."""
+"""Selects the integer form of a call, or the reason why the call has no form."""
 
 from __future__ import annotations
 

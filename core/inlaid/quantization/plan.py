@@ -137,7 +137,7 @@ class _Planner:
         )
 
     def _taken_in(self, call: Call) -> bool:
-        """Fold a call into the step of its operand, if possible. Returns whether it did."""
+        """Fold a call into the step of its operand, if possible. Returns True if it is folded."""
         inner = next((arg for arg in call.args if id(arg) in self.steps), None)
         if inner is None or not self._uses.single(inner) or not is_real(call) or inner.type != call.type:
             return False

@@ -16,7 +16,7 @@ FORMAT_VERSION = 1
 
 
 def accepts(call: Call) -> Verdict:
-    """Accept Inlaid's operators, which can be parsed back by name. A user's operator cannot."""
+    """Accept Inlaid's operators, which can be parsed back by name. Reject a user's operators, which cannot."""
     assert isinstance(call.callee, Operator)
     if ops.TABLE.get(call.callee.name) is call.callee:
         return Accept()

@@ -167,7 +167,7 @@ class Importer:
 
     @contextmanager
     def _anew(self) -> Iterator[None]:
-        """Scope one of several attempts to import a graph: discard its bindings afterwards and, if it fails, its node count."""
+        """Context of one attempt to import a graph. Its bindings are discarded at the end, and if it fails, its node count."""
         nodes = self._nodes
         with self.binder.nested():
             try:
@@ -312,7 +312,7 @@ class Importer:
         """Expand a function body in place for the inputs of a node. Returns the outputs."""
         frame = self._nested(Frame({}, None, opsets, attributes, prefix, inline, depth))
         if len(node.inputs) > len(body.input) or len(node.outputs) > len(body.output):
-            raise node.error(f"the function takes at most {len(body.input)} inputs and has {len(body.output)} outputs")
+            raise node.error(f"expected at most {len(body.input)} inputs and {len(body.output)} outputs, as in the function")
         frame.names.update({name: node.optional(index) for index, name in enumerate(body.input)})
         self._import_nodes(body.node, frame)
         wanted = zip(body.output, node.outputs, strict=False)
@@ -341,7 +341,7 @@ class Importer:
 
     def _define(self, frame: Frame, name: str, value: Expr | None) -> None:
         if not name or not isinstance(name, str):  # an invalid UTF-8 string is parsed as bytes
-            raise self._error(f"an input, output or initializer has no name: {name!r}")
+            raise self._error(f"each input, output and initializer must have a name, got {name!r}")
         if name in frame.names:
             raise self._error(f"duplicate definition of value {name!r}")
         frame.names[name] = value

@@ -35,7 +35,7 @@ def load(model: str | os.PathLike[str] | bytes, dims: Mapping[str, DimSpec] | No
 
 
 def first_states(model: str | os.PathLike[str] | bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the initial states of a model, by input name of `load`'s module. Raises `ModelImportError`."""
+    """Return the initial states of a model, keyed by input name of `load`'s module. Raises `ModelImportError`."""
     from inlaid.frontends.tflite.convert import CONVERTERS
     from inlaid.frontends.tflite.importer import first_states as found
 

@@ -193,7 +193,7 @@ class Node:
         fused = getattr(self.options, "FusedActivationFunction", None)
         number = fused() if fused is not None else 0
         if not 0 <= number < len(ACTIVATIONS):
-            raise self.error(f"unknown fused activation {number}")
+            raise self.error(f"expected a fused activation of the schema, got number {number}")
         return ACTIVATIONS[number]
 
     def error(self, message: str) -> ModelImportError:

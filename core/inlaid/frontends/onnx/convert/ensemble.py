@@ -1,4 +1,4 @@
-"""TreeEnsembleClassifier and TreeEnsembleRegressor, the tree ensembles before ai.onnx.ml 5, evaluated as in `tree`."""
+"""TreeEnsembleClassifier and TreeEnsembleRegressor, the tree ensembles before ai.onnx.ml 5. Module `tree` evaluates them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _gather_nd(node: Node) -> Expr:
 
 def _of_depth(node: Node, depth: int | None) -> Expr:
     """Return input 1, index vectors whose last extent is the number of indexed axes. A symbolic last extent is set to `depth`, the
-    number that the other ranks imply. Raises `ModelImportError` if `depth` is None, too."""
+    number that the other ranks imply. Raises `ModelImportError` if both are unknown."""
     indices, shape = node.input(1), node.tensor(1).shape
     if not shape or isinstance(shape[-1], int):
         return indices

@@ -136,8 +136,8 @@ def _lrn(node: Node) -> Expr:
 
 
 def _lp_norm(node: Node) -> Expr:
-    """Convert LpNormalization: x / norm along an axis, 0 if the norm is 0, in the working dtype, as narrow squares could
-    overflow."""
+    """Convert LpNormalization: x / norm along an axis, or 0 if the norm is 0. Computed in the working dtype, as squares of narrow
+    floats could overflow."""
     x = widened(node.input(0))
     of = tensor_of(x).dtype
     axis, p = node.axis(node.attrs.get("axis", -1), node.rank(0)), node.attrs.get("p", 2)

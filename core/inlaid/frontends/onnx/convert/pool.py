@@ -100,7 +100,7 @@ def _global_lp_pool(node: Node) -> Expr:
 
 
 def _lp(node: Node, attrs: AvgPoolAttrs) -> Expr:
-    """Build (sum of |x| ** p) ** (1 / p) over windows, in the working dtype, as narrow powers could overflow."""
+    """Build (sum of |x| ** p) ** (1 / p) over windows. Computed in the working dtype, as powers of narrow floats could overflow."""
     x, p = widened(node.input(0)), float(node.attrs.get("p", 2))
     of = tensor_of(x).dtype
     mean = call(avg_pool, (pow(abs(x), scalar(p, of)),), attrs)

@@ -193,7 +193,7 @@ def _mel_weights(node: Node) -> Expr:
     bands, length, rate = (int(node.require_static(index).reshape(())) for index in range(3))
     low, high = (float(node.require_static(index).reshape(())) for index in (3, 4))
     if bands < 0 or length < 0 or rate <= 0:
-        raise node.error(f"invalid num_mel_bins {bands}, dft_length {length} or sample_rate {rate}")
+        raise node.error(f"num_mel_bins and dft_length must be >= 0 and sample_rate > 0, got {bands}, {length} and {rate}")
     mels = [2595 * math.log10(1 + edge / 700) for edge in (low, high)]
     edges = mels[0] + np.arange(bands + 2) * (mels[1] - mels[0]) / (bands + 2)
     bins = np.floor((length + 1) * 700 * (10 ** (edges / 2595) - 1) / rate)

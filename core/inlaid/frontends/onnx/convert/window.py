@@ -27,7 +27,7 @@ def ints(node: Node, name: str, rank: int, default: int) -> tuple[int, ...]:
 
 
 def explicit_pads(node: Node, rank: int) -> tuple[int, ...]:
-    """Return the attribute `pads`: all before, then all after."""
+    """Return the attribute `pads`: the padding before each spatial dimension, then the padding after each."""
     pads = tuple(node.attrs.get("pads") or (0,) * (2 * rank))
     if len(pads) != 2 * rank:
         raise node.error(f"pads must have {2 * rank} elements for {rank} spatial dimensions, got {len(pads)}")

@@ -40,14 +40,14 @@ def _short(number: int) -> int:
 
 
 def _product(a: Array, b: Array | int) -> Array:
-    """Compute a * b / 2^15, rounded to nearest; a half is rounded towards 0 for a negative product, else up."""
+    """Compute a * b / 2^15, rounded to nearest. A half is rounded towards 0 for a negative product, otherwise up."""
     value = a * b
     moved = value + np.where(value >= 0, 1 << 14, 1 - (1 << 14))
     return np.asarray(np.minimum(np.sign(moved) * (np.abs(moved) >> 15), GREATEST))
 
 
 def _exponential(value: Array, fraction: int) -> Array:
-    """Compute exp of non-positive values with `fraction` fraction bits; the result has 15."""
+    """Compute exp of non-positive values with `fraction` fraction bits. The result has 15 fraction bits."""
     quarter = 1 << (fraction - 2)
     part = (value & (quarter - 1)) - quarter
     x = saturate_int16(part << (15 - fraction)) + (1 << 12)
@@ -66,7 +66,7 @@ def _exponential(value: Array, fraction: int) -> Array:
 
 
 def _reciprocal(value: Array) -> Array:
-    """Compute 2 / (1 + x) for x in [0, 1] with 15 fraction bits, by three Newton iterations; the result has 13."""
+    """Compute 2 / (1 + x) for x in [0, 1] with 15 fraction bits, by three Newton iterations. The result has 13 fraction bits."""
     total = value + GREATEST
     half = (total + 1) >> 1
     x = _short(FIRST) + _product(half, _short(SLOPE))
@@ -78,7 +78,7 @@ def _reciprocal(value: Array) -> Array:
 
 @cache
 def sigmoids() -> Array:
-    """Tabulate the sigmoid of every int16 with 12 fraction bits, in ascending order; the results have 15."""
+    """Tabulate the sigmoid of every int16 with 12 fraction bits, in ascending order. The results have 15 fraction bits."""
     every = np.arange(LEAST, GREATEST + 1, dtype=np.int64)
     positive = saturate_int16(_reciprocal(_exponential(np.maximum(-np.abs(every), LEAST), GATE_BITS)) << 1)
     found = np.where(every > 0, positive, GREATEST - positive)
@@ -87,7 +87,7 @@ def sigmoids() -> Array:
 
 @cache
 def tangents(bits: int) -> Array:
-    """Tabulate tanh of every int16 with `bits` fraction bits, in ascending order; the results have 15."""
+    """Tabulate tanh of every int16 with `bits` fraction bits, in ascending order. The results have 15 fraction bits."""
     every = np.arange(LEAST, GREATEST + 1, dtype=np.int64)
     # Twice the value has one fraction bit less.
     negative = np.maximum(-np.abs(every), LEAST)

@@ -124,7 +124,7 @@ def _range(node: Node) -> Expr:
 
 def _concatenation(node: Node) -> Expr:
     if node.option("FusedActivationFunction"):
-        raise node.error("a fused activation is not supported, nor is it in LiteRT")
+        raise node.error("a fused activation is not supported, as in LiteRT: apply it to the result")
     parts = [_rescaled(node, index) for index in range(len(node.values))]
     return ops.concat(*parts, axis=node.axis(node.option("Axis"), len(node.shape(0))))
 
