@@ -20,7 +20,7 @@ class NestedTooDeep(ValueError):
 def node_limit(written: int) -> int:
     """Return the maximum number of nodes to import from a model whose file has `written` nodes.
 
-    The limit grows in proportion to the file, so that the time of an import does, too. Its constant part allows for small files
+    The limit, and so the time of an import, is proportional to the size of the file, plus a constant that allows for small files
     and for functions that are called often.
     """
     return min(_FREE_NODES + _GROWTH * written, max(_MAX_NODES, written))

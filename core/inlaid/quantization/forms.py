@@ -40,7 +40,7 @@ class Form:
         raise NotImplementedError
 
     def real(self, operands: Sequence[Stored]) -> Expr | None:
-        """Return the float32 result if `Quantization.arithmetic` "float" computes it so; None if it scales the accumulator."""
+        """Return the float32 result for `Quantization.arithmetic` "float"; None for forms that scale the accumulator."""
         return None
 
     def biased(self, offset: Array) -> Form | None:
@@ -295,7 +295,7 @@ class Move(Form):
     fill: int | None = None
 
     def moved(self, operands: Sequence[Stored], others: Sequence[Expr]) -> Expr:
-        """Return the call on stored operands. `others` are the arguments at the remaining positions; None at those of operands."""
+        """Return the call on stored operands. `others` are all arguments of the call, with None at the positions of operands."""
         args = list(others)
         for place, operand in zip(self.places, operands, strict=True):
             args[place] = operand.value

@@ -162,7 +162,7 @@ class Node:
         return found
 
     def entries(self, index: int) -> tuple[Dim, ...]:
-        """Return the elements of a required integer input as `Values.elements` does. Raises as `sizes` does."""
+        """Return the elements of a required integer input as `Values.elements` does. Raises the errors of `sizes`."""
         return self._bound(index, self.scope.elements(self.input(index)))
 
     def _unknown(self, index: int) -> ModelImportError:

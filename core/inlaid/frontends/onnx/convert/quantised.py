@@ -92,7 +92,7 @@ def _followed(value: Expr, trailing: int) -> Expr:
 
 
 def _parameter(node: Node, index: int, trailing: int = 0) -> Expr | None:
-    """Return an optional scale or zero point. A vector applies to the axis that `trailing` axes follow."""
+    """Return an optional scale or zero point. A vector is reshaped to apply to the axis before the last `trailing` axes."""
     value = node.optional(index)
     return None if value is None else _followed(value, trailing)
 

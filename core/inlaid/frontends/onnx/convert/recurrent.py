@@ -20,7 +20,7 @@ _PARAMETERS: Mapping[str, tuple[float, float]] = {
     "ScaledTanh": (1.0, 1.0),
     "ThresholdedRelu": (1.0, 0.0),
 }
-"""Default alpha and beta of the activations that have them."""
+"""Default (alpha, beta) of each activation that has these parameters."""
 
 _NAMES = {name.lower(): name for name in ACTIVATIONS}
 _NO_BETA = ("Elu", "LeakyRelu", "ThresholdedRelu")

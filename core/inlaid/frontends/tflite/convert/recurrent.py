@@ -133,7 +133,7 @@ class _Lstm:
         return self.first + GATES + gate
 
     def peephole(self, gate: int) -> int:
-        """Return the input index of the peephole weights of a gate. The cell gate has none."""
+        """Return the input index of the peephole weights of a gate. The cell gate has no peephole weights."""
         return self.first + 2 * GATES + (gate if gate < CELL else gate - 1)
 
     def bias(self, gate: int) -> int:
@@ -272,7 +272,7 @@ def _svdf(node: Node) -> Updated:
 
 
 def _stored_features(node: Node) -> Expr:
-    """Multiply data and features, requantised to int16 with the scale of the state."""
+    """Multiply data by the feature filters, and requantise the product to int16 with the scale of the state."""
     node.require("int8")
     if node.tensor(4).dtype.name != "int16":
         raise node.error(f"the state must be int16, got {node.tensor(4).dtype}")
