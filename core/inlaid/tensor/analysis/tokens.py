@@ -1,4 +1,4 @@
-"""Checks dependence tokens: no token is left over, no pop waits for ever, and all dependences between stages are ordered."""
+"""Checks dependence tokens: no token is left over, no pop deadlocks, and all dependences between stages are ordered."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from inlaid.tensor.analysis.stages import BoxAccess, Queue, Stage, Staged
 from inlaid.types import MemoryScope
 
 LONGEST = 8
-"""Maximum number of copies in a ring buffer that are distinguished where extents are symbolic."""
+"""Maximum number of copies in a ring buffer that the check distinguishes if extents are symbolic."""
 TRIPS = (0, 1, 2, LONGEST + 1)
-"""Iteration counts tried for a loop of symbolic extent. They suffice: tokens balance in each iteration, so the order of accesses
-repeats with the period of the ring."""
+"""Iteration counts tried for a loop of symbolic extent. They are sufficient because tokens balance in each iteration, so that the
+order of accesses repeats with the period of the ring."""
 MOST_CHOICES = 1024
 """Maximum number of combinations of symbolic extents and undecided conditions that are tried."""
 
 
 def check_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequence[MemoryScope] = ()) -> None:
-    """Check the dependence tokens of a program without blocks.
+    """Check the dependence tokens of a program. The program must have no blocks.
 
-    Every queue is empty at the end, on each path: an iteration of a loop pushes as many tokens as it pops, or the extent is
-    constant; and both sides of a condition balance equally. No pop waits for ever: in program order it finds a token. If two tasks
-    of different stages access the same elements, or bytes of `scopes`, and one writes, then the later waits for the earlier. Stages
-    run in order, so the n-th pop of a queue takes the n-th token, which makes the check exact where control is constant. Symbolic
-    extents are tried with `TRIPS`, and an undecided condition with one outcome for all iterations.
+    Every queue must be empty at the end, on each path: an iteration of a loop pushes as many tokens as it pops, unless the extent
+    is constant, and both branches of a condition push and pop equally. No pop may deadlock: a push of its token precedes it in
+    program order. If two tasks of different stages access the same elements, or bytes of `scopes`, and one writes, the later must
+    wait for the earlier. Stages run in order, so the n-th pop of a queue takes the n-th token, which makes the check exact if
+    control is constant. Symbolic extents are tried with `TRIPS`, and an undecided condition with one outcome for all iterations.
 
     Raises `VerifyError`, which shows the program and marks the offending statement.
     """
@@ -49,7 +49,7 @@ def _between(staged: Staged, queue: Queue) -> str:
 
 
 def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, given: int) -> int:
-    """The number of tokens that a statement adds to a queue that holds at least `given` at its start."""
+    """Return the number of tokens that a statement adds to a queue, which holds at least `given` tokens before it runs."""
     found = staged.queue_of(stmt)
     if found is not None:
         if found == (queue, False) and not given:
@@ -87,7 +87,7 @@ def _added_by_loop(staged: Staged, queue: Queue, loop: ir.For, given: int) -> in
 
 
 def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
-    """Combinations of iteration counts, one per distinct extent, and outcomes of conditions."""
+    """Iterate over combinations of iteration counts, one for each distinct extent, and outcomes of conditions."""
     ways: dict[object, tuple[int, ...]] = {}
     stack = [staged.program.body]
     while stack:
@@ -109,7 +109,7 @@ def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
 
 
 def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
-    """Check that dependences are ordered, using vector clocks: for each stage, how many tasks of each stage it knows to be done."""
+    """Check that dependences are ordered. A vector clock per stage counts the tasks of each stage that are known to be done."""
 
     def decide(stmt: ir.Stmt, value: arith.Expr | None) -> int:
         if isinstance(value, arith.Const):
@@ -152,7 +152,7 @@ def _box(box: Box, values: Mapping[arith.Expr, arith.Expr]) -> Box:
 
 
 def apart(a: Box, b: Box, analyzer: arith.Analyzer) -> bool:
-    """Whether two boxes are provably disjoint."""
+    """Test whether two boxes are provably disjoint."""
     return any(
         analyzer.prove(arith.compare("<=", first + extent, other)) or analyzer.prove(arith.compare("<=", other + size, first))
         for (first, extent), (other, size) in zip(a, b, strict=True)
