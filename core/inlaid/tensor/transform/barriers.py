@@ -1,4 +1,4 @@
-"""Lower fork-join kernels to SPMD form: one nest of thread loops around all phases, with the barriers that races require."""
+"""Lowers fork-join kernels to SPMD form: one nest of thread loops around all phases, with the barriers that prevent races."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Axis:
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """Thread loops around a statement: axes, substitutions of their variables, guards of loops shorter than their axis."""
+    """The thread loops around a statement: axes, substitutions of loop variables, and guards of loops shorter than their axis."""
 
     axes: frozenset[str] = frozenset()
     variables: Mapping[arith.Expr, arith.Expr] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class _Kernel:
                 self._add(stmt)
 
     def body(self) -> ir.Stmt:
-        """The nest of thread loops, inside the allocations of buffers that a block owns."""
+        """Build the nest of thread loops. Allocations of buffers that a block owns are hoisted out of it, into `hoisted`."""
         body = self._stmt(self._body, _Inside())
         for axis in sorted(self._axes):
             body = ir.For(self._axes[axis].var, self._axes[axis].extent, body, ir.ForKind.THREAD, axis)
@@ -97,7 +97,7 @@ class _Kernel:
         return body
 
     def _check_lanes(self, buffer: ir.Buffer) -> None:
-        """Check that threads that differ along `LANES` only are in one subgroup."""
+        """Check that threads that differ only along `LANES` are in one subgroup."""
         lanes = self._axes[LANES].extent if LANES in self._axes else arith.ONE
         if not isinstance(lanes, arith.Const) or self._subgroup % lanes.value:
             found = f"expected a divisor of {self._subgroup} as extent of {LANES}, found {lanes}"
@@ -105,7 +105,7 @@ class _Kernel:
             raise failed(self._program, f"buffer {buffer} in scope {SUBGROUP!r}: {found}", self._body, remedy)
 
     def _add(self, loop: ir.For) -> None:
-        """Extend an axis to the extent of a loop over it."""
+        """Extend the axis of a thread loop to the extent of the loop."""
         if not loop.over_threads:
             raise failed(
                 self._program, f"loop {loop.var} over {loop.thread}: expected it around all statements of its kernel", loop
@@ -163,8 +163,8 @@ class _Kernel:
         return self._guarded(stmt, inside)
 
     def _phases(self, stmts: tuple[ir.Stmt, ...], inside: _Inside) -> Iterator[ir.Stmt]:
-        """Yield statements in order, joining adjacent ones without threads, with a barrier before each that accesses a buffer
-        written since the last barrier, or writes one accessed since then."""
+        """Yield statements in order, and join adjacent statements without thread loops. A barrier precedes each statement that
+        accesses a buffer written since the last barrier, or writes a buffer accessed since the last barrier."""
         alone: list[ir.Stmt] = []
         since: dict[ir.Buffer, bool] = {}
         for stmt in (*stmts, None):
@@ -181,7 +181,7 @@ class _Kernel:
             alone = []
 
     def _touched(self, stmt: ir.Stmt) -> dict[ir.Buffer, bool]:
-        """Buffers that a statement accesses and threads may share, with whether it writes them."""
+        """Map the buffers that a statement accesses and threads may share to whether the statement writes them."""
         found: dict[ir.Buffer, bool] = {}
         for node in ir.walk_stmts(stmt):
             for region, access in accesses_of(node):
@@ -190,12 +190,12 @@ class _Kernel:
         return found
 
     def _meet(self, before: Mapping[ir.Buffer, bool], after: Mapping[ir.Buffer, bool]) -> bool:
-        """Whether one of two statements writes what the other accesses, by buffer or by shared bytes."""
+        """Test whether one of two sets of accesses writes a buffer, or bytes shared with it, that the other set accesses."""
         pairs = ((a, b) for a, first in before.items() for b, second in after.items() if first or second)
         return any(share_bytes(a, b, self._offsets) for a, b in pairs)
 
     def _guarded(self, stmt: ir.Stmt, inside: _Inside) -> ir.Stmt:
-        """Guard a statement to thread 0 of each axis that neither a loop around it nor a collective intrinsic covers."""
+        """Guard a statement to thread 0 of each axis, except axes of enclosing loops and of a collective intrinsic."""
         condition = inside.guards
         together = stmt.over if isinstance(stmt, ir.Intrinsic) else ()
         for name, axis in sorted(self._axes.items()):
@@ -221,7 +221,7 @@ class _Kernel:
         return owner
 
     def _alloc(self, alloc: ir.Alloc, inside: _Inside) -> ir.Stmt:
-        """Lower an allocation around thread loops."""
+        """Lower an allocation that encloses thread loops."""
         hoisted = self._hoist(alloc)
         body = self._stmt(alloc.body, inside)
         if hoisted is not None:
@@ -239,7 +239,7 @@ def _of_threads(stmt: ir.Stmt) -> bool:
 
 
 def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
-    """Yield the extent, condition or value that controls a statement; data as an opaque index."""
+    """Yield the extents, conditions and values that control a statement. Data is an opaque index."""
     match stmt:
         case ir.For(extent=extent):
             yield extent
@@ -250,8 +250,8 @@ def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
 def _own_part(
     program: ir.LoopProgram, alloc: ir.Alloc, body: ir.Stmt, axes: Collection[_Axis], missing: Mapping[str, _Axis]
 ) -> ir.Stmt:
-    """Split a per-thread buffer that is allocated around loops over the missing axes: keep the part that one thread uses. Elements
-    used only by collective intrinsics stay shared."""
+    """Split a per-thread buffer that is allocated around loops over the missing axes, and keep the part of one thread. Elements
+    that only collective intrinsics use stay shared."""
     bounds = variable_bounds(body) | {axis.var: (0, arith.unwrap(axis.extent - 1)) for axis in axes}
     analyzer = arith.Analyzer(bounds)
     found = [(stmt, region) for stmt in ir.walk_stmts(body) for region, _ in accesses_of(stmt) if region.buffer is alloc.buffer]
@@ -306,7 +306,7 @@ def _own_part(
 
 
 def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Expr:
-    """Terms of an index that depend on thread axes only."""
+    """Return the terms of an index that depend only on thread axes."""
     terms = {atom: count for atom, count in form.terms.items() if arith.free_vars(atom) and arith.free_vars(atom) <= set(threads)}
     return arith.Linear(terms, 0).expr()
 
@@ -315,8 +315,8 @@ def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Exp
 
 
 def _remove_redundant(program: ir.LoopProgram, offsets: Offsets, subgroups: bool) -> ir.LoopProgram:
-    """Remove barriers that no race requires, innermost first. With `subgroups`, narrow those that only buffers of scope `SUBGROUP`
-    require to `LANES`."""
+    """Remove barriers that no race requires, innermost first. With `subgroups`, narrow barriers that are required only by buffers
+    of scope `SUBGROUP` to `LANES`."""
     races = Races(program, offsets)
     known = set(races.problems())
     dropped: list[ir.Stmt] = []
@@ -347,7 +347,7 @@ def _remove_redundant(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
 
 
 def _innermost_first(body: ir.Stmt) -> list[ir.Stmt]:
-    """Barriers of a program, by loop depth, deepest first."""
+    """Return the barriers of a program, ordered by loop depth, deepest first."""
     found: list[tuple[int, ir.Stmt]] = []
     stack = [(body, 0)]
     while stack:

@@ -55,7 +55,7 @@ NARROW_INTEGERS = ("int2", "int4", "uint2", "uint4")
 
 
 def carrier(of: DType) -> DType:
-    """The type that represents a narrow type's values."""
+    """Return the carrier that represents a narrow type's values: the unsigned integer of the same storage size."""
     if of.name in NARROW_INTEGERS:
         return INT8 if of.kind == "int" else UINT8
     return dtype(f"uint{of.bytes * 8}")
@@ -156,7 +156,7 @@ class _Legaliser(Rewriter):
 
 
 def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
-    """The same operation on operands of another type."""
+    """Return the same operation on operands of another type."""
     match expr:
         case ir.Binary(op=op):
             return binary(op, *args)
@@ -168,7 +168,7 @@ def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
 
 
 def code_of(value: float | int | bool, of: DType) -> int:
-    """The carrier's value that encodes a constant of a narrow type."""
+    """Return the carrier's value that encodes a constant of a narrow type."""
     if not of.is_float:
         return int(value)
     with np.errstate(all="ignore"):
@@ -232,7 +232,7 @@ def encode(value: Expr, of: DType) -> Expr:
 
 
 def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, to: DType) -> Expr:
-    """Encode as the nearest power of two, rounding ties up from 2 ** -127 on, as ml_dtypes does; non-positive values become NaN."""
+    """Encode as the nearest power of two. Ties from 2 ** -127 on round up, as in ml_dtypes. Non-positive values become NaN."""
     code = (bits + 0x400000) >> 23
     code = select(bits < _bits(1 << 23), select(bits < _bits(0x400001), _bits(0), _bits(1)), code)
     bad = is_nan | negative | bits.equal(0) | (_bits(254) < code)
