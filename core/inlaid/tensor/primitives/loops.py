@@ -18,7 +18,7 @@ def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -
     split(i, (None, 4)) gives
         for i_0 in 3: for i_1 in 4: block(v = i_0 * 4 + i_1) where i_0 * 4 + i_1 < 10
 
-    The condition is omitted where the factors divide the extent exactly. Returns the new loops, outermost first. Raises
+    The condition is omitted if the factors divide the extent exactly. Returns the new loops, outermost first. Raises
     `ScheduleError` for an annotated or non-serial loop, or factors that are too small.
     """
     path = loop_path(program, loop)
@@ -53,7 +53,7 @@ def fuse(program: ir.LoopProgram, loops: tuple[Var, ...]) -> tuple[ir.LoopProgra
     fuse(i, j) gives
         for i_j in 12: block(v = i_j // 4, w = i_j % 4)
 
-    Raises `ScheduleError` where the loops are not directly nested in that order, or an extent depends on the variable of another.
+    Raises `ScheduleError` if the loops are not directly nested in that order, or an extent depends on another of the loops.
     """
     path = loop_path(program, loops[0])
     chain = _chain(program, path, loops)
@@ -80,7 +80,7 @@ def reorder(program: ir.LoopProgram, loops: tuple[Var, ...]) -> ir.LoopProgram:
     reorder(k, i) gives
         for k: for j: for i: block
 
-    Raises `ScheduleError` where the loops are not directly nested, an extent depends on another loop, or a block inside depends on
+    Raises `ScheduleError` if the loops are not directly nested, an extent depends on another loop, or a block inside depends on
     the order of iterations.
     """
     if len(set(loops)) < len(loops):
@@ -124,7 +124,7 @@ def tile(program: ir.LoopProgram, loops: tuple[Var, ...], factors: tuple[int, ..
     tile((i, j), (4, 8)) gives
         for i_0 in 4: for j_0 in 2: for i_1 in 4: for j_1 in 8: block
 
-    Returns the outer loops, then the inner ones. Raises `ScheduleError` as split and reorder do.
+    Returns the outer loops, then the inner loops. Raises `ScheduleError` as split and reorder do.
     """
     if len(loops) != len(factors):
         raise failed(program, f"tile needs one factor per loop, got {len(factors)} for {len(loops)} loops")

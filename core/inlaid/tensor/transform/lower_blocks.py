@@ -147,7 +147,7 @@ def unroll_loops(program: ir.LoopProgram) -> ir.LoopProgram:
 
         for i in 2, unrolled: c[i] = 0    becomes    c[0] = 0; c[1] = 0
 
-    Raises `ScheduleError` where an extent is not constant.
+    Raises `ScheduleError` if an extent is not constant.
     """
     body = _Unroller().stmt(program.body)
     return program if body is program.body else replace(program, body=body)
