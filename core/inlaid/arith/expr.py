@@ -619,4 +619,4 @@ def _evaluate(expr: Expr, values: Mapping[Expr, int], known: dict[Expr, int]) ->
             return int(not _evaluate(a, values, known))
         case Select(operands=(condition, then, otherwise)):
             return _evaluate(then if _evaluate(condition, values, known) else otherwise, values, known)
-    raise TypeError(f"expected an expression of sizes alone, got {expr!r}, which reads data: run it in the interpreter")
+    raise TypeError(f"expected an expression that reads only sizes, got {expr!r}, which reads data: run it in the interpreter")

@@ -5,7 +5,7 @@ integers or expressions over symbolic dimensions. An arena with symbolic sizes i
 multiplications at run time.
 
 Dynamic storage allocation is NP-hard. The planner packs greedily in several orders, keeps the best result, and stops at the first
-that reaches the lower bound; on real models that is nearly always the first or second. The orders by size and by breadth are from
+that reaches the lower bound; on real models, nearly always the first or second one. The orders by size and by breadth are from
 Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020).
 """
 

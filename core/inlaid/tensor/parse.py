@@ -25,7 +25,7 @@ def parse(text: str) -> ir.LoopProgram:
     """Parse a program. Raises `ParseError`, which names the line."""
     lines = _lines(text)
     if len(lines) != 1:
-        raise ParseError("expected one line `program ...:` with an indented body")
+        raise ParseError("a program must be one line `program ...:` followed by an indented body")
     return _Parser().program(lines[0])
 
 
@@ -439,7 +439,7 @@ class _Parser:
         scope = unquoted(tokens.expect_kind("string")) if tokens.accept("in") else ""
         known = self._buffers.setdefault(name, ir.Buffer(name, shape, of, scope))
         if (known.shape, known.dtype, known.scope) != (shape, of, scope):
-            raise ParseError(f"{name} is already declared with another type")
+            raise ParseError(f"buffer {name} must have one type, got another declaration")
         return known
 
     def _list(self, end: str, read: Callable[[], Any]) -> Iterator[Any]:

@@ -252,7 +252,7 @@ class Schedule:
     def lay_out(self, *layouts: tuple[str, tuple[tuple[int, int], ...]]) -> None:
         """Set blocked layouts (`Layout.blocks`) by buffer name: `("b", ((0, 64), (1, 16)))`. Unknown names are ignored."""
         if not all(isinstance(of, tuple) and len(of) == 2 and isinstance(of[1], tuple) for of in layouts):
-            raise ScheduleError(f"lay_out takes pairs of a buffer's name and blocks, got {layouts!r}")
+            raise ScheduleError(f"lay_out arguments must be pairs (buffer name, blocks), got {layouts!r}")
         blocks, allocated = dict(layouts), (stmt.buffer for stmt in ir.walk_stmts(self.program.body) if isinstance(stmt, ir.Alloc))
         found = [buffer for buffer in (*self.program.params, *allocated) if buffer.name in blocks]
         self.program = with_layouts(self.program, {buffer: Layout(blocks[buffer.name]) for buffer in found})

@@ -16,11 +16,11 @@ and sizes with `+`, `-`, `*`, `//` and `%`; comparisons of them, combined with `
 | `reduce_axis`, `sum_`, `prod`, `max_`, `min_` | a reduction axis, and reductions over it |
 | `comm_reducer`, `Reducer` | a user-defined reduction |
 | `scan` | the stacked states of a recurrence |
-| `extern` | tensors computed by a loop program, where `compute` is not enough |
+| `extern` | tensors computed by a loop program, if `compute` cannot express them |
 | `const`, `cast`, `bitcast` | a literal; a value converted to another dtype; its bits reinterpreted as another dtype |
 | `unary`, `math`, `minimum`, `maximum`, `fma`, `select` | functions of values; `unary` and `math` take the function's name |
 | `checked` | a value as an index, with a run-time range check |
-| `Tensor` | the type of all tensors here |
+| `Tensor` | the type of all these tensors |
 | `program` | the loop program for outputs, to pass to `inlaid.Schedule` |
 
 Values also support Python's operators. Write `x.equal(y)` to compare values or index expressions; `x == y` compares objects.
@@ -215,8 +215,8 @@ def _shape(shape: Sequence[Dim], name: str) -> tuple[Dim, ...]:
 def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], name: str = "compute") -> Any:
     """Define a tensor, or several of one shape if the body returns a tuple, element by element.
 
-    `body` receives one `arith.Var` per dimension, named after the parameter. Raises `ExpressionError` when a reduction is below the
-    root of the body, when the outputs are not components of one reduction, or when the body raises.
+    `body` receives one `arith.Var` per dimension, named after the parameter. Raises `ExpressionError` if a reduction is below the
+    root of the body, if the outputs are not components of one reduction, or if the body raises.
     """
     shape = _shape(shape, name)
     axes = tuple(ir.IterVar(arith.Var(of), arith.wrap(extent)) for of, extent in zip(_names(body, len(shape)), shape, strict=True))
@@ -272,10 +272,10 @@ def extern(
     name: str = "extern",
     defines: Sequence[arith.SizeVar] = (),
 ) -> tuple[Tensor, ...]:
-    """Define tensors by a loop program, where `compute` is not enough (sorting, selection).
+    """Define tensors by a loop program, for operations that `compute` cannot express (sorting, selection).
 
     `body(builder, input_buffers, output_buffers)` emits statements through the `Builder`. Each existential dimension in `defines`
-    adds one 0-d int64 output buffer after the others, where the body stores the actual size.
+    adds one 0-d int64 output buffer after the other outputs. The body stores the actual size in it.
     """
     in_buffers = tuple(tensor.buffer for tensor in inputs)
     out_buffers = tuple(ir.Buffer(f"{name}_{index}", tuple(shape), dtype(of)) for index, (shape, of) in enumerate(outputs))
@@ -300,7 +300,7 @@ def scan(
         (h,) = scan([h0], n, lambda t, s: [compute((m,), lambda i: math("tanh", s[0][i] * 0.5 + x[t, i]))])
 
     Parts of a step that depend neither on the states nor on the step number are computed once. Only computes may read the number.
-    Raises `ExpressionError` when the next states differ from the initial ones in shape or dtype.
+    Raises `ExpressionError` if the next states differ from the initial states in shape or dtype.
     """
     time = arith.Var("t")
     states = tuple(placeholder(tensor.shape, tensor.dtype, f"{name}_state{index}") for index, tensor in enumerate(init))

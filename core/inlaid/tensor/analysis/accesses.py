@@ -24,7 +24,7 @@ StmtPath = tuple[PathStep, ...]
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes of a buffer that a statement reads or writes: [low, high), plus `steps`, a multiple of each loop variable."""
+    """Bytes [low, high) of a buffer that a statement accesses if all loop variables are 0. `steps` are the strides by loop."""
 
     steps: tuple[tuple[arith.Expr, int], ...]
     low: int

@@ -37,7 +37,7 @@ def reads(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
 
 
 def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
-    """The boxes that a statement writes, except of buffers that it allocates."""
+    """Return the boxes that a statement writes, except in buffers that it allocates."""
     private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     found: dict[_Key, None] = {}
     for node, ranges in _leaves(stmt, {}):
@@ -77,7 +77,7 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
 
 
 def touches(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether a statement reads or writes a buffer. The statement must have no blocks."""
+    """Test whether a statement reads or writes a buffer. The statement must have no blocks."""
     for node in ir.walk_stmts(stmt):
         if isinstance(node, ir.Store) and node.buffer is buffer:
             return True
@@ -127,7 +127,7 @@ def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
 
 
 def whole(buffer: ir.Buffer) -> ir.Region:
-    """The region that covers a whole buffer."""
+    """Return the region that covers a whole buffer."""
     return ir.Region(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
 
 

@@ -75,7 +75,7 @@ def _distance(write_place: StmtPath, write: Access, read_place: StmtPath, read: 
 
 
 def _before(write_place: StmtPath, read_place: StmtPath, shared: int) -> bool:
-    """Whether a store precedes a load in the same iteration of all loops around both."""
+    """Test whether a store precedes a load in the same iteration of all loops around both."""
     if shared == len(write_place):
         return isinstance(write_place[-1].stmt, ir.Intrinsic)  # whose order of reads and writes is unknown
     if shared == len(read_place):

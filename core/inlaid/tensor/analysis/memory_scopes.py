@@ -174,7 +174,7 @@ def _registers(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) ->
 
 
 def _extents(program: ir.LoopProgram, use: _Use) -> list[int]:
-    """The maximum extents of a buffer."""
+    """Return the maximum extent of each dimension of a buffer."""
     found = []
     for dim in use.buffer.shape:
         most = arith.bounds(dim)[1]

@@ -113,7 +113,7 @@ class Overlaps:
         return all_determined({loop.var: loop.extent for loop in self.axes.values()}, access.point, bounds)
 
     def _compared(self, first: Access, second: Access, most: int) -> Overlap | None:
-        """Compare two accesses; resolve doubt by distinguishing the values of uniform variables, up to `most` cases."""
+        """Compare two accesses. If the result is uncertain, compare for each value of a uniform variable, up to `most` cases."""
         found = self._enumerated(first, second)
         if found is None or not found.doubt:
             return found

@@ -93,11 +93,11 @@ class Staged:
         if isinstance(stmt, ir.Intrinsic):
             written = [region.buffer for region in stmt.touching(ir.Access.WRITE)]
             if not written and stmt.regions == ():
-                raise self.error(f"expected an intrinsic that writes, or a token, found {stmt.name}", stmt)
+                raise self.error(f"an intrinsic must write a buffer or be a token, got {stmt.name}", stmt)
         written = [buffer for buffer in written if buffer.scope != "register"]  # every stage has its own
         for buffer in written:
             if buffer.scope not in self._stage_of:
-                raise self.error(f"expected a scope that a stage writes, found {buffer} in {buffer.scope!r}", stmt)
+                raise self.error(f"a stage must write the scope of {buffer}, got scope {buffer.scope!r}", stmt)
         found = {self._stage_of[buffer.scope] for buffer in written}
         if len(found) > 1:
             raise self.error(f"expected writes of one stage, found {', '.join(self.names[stage] for stage in sorted(found))}", stmt)
@@ -129,7 +129,7 @@ class Staged:
         return self._shared.get(buffer, frozenset((buffer,)))
 
     def allocations(self) -> Iterator[ir.Buffer]:
-        """The buffers that are allocated outside of tasks."""
+        """Iterate over the buffers that are allocated outside of tasks."""
         stack = [self.program.body]
         while stack:
             stmt = stack.pop()
@@ -163,13 +163,13 @@ class Staged:
             case ir.Let(var=var, value=ir.Index(index=index), body=body):
                 value = self._value(index, values)
                 if value is None:
-                    raise self.error("expected control that depends on sizes alone, found data", stmt)
+                    raise self.error("control around tasks must depend only on sizes, got data", stmt)
                 yield from self._expand(body, {**values, var: value}, decide)
             case ir.Seq() | ir.Alloc():
                 for part in ir.substatements(stmt):
                     yield from self._expand(part, values, decide)
             case _:
-                raise self.error(f"expected loops around tasks of several stages, found {type(stmt).__name__}", stmt)
+                raise self.error(f"tasks of several stages must be inside loops or conditions, got {type(stmt).__name__}", stmt)
 
     @staticmethod
     def _value(index: arith.Expr, values: Mapping[arith.Expr, arith.Expr]) -> arith.Expr | None:

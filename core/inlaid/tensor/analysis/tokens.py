@@ -53,7 +53,7 @@ def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, given: int) -> int:
     found = staged.queue_of(stmt)
     if found is not None:
         if found == (queue, False) and not given:
-            raise staged.error(f"expected a token {_between(staged, queue)}, found none: this waits for ever", stmt)
+            raise staged.error(f"expected a token {_between(staged, queue)}, found none: the pop deadlocks", stmt)
         return 0 if found[0] != queue else 1 if found[1] else -1
     if staged.is_task(stmt):
         return 0
@@ -62,7 +62,7 @@ def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, given: int) -> int:
     if isinstance(stmt, ir.If):
         sides = {_added(staged, queue, side, given) for side in ir.substatements(stmt)}
         if len(sides | ({0} if stmt.otherwise is None else set())) > 1:
-            raise staged.error(f"expected as many tokens {_between(staged, queue)} on both sides of a condition", stmt)
+            raise staged.error(f"expected equal numbers of tokens {_between(staged, queue)} in both branches", stmt)
         return sides.pop()
     added = 0
     for part in ir.substatements(stmt):
@@ -103,7 +103,7 @@ def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
     for values in ways.values():
         count *= len(values)
     if count > MOST_CHOICES:
-        raise staged.error(f"expected at most {MOST_CHOICES} ways through control, found {count}", staged.program.body)
+        raise staged.error(f"expected at most {MOST_CHOICES} paths through control, found {count}", staged.program.body)
     for chosen in product(*ways.values()):
         yield dict(zip(ways, chosen, strict=True))
 
@@ -138,7 +138,7 @@ def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
                             verb = "writes" if touch.written else "reads"
                             done = f"{staged.names[other.stage]} has {'written' if other.written else 'read'} {buffer}"
                             problem = f"{staged.names[task.stage]} {verb} {touch.buffer} without waiting until {done}"
-                            raise staged.error(f"expected tokens between them: {problem}", task.stmt)
+                            raise staged.error(f"tokens must order these stages: {problem}", task.stmt)
                 known = seen[touch.buffer]
                 known[:] = [item for item in known if any(item[0] > each[item[1].stage] for each in clocks)]
                 known.append((clock[task.stage], touch, box))

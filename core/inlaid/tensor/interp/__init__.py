@@ -38,14 +38,14 @@ def run(
     seed: int = 0,
     stages: Sequence[Stage] = (),
 ) -> list[Array]:
-    """Run a program, and return its outputs in the order of `program.outputs`. `seed` determines the order of threads and, if
-    `stages` are given, the order of their tasks within what the tokens allow.
+    """Run a program, and return its outputs in the order of `program.outputs`. `seed` determines the order of threads. If `stages`
+    are given, it also determines the order of their tasks, which the tokens restrict.
 
     `inputs` have the shapes and dtypes of `program.inputs`. A dimension that is a bare size variable is taken from their shapes;
     other dimensions must be given in `sizes`. Outputs with a dimension that the program computes are returned at their actual size.
 
     Raises `VerifyError` for a malformed program, `InputError` for an input of wrong dtype or shape, and `KernelFault` when a
-    checked index or a bounded `Let` is out of range. AssertionError means that the program is wrong: an index outside its buffer,
+    checked index or a bounded `Let` is out of range. AssertionError means an error in the program: an index outside its buffer,
     or a binding outside the range of its iteration variable.
     """
     verify(program, intrinsics)

@@ -25,7 +25,7 @@ def random_stage_order(
 
     def decide(stmt: ir.Stmt, value: arith.Expr | None) -> int:
         if value is None:
-            raise staged.error("expected control that depends on sizes alone, found data", stmt)
+            raise staged.error("control around tasks must depend only on sizes, got data", stmt)
         return arith.evaluate(value, known)
 
     waiting: list[deque[Task]] = [deque() for _ in stages]

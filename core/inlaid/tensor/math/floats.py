@@ -33,13 +33,13 @@ class Format:
 
     @property
     def magic(self) -> float:
-        """Return 1.5 times the power of two above which the format represents only integers. Adding it rounds a number to an
+        """The number 1.5 times the power of two above which the format represents only integers. Adding it rounds a number to an
         integer, which is then in the low bits of the sum."""
         return 1.5 * 2.0**self.digits
 
     @property
     def magic_bits(self) -> int:
-        """Return the bit pattern of `magic`."""
+        """The bit pattern of `magic`."""
         return ((self.bias + self.digits) << self.digits) | (1 << (self.digits - 1))
 
     @property
@@ -49,7 +49,7 @@ class Format:
 
     @property
     def falling(self) -> int:
-        """Return an offset such that 2 ** (n + offset) is normal for every n <= 0 with 2 ** n nonzero."""
+        """An offset such that 2 ** (n + offset) is normal for every n <= 0 with 2 ** n nonzero."""
         return (self.bias + 1) // 2
 
     @property
@@ -59,7 +59,7 @@ class Format:
 
     @property
     def tiny(self) -> float:
-        """Return the limit below which x and x + x^2 / 2 agree to within half a unit in the last place."""
+        """The limit below which x and x + x^2 / 2 agree to within half a unit in the last place."""
         return 2.0 ** -(self.digits + 2)
 
 

@@ -204,7 +204,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
     a, b = magnitude(y), magnitude(x)
     both = a.equal(infinity) & b.equal(infinity)
     a, b = select(both, const(1, of), a), select(both, const(1, of), b)
-    # Scaled down where the sum would overflow. A finite number divided by an infinite one is 0.
+    # Scaled down if the sum would overflow. A finite number divided by an infinite one is 0.
     huge = select((a >= 2.0**1000) | (b >= 2.0**1000), const(0.25, of), 1.0)
     a, b = a * huge, b * huge
     steep = b < a

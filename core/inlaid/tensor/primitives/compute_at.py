@@ -64,7 +64,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
         for box in site.regions(site.block.reads, buffer)
     ]
     if not needed:
-        raise failed(program, f"nothing inside loop {loop} reads what block {block} writes", target)
+        raise failed(program, f"no block inside loop {loop} reads the output of block {block}", target)
     domain = domain_of(producer, needed, arith.Analyzer(ranges))
     stmt = regenerated(producer, domain, ranges)
     at, children = _children(where)
@@ -126,7 +126,7 @@ def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.Loo
             for part in written:
                 condition = condition if part is None else arith.logical_and(condition, part[1])
     if not produced:
-        raise failed(program, f"nothing inside loop {loop} computes what block {block} reads", target)
+        raise failed(program, f"no block inside loop {loop} computes an operand of block {block}", target)
     domain = _inverse_domain(program, consumer, produced, analyzer)
     stmt = regenerated(consumer, domain, ranges, condition)
     _check_covered(program, consumer, stmt, produced, ranges)
@@ -145,7 +145,7 @@ def _movable(program: ir.LoopProgram, path: Path, loop: Var) -> None:
     if any(isinstance(stmt, ir.For) and stmt.var is loop for stmt in path):
         raise failed(program, f"block {block.name} is inside loop {loop} already", block)
     if not block.iters or any(item.kind is ir.IterKind.OPAQUE for item in block.iters):
-        raise failed(program, f"block {block.name} must have iteration variables, none of them opaque", block)
+        raise failed(program, f"block {block.name} must have iteration variables, and none may be opaque", block)
     for region in block.writes:
         if len(writers(program, region.buffer)) > 1:
             raise failed(program, f"{region.buffer} must be written by {block.name} alone, found other writers", block)

@@ -113,7 +113,7 @@ def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:
         if {var for var in arith.free_vars(part) if isinstance(var, arith.Var)} <= common:
             condition = arith.logical_and(condition, part)
         elif analyzer.simplify(part) not in limits:
-            raise failed(program, f"block {block.name} skips elements where {part!r} is false", block)
+            raise failed(program, f"block {block.name} must not skip elements, but skips them unless {part!r}", block)
     return condition
 
 
@@ -130,7 +130,7 @@ def _check_sources(program: ir.LoopProgram, consumer: ir.Block, producer: ir.Blo
     for source in dict.fromkeys(region.buffer for region in consumer.reads if region.buffer is not buffer):
         for site in writers(program, source):
             if site.block not in before:
-                raise failed(program, f"{source}, which {consumer.name} reads, is not complete before {producer.name}", consumer)
+                raise failed(program, f"operand {source} of {consumer.name} must be complete before {producer.name}", consumer)
 
 
 def _elementwise(program: ir.LoopProgram, block: ir.Block) -> tuple[ir.Buffer, ir.Store]:
@@ -148,7 +148,7 @@ def _positions(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> dic
     position: dict[arith.Expr, int] = {index: place for place, index in enumerate(store.indices) if isinstance(index, arith.Var)}
     for item in block.iters:
         if item.var not in position:
-            raise failed(program, f"{item.var} of block {block.name} must be an index of its store to {store.buffer}", block)
+            raise failed(program, f"iteration variable {item.var} of block {block.name} must index its store", block)
     for place, index in enumerate(store.indices):
         if not isinstance(index, (arith.Var, arith.Const)) or (isinstance(index, arith.Var) and position[index] != place):
             raise failed(

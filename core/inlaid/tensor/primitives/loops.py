@@ -145,7 +145,7 @@ def _plain(program: ir.LoopProgram, loop: ir.For) -> None:
 
 
 def _chain(program: ir.LoopProgram, path: Path, wanted: tuple[Var, ...]) -> list[ir.For]:
-    """The loops from the end of a path inwards, which must be the wanted ones, each directly inside the previous one."""
+    """Return the loops from the end of a path inwards. They must be `wanted`, each directly inside the previous one."""
     chain = [loop_of(path)]
     for var in wanted[1:]:
         below = chain[-1].body
@@ -160,7 +160,7 @@ def _chain(program: ir.LoopProgram, path: Path, wanted: tuple[Var, ...]) -> list
 
 
 def _below(stmt: ir.Stmt) -> list[ir.For]:
-    """The loops below a statement, except those inside blocks."""
+    """Return the loops below a statement, except those inside blocks."""
     found: dict[ir.For, None] = {}
     for site in sites(stmt):
         found.update(dict.fromkeys(site.loops))

@@ -55,7 +55,7 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
     last = max(stages, default=0)
     extent = arith.simplify(old.extent)
     if len(stages) != len(parts) or min(stages, default=0) < 0:
-        raise failed(program, f"loop {loop} needs {len(parts)} stages >= 0, one per statement, got {stages}", old)
+        raise failed(program, f"stages must hold a number >= 0 for each of {len(parts)} statements, got {stages}", old)
     if not isinstance(extent, arith.Const) or extent.value <= last or old.kind is not ir.ForKind.SERIAL:
         raise failed(program, f"loop {loop} must be serial with a constant extent > {last}, got {old.extent!r}", old)
     staged = list(zip(stages, parts, strict=True))
@@ -178,7 +178,7 @@ def _check_stages(program: ir.LoopProgram, loop: ir.For, staged: list[tuple[int,
                     raise failed(
                         program,
                         f"stage {other} of loop {loop.var} uses {buffer}, which stage {stage} writes"
-                        + ("" if other < stage else " and which is not allocated in the loop"),
+                        + ("" if other < stage else "; only one stage may write it, and it must be allocated in the loop"),
                         reader,
                     )
 

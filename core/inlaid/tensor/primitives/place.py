@@ -39,13 +39,13 @@ def outer_loop(program: ir.LoopProgram, var: arith.Var) -> Path:
 def _check_outer(program: ir.LoopProgram, path: Path) -> None:
     for stmt in path[:-1]:
         if isinstance(stmt, ir.Block):
-            raise failed(program, f"expected a statement outside block {stmt.name}", path[-1], "do it before blockize")
+            raise failed(program, f"the target must not be inside block {stmt.name}", path[-1], "apply this before blockize")
 
 
 def check_not_tensorized(program: ir.LoopProgram, block: ir.Block) -> None:
     """Check that the body of a block is not tensorized and can be rewritten. Raises `ScheduleError`."""
     if any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(block.body)):
-        raise failed(program, f"block {block.name} is already tensorized", block, "do it before tensorize")
+        raise failed(program, f"block {block.name} is already tensorized", block, "apply this before tensorize")
 
 
 def check_not_overwritten(program: ir.LoopProgram, block: ir.Block) -> None:
@@ -86,7 +86,7 @@ def written_buffer(program: ir.LoopProgram, block: ir.Block) -> ir.Buffer:
     """Return the single buffer that a block writes. Raises `ScheduleError` if the block writes several buffers."""
     buffers = dict.fromkeys(region.buffer for region in block.writes)
     if len(buffers) != 1:
-        raise failed(program, f"block {block.name} must write one buffer, writes {len(buffers)}", block)
+        raise failed(program, f"block {block.name} must write one buffer, but writes {len(buffers)}", block)
     return next(iter(buffers))
 
 

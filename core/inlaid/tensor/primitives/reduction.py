@@ -62,7 +62,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     for item, binding in zip(old.iters, old.bindings, strict=True):
         if item.kind is not ir.IterKind.REDUCTION:
             if not reducing.isdisjoint(arith.free_vars(binding)):
-                raise failed(program, f"{item.var} of block {block} must not share loops with the reduction", old)
+                raise failed(program, f"variable {item.var} of block {block} must not share loops with the reduction", old)
             bindings.append(arith.substitute(binding, renamed))
     predicate: arith.Expr = arith.ONE
     for part in conjuncts(old.predicate):

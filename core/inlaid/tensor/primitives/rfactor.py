@@ -86,7 +86,7 @@ def _reducing_loops(program: ir.LoopProgram, block: ir.Block, loops: list[ir.For
         if item.kind is ir.IterKind.OPAQUE:
             raise failed(program, f"block {block.name} must not write a rolling buffer", block)
         if item.kind is ir.IterKind.SPATIAL and not reducing.isdisjoint(arith.free_vars(binding)):
-            raise failed(program, f"{item.var} of block {block.name} must not share loops with the reduction", block)
+            raise failed(program, f"variable {item.var} of block {block.name} must not share loops with the reduction", block)
     check_start(program, block, reducing)
     if wanted not in reducing:
         raise failed(program, f"loop {wanted} must be part of the reduction of block {block.name}", block)

@@ -35,7 +35,7 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
         )
     loop = around[-1]
     if loop.kind is not ir.ForKind.SERIAL or len(writers(program, buffer)) != 1:
-        raise failed(program, f"loop {loop.var} must be serial, and {buffer} have one writer", loop)
+        raise failed(program, f"loop {loop.var} must be serial, and {buffer} must have exactly one writer", loop)
     ranges = loop_ranges(*around)
     for user in sites(loop.body):
         if user.reads(buffer) or user.writes(buffer):

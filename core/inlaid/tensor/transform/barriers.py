@@ -30,8 +30,8 @@ def to_spmd(
     becomes
         alloc s in "shared": for t in 32, threadIdx.x: { if t == 0: n[0] = 8; s[t] = x[t]; barrier; if t < 16: y[t] = s[31 - t] }
 
-    Buffers that blocks own are allocated around the thread loops. A buffer that threads own, live across phases, is split into the
-    part of each thread. A barrier separates phases and ends a serial loop around phases, unless it is provably redundant; `offsets`
+    Buffers that blocks own are allocated around the thread loops. A buffer that threads own and that is live across phases is split
+    into one part per thread. A barrier separates phases and ends a serial loop around phases, unless provably redundant; `offsets`
     are the byte offsets of buffers that share memory. A barrier that only buffers of scope `SUBGROUP` need is over `LANES`;
     `subgroup` is the number of threads of a subgroup. `check_races` checks the phases themselves. Expects no blocks or virtual
     threads.
@@ -129,7 +129,7 @@ class _Kernel:
             return self._guarded(stmt, inside)
         rewriter = Rewriter(inside.variables)
         if inside.guards != arith.ONE and any(map(arith.reads_data, _controls(stmt))):
-            raise failed(self._program, "control flow around thread loops must not depend on data under a guard, found data", stmt)
+            raise failed(self._program, "guarded control flow around thread loops must not depend on data", stmt)
         match stmt:
             case ir.For() if stmt.over_threads:
                 if stmt.thread in inside.axes:
@@ -210,7 +210,7 @@ class _Kernel:
         if not isinstance(stmt, ir.Alloc) or self._owner(stmt) != "block":
             return None
         if any(not self._inner.isdisjoint(arith.free_vars(dim)) for dim in stmt.buffer.shape):
-            raise failed(self._program, f"buffer {stmt.buffer}: expected a shape that is equal for all threads", stmt)
+            raise failed(self._program, f"buffer {stmt.buffer}: the shape must be equal for all threads", stmt)
         self.hoisted[stmt.buffer] = None
         return stmt.body
 
@@ -234,7 +234,7 @@ class _Kernel:
 
 
 def _of_threads(stmt: ir.Stmt) -> bool:
-    """Whether a statement is a thread loop or a collective intrinsic."""
+    """Test whether a statement is a thread loop or a collective intrinsic."""
     return (isinstance(stmt, ir.For) and stmt.over_threads) or (isinstance(stmt, ir.Intrinsic) and bool(stmt.over))
 
 

@@ -3,7 +3,7 @@
 An element's offset in either buffer is a sum over dimensions of a stride times an index. Dimensions contiguous in both buffers are
 merged. If both buffers have the same innermost dimension, rows are copied. Otherwise tiles ("squares") of the two innermost
 dimensions are copied, one target vector per source column, so that whole cache lines are read and written. Axes split into blocks
-have static extents; all others may be symbolic.
+have static extents; all other axes may be symbolic.
 """
 
 from __future__ import annotations

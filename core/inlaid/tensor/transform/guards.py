@@ -30,11 +30,11 @@ def nest_guards(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def free_registers(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Compute values in registers speculatively, without their guards, where the register has no other store:
+    """Compute values in registers speculatively, without their guards, if the register has no other store:
 
         for i in 4, unrolled: if 4*t + i < n: r[i] = a[i] + b[i]    becomes    for i in 4, unrolled: r[i] = a[i] + b[i]
 
-    where `a` and `b` are registers too. Readers of `r[i]` are guarded themselves, and a branch around a few additions costs more
+    Here `a` and `b` are registers too. Statements that read `r[i]` have guards, and a branch around a few additions costs more
     than the additions. The program must have no blocks.
     """
     stores = Counter(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store))

@@ -49,11 +49,11 @@ def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgr
 
     Each nest of blocks and threads becomes a kernel in SPMD form (see `to_spmd`, also for `subgroup`), with the buffers of blocks
     and threads around it. Statements next to such nests become a kernel of one thread. Serial loops and branches around nests stay
-    on the host, which knows sizes but not data. Kernels load the sizes that the program itself computes from their buffers, and
-    launches must not depend on such sizes. A program that computes sizes and has no threads is one kernel. The program must have
+    on the host, which knows sizes but not data. A size that the program computes is loaded by kernels from the size's buffer, and
+    launches must not depend on it. A program that computes sizes and has no threads is one kernel. The program must have
     no blocks or virtual threads.
 
-    Raises `ScheduleError` if a launch depends on data or on a computed size, and where `to_spmd` or `places` does.
+    Raises `ScheduleError` if a launch depends on data or on a computed size, or if `to_spmd` or `places` raises it.
     """
     return _Splitter(program, scopes, subgroup).split()
 

@@ -4,8 +4,8 @@ A narrow type is represented by its carrier, the unsigned integer of the same st
 types by buffers of carriers, and conversions, the main operation on narrow values besides moves, by bit arithmetic. Any other
 arithmetic on narrow types is done in float32 (int8 for integers) and rounded once.
 
-Conversions round half to even. Above the largest finite value they give infinity if the type has one, else NaN if it has one, else
-the largest value, as `ml_dtypes` does.
+Conversions round half to even. A value above the largest finite value becomes infinity if the type has infinity, else NaN if the
+type has NaN, else the largest value, as in `ml_dtypes`.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def encode(value: Expr, of: DType) -> Expr:
 
 
 def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, to: DType) -> Expr:
-    """Encode as the nearest power of two. Ties from 2 ** -127 on round up, as in ml_dtypes. Non-positive values become NaN."""
+    """Encode a float32 as the nearest power of two. Ties from 2 ** -127 on round up, as in ml_dtypes. Values <= 0 become NaN."""
     code = (bits + 0x400000) >> 23
     code = select(bits < _bits(1 << 23), select(bits < _bits(0x400001), _bits(0), _bits(1)), code)
     bad = is_nan | negative | bits.equal(0) | (_bits(254) < code)

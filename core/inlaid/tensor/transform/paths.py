@@ -115,11 +115,11 @@ class Site:
                 yield tuple((arith.substitute(first, bound), arith.substitute(extent, bound)) for first, extent in region.ranges)
 
     def reads(self, buffer: ir.Buffer) -> bool:
-        """Whether the block reads a buffer."""
+        """Test whether the block reads a buffer."""
         return any(region.buffer is buffer for region in self.block.reads)
 
     def writes(self, buffer: ir.Buffer) -> bool:
-        """Whether the block writes a buffer."""
+        """Test whether the block writes a buffer."""
         return any(region.buffer is buffer for region in self.block.writes)
 
 
@@ -207,7 +207,7 @@ def rebound(
     analyzer: arith.Analyzer,
     condition: arith.Expr = arith.ONE,
 ) -> ir.Stmt:
-    """Replace loop variables in a statement, and run it only where a condition holds.
+    """Replace loop variables in a statement, and guard the statement by a condition.
 
     Block bodies need no rewriting: blocks refer to loops only in their bindings and predicates.
     """

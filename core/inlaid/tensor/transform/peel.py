@@ -124,7 +124,7 @@ class _Limits:
         self._known: dict[Hashable, _Pieces | None] = {}
 
     def pieces(self, condition: arith.Expr, inner: Ranges) -> _Pieces | None:
-        """Analyse a condition; None if it does not have the form of `_Pieces`. `inner` are the ranges of inner loops."""
+        """Convert a condition to `_Pieces`; None if it has another form. `inner` are the ranges of inner loops."""
         if not isinstance(condition, arith.Compare) or self._variable not in arith.free_vars(condition):
             return None
         key = (condition, *inner.items())
