@@ -558,7 +558,7 @@ def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
 
 
 def _substitute(expr: Expr, mapping: Mapping[Expr, Expr], known: dict[Expr, Expr]) -> Expr:
-    """Substitute, and memoise maxima in `known`, since sums of sizes may share them."""
+    """Replace variables as `substitute` does. Memoises maxima in `known`, since sums of sizes may share them."""
     if isinstance(expr, (Var, SizeVar)):
         return mapping.get(expr, expr)
     if isinstance(expr, Const):
@@ -588,7 +588,7 @@ def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
 
 
 def _evaluate(expr: Expr, values: Mapping[Expr, int], known: dict[Expr, int]) -> int:
-    """Evaluate, and memoise maxima in `known`, since sums of sizes may share them."""
+    """Evaluate as `evaluate` does. Memoises maxima in `known`, since sums of sizes may share them."""
     match expr:
         case Const(value=value):
             return value

@@ -172,7 +172,7 @@ class Schedule:
         self._apply(primitives.reorder, loops)
 
     def tile(self, loops: tuple[Var, ...], factors: tuple[int, ...]) -> tuple[Var, ...]:
-        """Split nested loops and move the inner parts inside. Returns the outer loops, then the inner loops."""
+        """Split nested loops, and nest all inner parts inside all outer parts. Returns the outer loops, then the inner loops."""
         return self._returning(primitives.tile, loops, factors)
 
     # --- execution of loops -----------------------------------------------------------------------------------------------

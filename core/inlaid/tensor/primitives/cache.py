@@ -119,7 +119,7 @@ def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
 
 
 def last_box(program: ir.LoopProgram, site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans | None, arith.Expr]:
-    """Return the box of `buffer` that a block writes (None: all that it writes), and the condition on outer loops for that."""
+    """Return the box of `buffer` that a block writes (None: all that it writes), and the condition on outer loops for the write."""
     if not outer:
         return None, arith.ONE
     box = produced_box(site, buffer, outer)

@@ -12,7 +12,7 @@ from inlaid.tensor.transform.paths import Path, loop_ranges, loops_around, nest,
 
 
 def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -> tuple[ir.LoopProgram, tuple[Var, ...]]:
-    """Split a loop into a nest of loops. One factor may be None: it is chosen to cover the extent.
+    """Split a loop into a nest of loops. At most one factor may be None; it is then chosen to cover the extent.
 
         for i in 10: block(v = i)
     split(i, (None, 4)) gives
@@ -118,7 +118,7 @@ def _check_order(program: ir.LoopProgram, block: ir.Block, loops: set[Var]) -> N
 
 
 def tile(program: ir.LoopProgram, loops: tuple[Var, ...], factors: tuple[int, ...]) -> tuple[ir.LoopProgram, tuple[Var, ...]]:
-    """Split nested loops and move the inner parts inside.
+    """Split nested loops, and nest all inner parts inside all outer parts.
 
         for i in 16: for j in 16: block
     tile((i, j), (4, 8)) gives

@@ -50,7 +50,7 @@ def copy_dimensions(
     shape: Sequence[Dim], source: Layout, target: Layout, perm: Sequence[int] | None = None
 ) -> list[Dimension] | None:
     """Return the dimensions of a copy of a tensor from one layout to another, in the target's order, outermost first. `perm`
-    permutes axes (target axis k is source axis perm[k]). None if a block size divides neither the axis nor the other block size."""
+    permutes axes (target axis k is source axis perm[k]). None if a block does not divide its axis, or two blocks each other."""
     order = list(perm) if perm is not None else list(range(len(shape)))
     moved = [shape[axis] for axis in order]
     if source.pads(tuple(shape)) or target.pads(tuple(moved)):

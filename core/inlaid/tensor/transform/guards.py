@@ -258,7 +258,7 @@ def _loops(loop: ir.For, levels: _Levels) -> ir.Stmt | None:
 
 
 def _independent(first: _Levels, others: _Levels) -> bool:
-    """Test whether no group of statements stores elements that the other group accesses."""
+    """Test whether neither group of levels stores elements that the other group accesses."""
     written, read = _accesses(first)
     stored, loaded = _accesses(others)
     pairs = [(a, b) for a in written for b in (*stored, *loaded)] + [(a, b) for a in stored for b in read]
@@ -285,8 +285,8 @@ def _apart(a: tuple[arith.Expr, ...], b: tuple[arith.Expr, ...]) -> bool:
 
 
 def _truncated_vector(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
-    """Return the vectorised loop of a statement whose lanes the end of the data may truncate, and the condition under which the
-    first lane runs. The statement may be guarded. None for other statements."""
+    """Return a statement's vectorised loop if the end of the data may truncate it, and the condition under which its first lane
+    runs. The statement may be guarded. None for other statements."""
     loop = stmt.then if isinstance(stmt, ir.If) and _guard(stmt) is not None else stmt
     if not isinstance(loop, ir.For) or loop.kind is not ir.ForKind.VECTORIZED:
         return None

@@ -66,7 +66,7 @@ def legalise(program: ir.LoopProgram, native: frozenset[str], converted: frozens
     bits.
 
     For the floats in `converted`, the processor has instructions to convert from and to float32: these conversions are kept, with
-    bitcasts from and to the carrier. Returns the same object when there is nothing to do. Mathematical functions of narrow types
+    bitcasts from and to the carrier. Returns the same object if nothing changes. Mathematical functions of narrow types
     must already be expanded.
     """
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
@@ -156,7 +156,7 @@ class _Legaliser(Rewriter):
 
 
 def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
-    """Return the same operation on operands of another type."""
+    """Rebuild an operation on operands of another type."""
     match expr:
         case ir.Binary(op=op):
             return binary(op, *args)

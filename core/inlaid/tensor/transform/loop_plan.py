@@ -297,9 +297,9 @@ def plan_loop(tapes: Sequence[Tape]) -> LoopPlan | None:
 
 
 class _Loop(_Walk):
-    """Runs tracks iteration by iteration, and checks that each byte is written before it is read. Pieces outside tracks run once:
-    before the loop if they read no passed buffer, else as soon as their operands are ready if they precede their member's track,
-    and on demand if they follow it."""
+    """Runs tracks iteration by iteration, and checks that each byte is written before it is read. A piece outside tracks runs once.
+    If it reads no passed buffer, it runs before the loop. Otherwise, if it precedes its member's track, it runs as soon as its
+    operands are ready. If it follows the track, it runs on demand."""
 
     def __init__(self, tapes: Sequence[Tape], tracks: Sequence[Track], count: int) -> None:
         super().__init__(tapes)

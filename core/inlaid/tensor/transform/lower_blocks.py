@@ -82,7 +82,7 @@ def flatten_blocks(program: ir.LoopProgram) -> ir.LoopProgram:
     becomes
         for i: c[i] = 0; for k: c[i] = c[i] + a[i, k]
 
-    The init is hoisted in front of the outermost loop below which all loops only reduce, if these form a perfect nest. Otherwise it
+    The init is hoisted out of the innermost loops that belong only to the reduction, if these form a perfect nest. Otherwise it
     stays in place, guarded by the condition that every reduction variable is 0.
     """
     body = _flatten(program.body)
