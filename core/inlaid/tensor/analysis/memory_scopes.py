@@ -113,7 +113,7 @@ class _Uses:
     def _allocate(self, buffer: ir.Buffer, loops: _Loops) -> None:
         for loop in loops:
             if _rank(loop, 0) > _OWNERS[self._scope.owner]:
-                wanted = f"expected one for each {self._scope.owner}, found one for each iteration of loop {loop.var}"
+                wanted = f"expected one buffer per {self._scope.owner}, found one per iteration of loop {loop.var}"
                 raise _error(self._program, buffer, loops, wanted, f"allocate it outside of loop {loop.var}")
         # Copied code may allocate a buffer at several places.
         self.found.setdefault(buffer, _Use(buffer, loops, self._step)).loops = loops
@@ -121,7 +121,7 @@ class _Uses:
     def _check_shared(self, use: _Use, loops: _Loops) -> None:
         for loop in loops[len(use.loops) :]:
             if _rank(loop, 3) <= _OWNERS[self._scope.owner]:
-                wanted = f"expected one for each {self._scope.owner}, found one for all iterations of loop {loop.var}"
+                wanted = f"expected one buffer per {self._scope.owner}, found one for all iterations of loop {loop.var}"
                 raise _error(self._program, use.buffer, use.loops, wanted, f"allocate it inside loop {loop.var}")
 
 

@@ -107,9 +107,7 @@ class _Kernel:
     def _add(self, loop: ir.For) -> None:
         """Extend the axis of a thread loop to the extent of the loop."""
         if not loop.over_threads:
-            raise failed(
-                self._program, f"loop {loop.var} over {loop.thread}: expected it around all statements of its kernel", loop
-            )
+            raise failed(self._program, f"loop {loop.var} over {loop.thread} must be around all statements of its kernel", loop)
         extent = loop.extent
         if not self._inner.isdisjoint(arith.free_vars(extent)) or arith.reads_data(extent):
             most = self._analyzer.bounds(extent)[1]
@@ -134,7 +132,7 @@ class _Kernel:
             case ir.For() if stmt.over_threads:
                 if stmt.thread in inside.axes:
                     raise failed(
-                        self._program, f"loop {stmt.var}: expected an axis that no loop around it has, found {stmt.thread}", stmt
+                        self._program, f"loop {stmt.var}: expected an axis without an enclosing loop, found {stmt.thread}", stmt
                     )
                 axis, extent = self._axes[stmt.thread], rewriter.index(stmt.extent)
                 variables = {**inside.variables, stmt.var: axis.var}
@@ -227,7 +225,7 @@ class _Kernel:
         if hoisted is not None:
             return body
         if self._owner(alloc) != "thread":
-            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: expected its allocation outside the kernel"
+            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r} must be allocated outside the kernel"
             raise failed(self._program, problem, alloc, "give it a scope that a block or a thread owns")
         missing = {name: axis for name, axis in self._axes.items() if name not in inside.axes}
         return _own_part(self._program, alloc, body, self._axes.values(), missing)
@@ -270,7 +268,7 @@ def _own_part(
         same = all(analyzer.equal(base, bases[0]) for base in bases) and all(low is not None and low >= 0 for low, _ in spans)
         known = [end for end in ends if end is not None]
         if not same or len(known) < len(ends):
-            raise failed(program, f"buffer {alloc.buffer}: expected all accesses of a thread in one part of it", alloc, _REMEDY)
+            raise failed(program, f"buffer {alloc.buffer}: all accesses of a thread must be in one part of it", alloc, _REMEDY)
         starts.append(bases[0])
         widths.append(max(known))
         element = arith.Var("element")
@@ -278,8 +276,8 @@ def _own_part(
         indices.append(bases[0] + element)
     for axis in apart:
         if not determined(axis.var, axis.extent, indices, bounds):
-            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: expected distinct elements for each thread"
-            raise failed(program, f"{problem}, found some that threads of {axis.var} share", alloc, _REMEDY)
+            problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: each thread must use distinct elements"
+            raise failed(program, f"{problem}, but threads of {axis.var} share some", alloc, _REMEDY)
     part = replace(alloc.buffer, shape=tuple(widths))
 
     def moved(indices: Iterable[arith.Expr]) -> tuple[arith.Expr, ...]:
