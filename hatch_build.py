@@ -43,6 +43,6 @@ class CustomMetadataHook(MetadataHookInterface):
 
 
 def _project(folder: Path) -> dict[str, Any]:
-    """The project table of a folder."""
+    """Return the project table of a folder."""
     project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return project

@@ -32,13 +32,13 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    """The packages of an unpacked source distribution."""
+    """Yield the packages of an unpacked source distribution."""
     yield from (folder / "core").iterdir()
     yield from folder.glob("plugins/*/src/*")
 
 
 def _excluded(checkout: Path) -> Iterator[Path]:
-    """The files and folders of a checkout that belong to the runtime."""
+    """Yield the files and folders of a checkout that belong to the runtime."""
     for project in (checkout, *sorted(checkout.glob("plugins/*"))):
         file = project / "pyproject.toml"
         if file.exists():

@@ -153,13 +153,13 @@ def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[
 
 
 def capabilities(target: str = "x86") -> Capabilities:
-    """The capabilities of a target: vector width and registers, cores, memory scopes, dtypes. Raises `TargetError`."""
+    """Return the capabilities of a target: vector width and registers, cores, memory scopes, dtypes. Raises `TargetError`."""
     registry = default_registry()
     return registry.capabilities(registry.target(_target(target)))
 
 
 def intrinsics(target: str = "x86") -> tuple[TensorIntrin, ...]:
-    """The tensor intrinsics of a target, for use in schedules. Raises `TargetError`."""
+    """Return the tensor intrinsics of a target, for use in schedules. Raises `TargetError`."""
     registry = default_registry()
     return registry.intrinsics(registry.target(_target(target)))
 

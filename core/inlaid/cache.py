@@ -86,7 +86,7 @@ class Store:
     suffix: str = ""
 
     def get(self, key: str) -> bytes | None:
-        """The value of a key; None if it is missing or damaged."""
+        """Return the value of a key; None if it is missing or damaged."""
         path = self._path(key)
         if path is None:
             return None
@@ -119,7 +119,7 @@ class Store:
         self._trim(path.parent)
 
     def find(self, key: str) -> Path | None:
-        """The file whose content has this SHA-256 in hexadecimal; None if it is missing or its content differs."""
+        """Return the file whose content has this SHA-256 in hexadecimal; None if it is missing or its content differs."""
         path = self._path(key) if _KEY.fullmatch(key) else None
         found = None if path is None else file_digest(path)
         if path is None or found is None:
@@ -154,7 +154,7 @@ class Store:
         return key, path
 
     def usage(self) -> Usage:
-        """The number of files and their bytes."""
+        """Return the number of files and their bytes."""
         sizes = [] if self.folder is None else [entry.stat().st_size for entry in _files(self.folder, self.spread)]
         return Usage(len(sizes), sum(sizes))
 
@@ -177,7 +177,7 @@ class Store:
 
     @staticmethod
     def _temporary(folder: Path) -> Path:
-        """An unused temporary name. Files left behind under such names are evicted like values."""
+        """Return an unused temporary name. Files left behind under such names are evicted like values."""
         return folder / f".{os.urandom(8).hex()}.tmp"
 
     def _trim(self, folder: Path) -> None:
@@ -229,13 +229,13 @@ class Caches:
     packages: Store
 
     def stores(self) -> dict[str, Store]:
-        """The stores, by name."""
+        """Return the stores, by name."""
         return {"objects": self.objects, "models": self.models, "packages": self.packages}
 
 
 def caches(enabled: bool = True) -> Caches:
-    """The caches of this user, below $XDG_CACHE_HOME/inlaid or ~/.cache/inlaid. They store nothing if disabled, or if other users
-    could write to the folder, since cached code is executed."""
+    """Return the caches of this user, below $XDG_CACHE_HOME/inlaid or ~/.cache/inlaid. They store nothing if disabled, or if other
+    users could write to the folder, since cached code is executed."""
     folder, reason = _locate() if enabled else (None, "disabled")
     below = None if folder is None else folder / LAYOUT
     return Caches(
@@ -272,7 +272,7 @@ def _locate() -> tuple[Path | None, str]:
 
 
 def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
-    """The files of a folder; with `spread`, those of its subfolders."""
+    """Return the files of a folder; with `spread`, those of its subfolders."""
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
@@ -284,7 +284,7 @@ def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
 
 
 def file_digest(path: Path) -> str | None:
-    """The hexadecimal SHA-256 of a file; None if it cannot be read."""
+    """Return the hexadecimal SHA-256 of a file; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

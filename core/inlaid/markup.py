@@ -10,14 +10,14 @@ LINES = 200
 
 
 def preformatted(text: str) -> str:
-    """A text in a monospaced font, truncated to `LINES` lines."""
+    """Return a text in a monospaced font, truncated to `LINES` lines."""
     lines = text.rstrip("\n").splitlines()
     more = f"\n... and {len(lines) - LINES} more lines" if len(lines) > LINES else ""
     return f"<pre>{escape(chr(10).join(lines[:LINES]) + more)}</pre>"
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]], bar: int | None = None) -> str:
-    """A table with a title. Column `bar` has values from 0 to 1, drawn as bars."""
+    """Return a table with a title. Column `bar` has values from 0 to 1, drawn as bars."""
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
     body = "".join("<tr>" + "".join(_cell(value, place == bar) for place, value in enumerate(row)) + "</tr>" for row in rows)
     return f"<p><b>{escape(title)}</b></p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -93,7 +93,7 @@ class InlaidRep(BackendRep):
         return {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
 
     def _program(self, values: Mapping[str, Value]) -> tuple[Executable, dict[str, Value]]:
-        """The executable for the values of the bound inputs, and the remaining inputs."""
+        """Return the executable for the values of the bound inputs, and the remaining inputs."""
         bound = {name: np.asarray(values[name]) for name in sorted(self._bound)}
         open_types = {item.name: values[item.name] for item in self._inputs if not _is_closed(item.type)}
         dims = {name: size for name, size in self._dim_values(values).items() if name in self._fixed}
@@ -117,7 +117,7 @@ class InlaidRep(BackendRep):
         return more
 
     def _dim_values(self, values: Mapping[str, Value]) -> dict[str, int]:
-        """The sizes of symbolic dimensions, under the names that `load` uses."""
+        """Return the sizes of symbolic dimensions, under the names that `load` uses."""
         found: dict[str, int] = {}
         for item in self._inputs:
             shape = np.shape(values[item.name]) if item.type.HasField("tensor_type") else ()
@@ -139,8 +139,8 @@ def _content(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _is_closed(declared: onnx.TypeProto) -> bool:
-    """Whether a declared type is precise enough to compile. A sequence is not, since its elements are often declared without a rank
-    or with a wrong one; nor is a tensor without a rank."""
+    """Test whether a declared type is precise enough to compile. A sequence is not, since its elements are often declared without a
+    rank or with a wrong one; nor is a tensor without a rank."""
     if declared.HasField("optional_type"):
         return _is_closed(declared.optional_type.elem_type)
     return not declared.HasField("sequence_type") and (
@@ -149,7 +149,7 @@ def _is_closed(declared: onnx.TypeProto) -> bool:
 
 
 def _type_proto(value: Value) -> onnx.TypeProto:
-    """A type of the value. The elements of a sequence may differ in their dimensions."""
+    """Return a type of the value. The elements of a sequence may differ in their dimensions."""
     result = onnx.TypeProto()
     if isinstance(value, (list, tuple)):
         element = result.sequence_type.elem_type.tensor_type
@@ -170,7 +170,7 @@ def _type_proto(value: Value) -> onnx.TypeProto:
 
 
 def _with_types(model: onnx.ModelProto, values: Mapping[str, Value]) -> onnx.ModelProto:
-    """A copy of the model with the types of some inputs taken from values."""
+    """Return a copy of the model with the types of some inputs taken from values."""
     if not values:
         return model
     typed = onnx.ModelProto()
@@ -225,7 +225,7 @@ class InlaidBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether a device names an installed target."""
+        """Test whether a device names an installed target."""
         try:
             _target(device)
         except TargetError:
@@ -234,7 +234,7 @@ class InlaidBackend(Backend):
 
 
 def _target(device: str) -> str:
-    """The target string of an ONNX device. Raises `TargetError`."""
+    """Return the target string of an ONNX device. Raises `TargetError`."""
     registry = default_registry()
     if device == "CPU":
         return "x86" if "x86" in registry.kinds() else "reference"

@@ -9,7 +9,7 @@ from inlaid.artifact.plan import Assert, Bind, Branch, Call, Instruction, Invoke
 
 
 def read_by(instruction: Instruction) -> tuple[int, ...]:
-    """The numbers of the values that an instruction reads."""
+    """Return the numbers of the values that an instruction reads."""
     match instruction:
         case Invoke(inputs=inputs) | Call(inputs=inputs):
             return inputs
@@ -28,7 +28,7 @@ def read_by(instruction: Instruction) -> tuple[int, ...]:
 
 
 def written_by(instruction: Instruction) -> tuple[int, ...]:
-    """The numbers of the values that an instruction writes."""
+    """Return the numbers of the values that an instruction writes."""
     if isinstance(instruction, Wait):
         return ()
     if isinstance(instruction, Loop):

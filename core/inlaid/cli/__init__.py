@@ -65,7 +65,8 @@ def _report(error: Exception, debug: bool, as_json: bool) -> int:
 
 
 def _words(error: Exception, debug: bool) -> str:
-    """The message of an error, with its remedy spelt for the command line. The number of an operating-system error is left out."""
+    """Return the message of an error, with its remedy spelt for the command line. The number of an operating-system error is left
+    out."""
     import click
 
     from inlaid.errors import InlaidError, PluginError

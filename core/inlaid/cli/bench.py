@@ -97,7 +97,7 @@ def bench_command(
 
 
 def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
-    """The inputs of a model, without compiling it."""
+    """Return the inputs of a model, without compiling it."""
     if is_package(model):
         from inlaid.runtime import load
 

@@ -57,7 +57,7 @@ def parse_targets(context: click.Context, parameter: click.Parameter, values: tu
 
 
 def target_option() -> Callable[[Any], Any]:
-    """The option `--target` (or `--targets`), repeatable, in order of priority."""
+    """Return the option `--target` (or `--targets`), repeatable, in order of priority."""
     return click.option(
         "--target",
         "--targets",
@@ -71,7 +71,7 @@ def target_option() -> Callable[[Any], Any]:
 
 
 def given_or_default(targets: tuple[str, ...]) -> tuple[str, ...]:
-    """The targets of the command line, or else the default ones, with a warning on standard error if those are slow."""
+    """Return the targets of the command line, or else the default ones, with a warning on standard error if those are slow."""
     from inlaid.api import default_targets
 
     if targets:
@@ -178,7 +178,7 @@ def echo_warnings() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def is_package(model: Path) -> bool:
-    """Whether a path names a package, judged by its suffix."""
+    """Test whether a path names a package, judged by its suffix."""
     return model.suffix == PACKAGE
 
 

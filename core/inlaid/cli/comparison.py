@@ -111,11 +111,11 @@ class Result:
         return min(self.peers, key=lambda item: item.median, default=None)
 
     def ratios(self, other: Timing) -> tuple[float, ...]:
-        """Inlaid's time divided by the other engine's, per round; below 1 Inlaid is faster."""
+        """Return Inlaid's time divided by the other engine's, per round; below 1 Inlaid is faster."""
         return tuple(mine / its for mine, its in zip(self.own.rounds, other.rounds, strict=True))
 
     def ratio(self, other: Timing) -> float:
-        """Inlaid's median time divided by the other engine's. It is between the least and the greatest of `ratios`."""
+        """Return Inlaid's median time divided by the other engine's. It is between the least and the greatest of `ratios`."""
         return self.own.median / other.median
 
 
@@ -280,7 +280,7 @@ class _Engine:
         return str(answer.get("failed", ""))
 
     def timing(self, own: _Engine) -> Timing:
-        """The measurements of this engine."""
+        """Return the measurements of this engine."""
         difference = 0.0 if own is self else _difference(Path(self.job.outputs), Path(own.job.outputs))
         return Timing(self.job.label, **self.facts, rounds=tuple(self.rounds), difference=difference)
 
@@ -319,7 +319,7 @@ class _Engine:
 
 
 def _difference(path: Path, own: Path) -> float:
-    """The greatest difference of outputs, relative to each output's greatest magnitude; infinite if shapes differ."""
+    """Return the greatest difference of outputs, relative to each output's greatest magnitude; infinite if shapes differ."""
     greatest = 0.0
     with np.load(path) as theirs, np.load(own) as mine:
         if theirs.files != mine.files:

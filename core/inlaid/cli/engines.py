@@ -49,7 +49,7 @@ class Job:
     precision: str = "model"
 
     def text(self) -> str:
-        """The job as JSON."""
+        """Return the job as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -265,14 +265,16 @@ def prepare(job: Job) -> tuple[Prepared | None, dict[str, Any]]:
 
 
 def _peak_mib() -> float:
-    """Peak resident memory of this process in MiB. `getrusage` would also count the process that this one was forked from."""
+    """Return the peak resident memory of this process in MiB. `getrusage` would also count the process that this one was forked
+    from."""
     status = Path("/proc/self/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
 
 def _reason(error: Exception) -> str:
-    """The last line of an error's message, which has the cause. The output of another process already names its exception."""
+    """Return the last line of an error's message, which has the cause. The output of another process already names its
+    exception."""
     from inlaid.errors import InlaidError
 
     text = error.on_command_line() if isinstance(error, InlaidError) else str(error)

@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     import click
 
     from inlaid import errors

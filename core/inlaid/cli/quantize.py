@@ -64,7 +64,7 @@ class Quantizer:
 def chosen(
     samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
 ) -> Quantization | None:
-    """The quantisation settings, None without samples. Raises `UsageError` for settings without samples."""
+    """Return the quantisation settings, None without samples. Raises `UsageError` for settings without samples."""
 
     if samples is not None:
         usual = Quantization()

@@ -100,7 +100,7 @@ def _point(row: Row, axes: _Axes, colour: str, able: Capabilities) -> Point:
 
 
 def _allowed(row: Row, able: Capabilities) -> float:
-    """The achieved share of the kernel's roof: peak arithmetic or bandwidth, whichever is the limit."""
+    """Return the achieved share of the kernel's roof: peak arithmetic or bandwidth, whichever is the limit."""
     seconds = max(row.operations / able.peak, row.bytes / able.bandwidth)
     return seconds / row.seconds if row.seconds else 0.0
 

@@ -72,7 +72,7 @@ class Trial:
     values: Values
 
     def with_mix(self, entry: Entry, mix: Mix) -> Form | None:
-        """The same example with another mix of data; None if the form has constants, which would make another kernel."""
+        """Return the same example with another mix of data; None if the form has constants, which would make another kernel."""
         forms = _example(entry, self.element, self.vector, mix)[0] if self.form.kind != "constants" else ()
         return next((form for form in forms if form.kind == self.form.kind), None)
 
@@ -86,7 +86,7 @@ class Found:
 
 
 def values_of(entry: Entry, form: Form, element: str) -> Values:
-    """Properties of an example that a target may treat differently."""
+    """Return the properties of an example that a target may treat differently."""
     example = form.example
     if any(np.size(value) == 0 for value in example.inputs if isinstance(value, np.ndarray)):
         return {ELEMENT: element, "data": "empty"}  # an empty example does not exercise the computation
@@ -94,13 +94,13 @@ def values_of(entry: Entry, form: Form, element: str) -> Values:
 
 
 def facts_of(entry: Entry, example: Example) -> Values:
-    """The classes of an example's attributes, and its facets."""
+    """Return the classes of an example's attributes, and its facets."""
     named = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPE_ATTRS}
     return {**named, **entry.facets(example)}
 
 
 def _class(value: object) -> str:
-    """The class of an attribute's value."""
+    """Return the class of an attribute's value."""
     if isinstance(value, tuple):
         half = len(value) // 2
         if len(set(value)) <= 1:
@@ -114,7 +114,7 @@ def _class(value: object) -> str:
 
 
 def accepted(tested: TargetUnderTest, form: Form) -> str | None:
-    """The reason why the target rejects an example, None if it accepts it. A condition on sizes must hold for the example's
+    """Return the reason why the target rejects an example, None if it accepts it. A condition on sizes must hold for the example's
     sizes."""
     verdict = tested.verdict(form.function)
     if isinstance(verdict, Reject):
@@ -128,13 +128,13 @@ def accepted(tested: TargetUnderTest, form: Form) -> str | None:
 
 
 def may_claim(tested: TargetUnderTest, name: str) -> bool:
-    """Whether a rule may accept the operator."""
+    """Test whether a rule may accept the operator."""
     by_name = tested.candidate.by_name
     return name in by_name or ANY in by_name or name in tested.once(_mentioned)
 
 
 def _mentioned(tested: TargetUnderTest) -> frozenset[str]:
-    """The operators named by patterns of composites."""
+    """Return the operators named by patterns of composites."""
     patterns = (pattern for _, pattern in tested.candidate.composites)
     return frozenset(item if isinstance(item, str) else item.name for pattern in patterns for item in operators_of(pattern))
 
@@ -197,8 +197,8 @@ class Explorer(Generic[T]):
                 return
 
     def _next(self, number: int) -> Vector:
-        """The next vector: a neighbour of an accepted vector, earliest first; otherwise of the latest vector rejected for a new
-        reason. Every third vector differs in more choices."""
+        """Return the next vector: a neighbour of an accepted vector, earliest first; otherwise of the latest vector rejected for a
+        new reason. Every third vector differs in more choices."""
         if number % 3 < 2 or not self._counts:
             while self._waiting:
                 vector = next(self._waiting[0], None)
@@ -311,5 +311,5 @@ def selected(trials: Sequence[T], covered: Iterable[Values], paired: int = PAIRE
 
 
 def _pairs(values: Values) -> set[object]:
-    """Pairs of values, if there are at least two besides form and element type."""
+    """Return pairs of values, if there are at least two besides form and element type."""
     return set(itertools.combinations(sorted(values.items()), 2)) if len(values) > 3 else set()

@@ -28,7 +28,7 @@ Request = Mapping[str, Any]
 
 
 def imports(request: Request) -> Json:
-    """The modules imported by a plugin's module and by its declaration of targets."""
+    """Return the modules imported by a plugin's module and by its declaration of targets."""
     importlib.import_module("inlaid.plugins.registry")  # imported before plugins are discovered
     before = set(sys.modules)
     module = importlib.import_module(request["module"])
@@ -37,7 +37,7 @@ def imports(request: Request) -> Json:
 
 
 def compile_samples(request: Request) -> Json:
-    """Hashes of the artifacts of samples. With `cut_off`, every use of the plugin's run side raises."""
+    """Return the hashes of the artifacts of samples. With `cut_off`, every use of the plugin's run side raises."""
     from inlaid.conformance.samples import compiled, fingerprints
 
     tested = _subject(request)
@@ -61,7 +61,7 @@ def run_cases(request: Request) -> Json:
 
 
 def resident(request: Request) -> Json:
-    """Growth of this process in bytes while it repeats an operation."""
+    """Return the growth of this process in bytes while it repeats an operation."""
     from inlaid.conformance.levels.runtime import resident_growth
 
     return resident_growth(_subject(request))

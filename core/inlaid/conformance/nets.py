@@ -27,11 +27,11 @@ class Net:
     dtype: str = "float32"
 
     def module(self) -> ir.Module:
-        """The model as a module."""
+        """Return the model as a module."""
         return ir.Module({"main": self.build()})
 
     def inputs(self, seed: int = 0) -> dict[str, Array]:
-        """Random inputs, by name."""
+        """Return random inputs, by name."""
         rng = np.random.default_rng(seed)
         element = TensorType((), self.dtype).dtype
         if element.is_float:
@@ -51,7 +51,7 @@ class _Weights:
         return ir.constant((self._rng.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32).astype(self._dtype))
 
     def stored(self, *shape: int) -> ir.Constant:
-        """An int8 constant."""
+        """Return an int8 constant."""
         return ir.constant(self._rng.integers(-90, 91, shape).astype(np.int8))
 
 

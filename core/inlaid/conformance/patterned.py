@@ -127,7 +127,7 @@ def make(pattern: Pattern, draw: Draw) -> Made:
 
 
 def drawn(function: ir.Function, mix: Mix) -> Made:
-    """Random inputs for a function, whose parameters are renamed as in the suite's own examples."""
+    """Return random inputs for a function, whose parameters are renamed as in the suite's own examples."""
     params = tuple(ir.var(f"x{number}", param.type, param.span) for number, param in enumerate(function.params))
     function = ir.function(params, substitute(function.body, dict(zip(function.params, params, strict=True))))
     types = [param.type for param in function.params if isinstance(param.type, TensorType)]
@@ -221,8 +221,8 @@ class _Attempt:
         raise Stuck(reason)
 
     def _inner(self, operator: Operator, args: tuple[Pattern, ...], draft: Example | None) -> dict[int, ir.Expr]:
-        """The arguments that are computed or already known, by number, of the types of a draft if possible. A dequantised bias
-        comes last, since its scale is that of the product that it is added to."""
+        """Return the arguments that are computed or already known, by number, of the types of a draft if possible. A dequantised
+        bias comes last, since its scale is that of the product that it is added to."""
         order = sorted(range(len(args)), key=lambda number: _dequantises(args[number]))
         found: dict[int, ir.Expr] = {}
         for number in order:
@@ -290,8 +290,8 @@ class _Attempt:
         return found
 
     def _scaled(self, exprs: list[ir.Expr], axis: int) -> list[ir.Expr]:
-        """Arguments of a requantisation. Factors scale the sums to 8 bits, since saturation would hide the rounding, and leave some
-        sums halfway between two integers."""
+        """Return the arguments of a requantisation. Factors scale the sums to 8 bits, since saturation would hide the rounding, and
+        leave some sums halfway between two integers."""
         total, factor, *rest = exprs
         *_, last = exprs
         if not isinstance(factor, ir.Constant) or not isinstance(last, ir.Constant):
@@ -313,7 +313,7 @@ class _Attempt:
         return [total, ir.constant(best.astype(np.int32)), ir.constant(shifts)]
 
     def _leaf(self, core: Pattern, wanted: Wanted, value: Any, type_: Type) -> ir.Expr:
-        """A parameter or a constant."""
+        """Return a parameter or a constant."""
         if isinstance(type_, TensorType) and isinstance(value, np.ndarray):
             value = self._as_wanted(value, wanted)
             type_ = TensorType(value.shape, from_numpy(value.dtype))
@@ -356,8 +356,8 @@ class _Attempt:
 
 
 def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) -> tuple[list[ir.Expr], dict[str, Any]]:
-    """Arguments and attributes of an operator that clamps integers, with bounds that keep most 8-bit values: tighter bounds would
-    hide what is computed before."""
+    """Return the arguments and attributes of an operator that clamps integers, with bounds that keep most 8-bit values: tighter
+    bounds would hide what is computed before."""
     data = exprs[0].type
     if not isinstance(data, TensorType) or not data.dtype.is_int:
         return exprs, attrs
@@ -372,8 +372,8 @@ def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) ->
 
 
 def _halfway(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
-    """The number of rounding modes that products of integers with fixed-point factors distinguish (halves up or to even; below 0,
-    up or away from 0), and the number of products that do so."""
+    """Return the number of rounding modes that products of integers with fixed-point factors distinguish (halves up or to even;
+    below 0, up or away from 0), and the number of products that do so."""
     product, right = sums.astype(np.int64) * multipliers, -shifts.astype(np.int64)
     even, below = 0, 0
     for value, places in (((product + (1 << 30)) >> 31, right), (product, right + 31)):
@@ -385,7 +385,7 @@ def _halfway(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
 
 
 def _opened(part: Pattern) -> tuple[Pattern, Wanted, list[Pattern]]:
-    """The pattern inside of names and predicates, what those require, and all of these patterns."""
+    """Return the pattern inside of names and predicates, what those require, and all of these patterns."""
     layers, wanted = [part], Wanted()
     while isinstance(part, (Named, Where)):
         if isinstance(part, Where):
@@ -418,7 +418,7 @@ def _dequantises(part: Pattern) -> bool:
 
 
 def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
-    """A dequantisation with another scale, as a scalar or with the original number of scales."""
+    """Return a dequantisation with another scale, as a scalar or with the original number of scales."""
     assert isinstance(expr, ir.Call)
     scale = expr.args[1]
     if not isinstance(scale, ir.Constant) or step.size not in (1, scale.data.size):
@@ -428,7 +428,7 @@ def _rescaled(expr: ir.Expr, step: Array) -> ir.Expr:
 
 
 def facts(function: ir.Function, name: str) -> Values | None:
-    """Properties of the first operator with that name in a function; None if it is not in the corpus."""
+    """Return the properties of the first operator with that name in a function; None if it is not in the corpus."""
     calls = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
     call = next((call for call in calls if call.callee.name == name), None)  # type: ignore[union-attr]
     entry = None if call is None or not isinstance(call.callee, Operator) else entry_of(call.callee)
@@ -441,7 +441,7 @@ def facts(function: ir.Function, name: str) -> Values | None:
 
 
 def given_attrs(call: ir.Call) -> dict[str, Any]:
-    """The attributes of a call that differ from its operator's defaults."""
+    """Return the attributes of a call that differ from its operator's defaults."""
     found = {}
     for item in dataclasses.fields(call.attrs):
         value = getattr(call.attrs, item.name)
@@ -457,7 +457,7 @@ def _type_of(example: Example, number: int) -> Type:
 
 
 def _static(type_: TensorType) -> tuple[int, ...]:
-    """A shape with numbers for symbolic dimensions, equal ones for equal names."""
+    """Return a shape with numbers for symbolic dimensions, equal ones for equal names."""
     known: dict[str, int] = {}
     sizes = itertools.cycle(SIZES)
     return tuple(dim if isinstance(dim, int) else known.setdefault(repr(dim), next(sizes)) for dim in type_.shape)

@@ -46,12 +46,12 @@ class Report:
         return tuple((result.id, claim) for result in self.results for claim in result.unexercised)
 
     def counts(self, level: str) -> Counter[str]:
-        """Number of cases of a level, by category of `COLUMNS`."""
+        """Return the number of cases of a level, by category of `COLUMNS`."""
         return Counter(column_of(result) for result in self.results if result.level == level)
 
 
 def column_of(result: Result) -> str:
-    """The category of a result."""
+    """Return the category of a result."""
     return result.outcome.value if result.claimed else NOT_CLAIMED
 
 
@@ -73,7 +73,7 @@ def report_of(tested: TargetUnderTest, results: Sequence[Result], complete: bool
 
 
 def as_json(report: Report) -> str:
-    """The report as JSON, one line per result, so that two reports can be compared by line."""
+    """Return the report as JSON, one line per result, so that two reports can be compared by line."""
     levels = [{"level": level, **{column: report.counts(level)[column] for column in COLUMNS}} for level in LEVELS]
     head: dict[str, Any] = {
         "format": FORMAT,
@@ -98,7 +98,7 @@ def as_json(report: Report) -> str:
 
 
 def as_markdown(report: Report, badge: str) -> str:
-    """The report as Markdown. `badge` is the name of the badge's file in the same folder."""
+    """Return the report as Markdown. `badge` is the name of the badge's file in the same folder."""
     by = f"{report.plugin} {report.version}".strip() + (f" ({report.distribution})" if report.distribution else "")
     lines = [
         f"# Conformance of `{report.target}`", "", f"![{badge_text(report)}]({badge})", "",
@@ -165,7 +165,7 @@ def _inline(text: str) -> str:
 
 
 def badge_text(report: Report) -> str:
-    """The text of the badge."""
+    """Return the text of the badge."""
     if report.failures:
         return f"{len(report.failures)} failing"
     passed = sum(result.outcome is Outcome.PASSED for result in report.results)

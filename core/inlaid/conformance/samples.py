@@ -70,7 +70,7 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
 
 
 def _claimed_forms(tested: TargetUnderTest, name: str) -> Iterator[Form]:
-    """Examples of an operator that the target accepts: plain ones, or others if the rules reject those."""
+    """Yield examples of an operator that the target accepts: plain ones, or others if the rules reject those."""
     entry = entry_of(ops.TABLE[name])
     assert entry is not None
     for element in entry.dtypes:
@@ -80,7 +80,7 @@ def _claimed_forms(tested: TargetUnderTest, name: str) -> Iterator[Form]:
 
 
 def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
-    """Regions for the code generator, the same each time. Raises `NotClaimed` if there are none."""
+    """Return the regions for the code generator, the same each time. Raises `NotClaimed` if there are none."""
     found = [tested.region("", sample.composed) for sample in claimed(tested)][: MOST // 2]
     for net in NETS:
         if len(found) < MOST:
@@ -101,7 +101,7 @@ class Run:
     function: ir.Function
 
     def other_inputs(self) -> dict[str, Array]:
-        """Inputs of the same shapes with other values: the elements in reverse order."""
+        """Return the inputs of the same shapes with other values: the elements in reverse order."""
         return {name: np.ascontiguousarray(value.reshape(-1)[::-1].reshape(value.shape)) for name, value in self.inputs.items()}
 
     def wanted(self, inputs: Mapping[str, Array]) -> Any:
@@ -110,7 +110,8 @@ class Run:
 
 
 def runs(tested: TargetUnderTest) -> tuple[Run, ...]:
-    """Operators that the target accepts, and models that it runs at least partly. Raises `NotClaimed` if there are none."""
+    """Return the operators that the target accepts, and models that it runs at least partly. Raises `NotClaimed` if there are
+    none."""
     found = []
     for sample in itertools.islice(claimed(tested), RUNS):
         names = [param.name for param in sample.function.params]
@@ -132,12 +133,12 @@ def compiled(tested: TargetUnderTest) -> dict[Region, Artifact]:
 
 
 def fingerprints(artifacts: Mapping[Region, Artifact]) -> dict[str, str]:
-    """A hash of each artifact, by its region's symbol and operators."""
+    """Return a hash of each artifact, by its region's symbol and operators."""
     return {f"{region.symbol} ({operators_of(region)})": _hashed(artifact) for region, artifact in artifacts.items()}
 
 
 def operators_of(region: Region) -> str:
-    """The names of a region's operators, for messages."""
+    """Return the names of a region's operators, for messages."""
     callees = [expr.callee for expr in ir.post_order(region.function) if isinstance(expr, ir.Call)]
     return ", ".join(dict.fromkeys(callee.name for callee in callees if isinstance(callee, Operator)))
 

@@ -44,13 +44,13 @@ CASES: tuple[Case, ...] = (
 
 
 def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
-    """All cases for a target: those for every target, and those for its composites and its vendor's operators."""
+    """Return all cases for a target: those for every target, and those for its composites and its vendor's operators."""
     own = (*CASES, *operators.own_cases(tested), *composites.cases(tested), *chains.cases(tested))
     return tuple(sorted(own, key=lambda case: LEVELS.index(case.level)))
 
 
 def matches(expected: ExpectedFailure, case: Case) -> bool:
-    """Whether an expected failure matches a case, by id or by a prefix with an asterisk."""
+    """Test whether an expected failure matches a case, by id or by a prefix with an asterisk."""
     if expected.check.endswith("*"):
         return case.id.startswith(expected.check[:-1])
     return case.id == expected.check
@@ -93,7 +93,7 @@ def _tried(tested: TargetUnderTest, case: Case) -> Result:
 
 
 def chosen(tested: TargetUnderTest, only: Sequence[str] = ()) -> tuple[Case, ...]:
-    """The cases whose ids start with one of the given prefixes; all cases without any."""
+    """Return the cases whose ids start with one of the given prefixes; all cases without any."""
     return tuple(case for case in cases(tested) if not only or case.id.startswith(tuple(only)))
 
 

@@ -148,12 +148,12 @@ class TargetUnderTest:
         return verdict if by_name else in_full(verdict, root, self.candidate)
 
     def verdict(self, function: ir.Function) -> Verdict:
-        """The verdict of its rules on an operator, given as a function whose body is the call."""
+        """Return the verdict of its rules on an operator, given as a function whose body is the call."""
         found = self.claim(function)
         return found if isinstance(found, Reject) else found.verdict
 
     def claims(self, function: ir.Function) -> bool:
-        """Whether it accepts an operator, given as a function whose body is the call, at least under a condition."""
+        """Test whether it accepts an operator, given as a function whose body is the call, at least under a condition."""
         return isinstance(self.claim(function), Claim)
 
     def context(self, keep: bool = True) -> DriverContext:
@@ -161,7 +161,7 @@ class TargetUnderTest:
         return DriverContext(self.target, self.registry, ops.TABLE, objects=caches(keep).objects)
 
     def unit(self, region: Region, keep: bool = True) -> Any:
-        """The input of its code generator for a region. Raises as lowering does."""
+        """Return the input of its code generator for a region. Raises as lowering does."""
         return self.context(keep).unit(region) if self.level is Level.LOOP else region
 
     def region(self, symbol: str, function: ir.Function) -> Region:
@@ -173,8 +173,8 @@ class TargetUnderTest:
         return replace(region, borders=borders_of(region, self.registry))
 
     def composed(self, function: ir.Function) -> ir.Function:
-        """A function whose body is one call, with the call wrapped in the composite by which the target accepts it; unchanged if
-        there is none."""
+        """Return a function whose body is one call, with the call wrapped in the composite by which the target accepts it;
+        unchanged if there is none."""
         single = isinstance(function.body, ir.Call) and isinstance(function.body.callee, Operator)
         found = self.claim(function) if single else None
         return alone(function, found) if isinstance(found, Claim) else function
@@ -201,7 +201,7 @@ class TargetUnderTest:
         return compile_module(module, [self.text], self.registry)
 
     def cut(self, module: ir.Module) -> tuple[Region, ...]:
-        """The target's regions of a partitioned model."""
+        """Return the target's regions of a partitioned model."""
         partitioned, _ = self._cut(module)
         return self._own(partitioned)
 

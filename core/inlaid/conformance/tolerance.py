@@ -33,8 +33,8 @@ MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 
 
 def of_operator(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
-    """The tolerance for an element type in an operator's result: declared for it or for all operators by the plugin; otherwise zero
-    for an operator that does not round, and the suite's default for others."""
+    """Return the tolerance for an element type in an operator's result: declared for it or for all operators by the plugin;
+    otherwise zero for an operator that does not round, and the suite's default for others."""
     own = tested.conformance.tolerance(element, name)
     if own is not None:
         return own
@@ -44,14 +44,14 @@ def of_operator(tested: TargetUnderTest, name: str, exact: bool, element: str) -
 
 
 def of_composite(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
-    """The tolerance for an element type in a composite's result: declared by the plugin under its rule's name; otherwise zero if it
-    is defined exactly, and a model's tolerance if not."""
+    """Return the tolerance for an element type in a composite's result: declared by the plugin under its rule's name; otherwise
+    zero if it is defined exactly, and a model's tolerance if not."""
     own = tested.conformance.tolerance(element, name)
     return own or (Tolerance(element, 0.0) if exact else of_model(tested, element))
 
 
 def of_model(tested: TargetUnderTest, element: str) -> Tolerance:
-    """The tolerance for an element type in a model's outputs."""
+    """Return the tolerance for an element type in a model's outputs."""
     return tested.conformance.tolerance(element) or Tolerance(element, MODELS.get(element, NARROW), 1e-5)
 
 
@@ -104,7 +104,7 @@ def _wrong(type_: Type, wanted: Any, found: Any, allowed: Callable[[str], Tolera
 
 
 def _same(wanted: Any, found: Any) -> bool:
-    """Whether two host objects are equal. A sequence is a list; an optional is None or its value."""
+    """Test whether two host objects are equal. A sequence is a list; an optional is None or its value."""
     if isinstance(wanted, list) and isinstance(found, list):
         return len(wanted) == len(found) and all(map(_same, wanted, found))
     if isinstance(wanted, np.ndarray) and isinstance(found, np.ndarray):

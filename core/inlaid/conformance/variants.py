@@ -70,7 +70,7 @@ class _Fixed:
     made: dict[int, Pattern] = field(default_factory=dict)
 
     def of(self, part: Pattern) -> Pattern:
-        """The part without alternatives, cached."""
+        """Return the part without alternatives, cached."""
         if id(part) not in self.made:
             self.made[id(part)] = self._of(part)
         return self.made[id(part)]
@@ -102,7 +102,7 @@ class _Fixed:
 
 
 def _fed(part: Pattern, source: Pattern) -> Pattern:
-    """A pattern whose first wildcard argument is replaced by a source."""
+    """Return a pattern whose first wildcard argument is replaced by a source."""
     match part:
         case Wildcard():
             return source

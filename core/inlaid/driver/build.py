@@ -132,7 +132,7 @@ def package_alone(
 def _ask(
     candidates: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None, name: str, function: Function, index: int
 ) -> Borders | None:
-    """The borders that a region's code generator asks for. In isolation, a code generator that fails gets default borders:
+    """Return the borders that a region's code generator asks for. In isolation, a code generator that fails gets default borders:
     compiling the region reports the failure."""
     region = Region(name, function, candidates[index].target)
     if isolated is None or region.target.kind == FALLBACK:

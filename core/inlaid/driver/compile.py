@@ -32,7 +32,7 @@ PARTITION = "partition"
 
 
 def candidates_for(targets: Sequence[str], registry: PluginRegistry) -> tuple[Candidate, ...]:
-    """The targets in order of priority, with the fallback last. Raises `TargetError` for a target that is not installed."""
+    """Return the targets in order of priority, with the fallback last. Raises `TargetError` for a target that is not installed."""
     if not targets:
         raise CompileError("expected at least one target, got none", remedy="give one, such as x86")
     return with_fallback([candidate_of(registry.target(text), registry) for text in targets], registry)

@@ -37,7 +37,7 @@ Programs = dict[str, dict[Any, LoopProgram]]
 
 
 def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
-    """A target with its operator rules. Raises `PluginError` for invalid rules."""
+    """Return a target with its operator rules. Raises `PluginError` for invalid rules."""
     capabilities = registry.capabilities(target)
     dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)
     rules = registry.op_rules(target, check_rule)
@@ -45,7 +45,7 @@ def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
 
 
 def _inside(region: Region) -> Region:
-    """The body of a region that is a loop, otherwise the region itself."""
+    """Return the body of a region that is a loop, otherwise the region itself."""
     loop = loop_of(region.function)
     return region if loop is None else Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)
 
@@ -100,7 +100,7 @@ class DriverContext:
         return program
 
     def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
-        """The schedules chosen for the kernels of a region, or of its body if it is a loop."""
+        """Return the schedules chosen for the kernels of a region, or of its body if it is a loop."""
         return schedules_of(self._source(_inside(region)), *self._rules())
 
     def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
@@ -113,7 +113,7 @@ class DriverContext:
         self._source(_inside(region))
 
     def _rules(self) -> tuple[tuple[ScheduleRule, ...], KernelContext]:
-        """The schedule rules, and the kernel context that they get."""
+        """Return the schedule rules, and the kernel context that they get."""
         return (ByHandRule(), *self.registry.schedules(self.target), *shared_rules(self.kernels.capabilities)), self.kernels
 
     @property
@@ -123,7 +123,7 @@ class DriverContext:
         return KernelContext(capabilities, capabilities.cores, self.registry.intrinsics(self.target))
 
     def _source(self, region: Region) -> RegionSource:
-        """A region after its rewrites, with its layouts."""
+        """Return a region after its rewrites, with its layouts."""
         context = self._rules()[1]
         store = None if region.borders is None else partial(stored_function, borders=region.borders)
         passes = PassManager(rewrites(context, dissolve, store, self.fusion, self._takes), self.instruments)
@@ -135,7 +135,7 @@ class DriverContext:
         return candidate_of(self.target, self.registry)
 
     def _takes(self, call: Call) -> bool:
-        """Whether the target accepts an operator for all sizes."""
+        """Test whether the target accepts an operator for all sizes."""
         return isinstance(self._candidate.judge(call), Accept)
 
     def steps(self, region: Region, form: Form | None = None) -> StepProgram:

@@ -53,7 +53,7 @@ class Deviation:
 
 
 def failed(error: str) -> Deviation:
-    """The deviation of a result that is missing or cannot be compared."""
+    """Return the deviation of a result that is missing or cannot be compared."""
     return Deviation(error, math.inf, excess=math.inf)
 
 

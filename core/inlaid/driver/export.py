@@ -85,7 +85,7 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
 
 
 def writes_folders(targets: Sequence[str], registry: PluginRegistry | None = None) -> bool:
-    """Whether one of the targets exports files for programs without Inlaid. Raises `TargetError` for a target that is not
+    """Test whether one of the targets exports files for programs without Inlaid. Raises `TargetError` for a target that is not
     installed."""
     registry = registry or default_registry()
     return any(registry.exporter(registry.target(text)) is not None for text in targets)
@@ -198,7 +198,7 @@ class _Library:
                 )
 
     def _codegen(self, registry: PluginRegistry) -> LibraryCodegen:
-        """The code generator of the model's regions; without regions, any that can link libraries."""
+        """Return the code generator of the model's regions; without regions, any that can link libraries."""
         texts = list(dict.fromkeys(region.target for region in self.regions))
         for text in texts or registry.kinds():
             try:
@@ -278,7 +278,7 @@ extern "C" {{
 """
 
     def _team(self) -> str:
-        """The part of the header about threads."""
+        """Return the part of the header about threads."""
         upper = self.prefix.upper()
         return f"""
 #define {upper}_TEAM_BYTES(threads) ({TEAM_ALIGNMENT} * ((threads) + 3))
@@ -335,7 +335,7 @@ def c_name(name: str) -> str:
 
 
 def _identifier(label: str, taken: set[str]) -> str:
-    """A unique C identifier. Characters that C does not allow become underscores."""
+    """Return a unique C identifier. Characters that C does not allow become underscores."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
     if not clean[:1].isalpha() or clean.startswith("inlaid_"):
         clean = f"x_{clean}"
@@ -343,5 +343,5 @@ def _identifier(label: str, taken: set[str]) -> str:
 
 
 def _aside(label: str) -> str:
-    """The name in the model as a C comment, if it can be one."""
+    """Return the name in the model as a C comment, if it can be one."""
     return f" ({label})" if label.isprintable() and "*/" not in label else ""

@@ -35,7 +35,7 @@ class LibrarySizes:
                 )
 
     def at_largest(self, dim: Dim, what: str) -> int:
-        """The value of an expression where all sizes are at their upper bounds."""
+        """Return the value of an expression where all sizes are at their upper bounds."""
         if isinstance(dim, int):
             return dim
         if others := sorted(repr(variable) for variable in free_vars(dim) if variable not in self.largest):
@@ -43,7 +43,7 @@ class LibrarySizes:
         return arith.evaluate(dim, self.largest)
 
     def most(self, dim: Dim, what: str) -> int:
-        """An upper bound of an expression over all sizes, which may be larger than any value."""
+        """Return an upper bound of an expression over all sizes, which may be larger than any value."""
         self.at_largest(dim, what)
         found = arith.limits(dim, self._ranges)
         upper = None if found is None else arith.unwrap(found[1])
@@ -52,7 +52,7 @@ class LibrarySizes:
         return upper
 
     def of_region(self, artifact: Artifact, invoke: Invoke) -> dict[arith.Expr, arith.Expr]:
-        """The dimensions of a region, in the order of its signature, as expressions over the sizes."""
+        """Return the dimensions of a region, in the order of its signature, as expressions over the sizes."""
         found: dict[arith.Expr, arith.Expr] = {}
         for source in artifact.signature.dims:
             if source.input is not None:
@@ -66,7 +66,7 @@ class LibrarySizes:
         return found
 
     def scratch(self, artifact: Artifact, invoke: Invoke) -> int:
-        """Bytes of memory that a region needs at most."""
+        """Return the bytes of memory that a region needs at most."""
         wanted = arith.wrap(artifact.workspace.get("", 0))
         return self.most(arith.unwrap(arith.substitute(wanted, self.of_region(artifact, invoke))), artifact.symbol)
 
@@ -88,7 +88,7 @@ class LibrarySizes:
 
 
 def byte_count(value: Value) -> Dim:
-    """Bytes of a value, over the sizes."""
+    """Return the bytes of a value, over the sizes."""
     size: arith.Expr = arith.Const(1 if value.dtype is None else value.dtype.bytes)
     for dim in value.shape:
         size = arith.mul(size, dim)

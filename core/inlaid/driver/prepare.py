@@ -40,7 +40,7 @@ PRECISIONS = {AS_MODEL: (), "bf16": (FunctionPass("lower_precision", lower_preci
 def graph_passes(
     candidates: Sequence[Candidate], fallback: str, registry: PluginRegistry, precision: str = AS_MODEL
 ) -> tuple[GraphPass, ...]:
-    """The passes in order:
+    """Return the passes in order:
 
     canonicalise; decompose operators that no target but the fallback accepts whole, and move element-wise operators before the data
     movement that this may leave; lower the precision; remove dead channels as far as vectors stay full; canonicalise again, which

@@ -21,12 +21,12 @@ from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
 
 
 def source_nodes(region: Region) -> tuple[str, ...]:
-    """The source nodes of a region, in order."""
+    """Return the source nodes of a region, in order."""
     return tuple(dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None))
 
 
 def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
-    """The borders that a region's code generator asks for. Raises as `compile_region`."""
+    """Return the borders that a region's code generator asks for. Raises as `compile_region`."""
     target = region.target
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
     with blame(plugin, "the code generator", region.symbol, nodes):
@@ -56,7 +56,7 @@ def compile_region(region: Region, context: DriverContext) -> Artifact:
 
 
 def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelSchedule, ...]:
-    """The schedules chosen for the kernels of a region; empty for region-level targets. Raises as `compile_region`."""
+    """Return the schedules chosen for the kernels of a region; empty for region-level targets. Raises as `compile_region`."""
     registry = context.registry
     if registry.spec(region.target.kind).level is not Level.LOOP:
         return ()

@@ -152,7 +152,7 @@ class _Watch:
         return Operator(name, lambda attrs, *types: region.body.type, reference=run, arity=(0, None))
 
     def report(self) -> tuple[Compared, ...]:
-        """Comparisons of the regions that ran, worst first."""
+        """Return the comparisons of the regions that ran, worst first."""
         found = [self._compared(name, seen) for name, seen in self.seen.items()]
         return tuple(sorted(found, key=lambda item: _badness(item.deviation), reverse=True))
 
@@ -163,7 +163,7 @@ class _Watch:
         return Compared(name, str(seen.candidate.target), seen.runs, seen.worst, difference)
 
     def _allowed(self, candidate: Candidate, unit: str) -> Allowed:
-        """The tolerance that the plugin declares, by element type, for results of a unit or of whole regions."""
+        """Return the tolerance that the plugin declares, by element type, for results of a unit or of whole regions."""
         return partial(self.registry.conformance(candidate.target).tolerance, operator=unit)
 
     def _native(self, function: ir.Function, candidate: Candidate) -> Executable:
@@ -194,7 +194,7 @@ class _Watch:
 
 
 def _alone(unit: ir.Call, known: Mapping[int, Any]) -> tuple[ir.Function, list[Any]]:
-    """A call as a function of its operands except constants, and the values of those operands."""
+    """Return a call as a function of its operands except constants, and the values of those operands."""
     moving = [arg for arg in dict.fromkeys(unit.args) if not isinstance(arg, ir.Constant)]
     params = [ir.var(f"x{number}", arg.type) for number, arg in enumerate(moving)]
     inside = dict(zip(moving, params, strict=True))
@@ -204,12 +204,12 @@ def _alone(unit: ir.Call, known: Mapping[int, Any]) -> tuple[ir.Function, list[A
 
 
 def _name(unit: ir.Call) -> str:
-    """The name of an operator, or of a composite's rule."""
+    """Return the name of an operator, or of a composite's rule."""
     return unit.callee.name if isinstance(unit.callee, Operator) else str(unit.callee.attr(COMPOSITE))  # type: ignore[attr-defined]
 
 
 def _named(unit: ir.Expr) -> tuple[str, tuple[str, ...]]:
-    """A unit's name for messages, and its source nodes."""
+    """Return a unit's name for messages, and its source nodes."""
     match unit:
         case ir.Call(callee=Operator() as operator):
             return operator.name, nodes_of((unit,))
@@ -232,7 +232,7 @@ def _value(expr: ir.Expr, known: Mapping[int, Any]) -> Any:
 
 
 def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: Any, allowed: Allowed) -> Deviation:
-    """The worst deviation of the results from the reference's."""
+    """Return the worst deviation of the results from the reference's."""
     try:
         found = compiled.run({spec.name: value for spec, value in zip(compiled.inputs, values, strict=True)}).values()
     except InlaidError as error:

@@ -18,12 +18,12 @@ SHOWN = 3
 
 
 def standalone(candidates: Sequence[Candidate], registry: PluginRegistry) -> Candidate | None:
-    """The first standalone target of `candidates`, None if there is none."""
+    """Return the first standalone target of `candidates`, None if there is none."""
     return next((candidate for candidate in candidates if registry.capabilities(candidate.target).standalone), None)
 
 
 def on_fallback(candidates: Sequence[Candidate], partitioned: Partitioned, regions: Collection[str]) -> bool:
-    """Whether the fallback runs one of the given regions."""
+    """Test whether the fallback runs one of the given regions."""
     return any(candidates[partitioned.regions[name]].target.kind == FALLBACK for name in regions)
 
 

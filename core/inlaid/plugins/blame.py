@@ -40,6 +40,6 @@ def describe(error: BaseException) -> str:
 
 
 def some(nodes: Sequence[str]) -> str:
-    """Format source node names: the first few, and the number of others."""
+    """Format source node names: the first few, then the number of further ones."""
     more = len(nodes) - _NAMED
     return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")

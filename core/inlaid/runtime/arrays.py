@@ -75,7 +75,7 @@ class _Lease:
 
 
 def address(array: Array) -> int:
-    """The address of an array's data."""
+    """Return the address of an array's data."""
     try:
         # Four times as fast as `__array_interface__`, which builds a dictionary.
         return _address_of(_start(array))
@@ -94,19 +94,19 @@ def put_addresses(pointers: ctypes.Array[ctypes.c_void_p], arrays: Sequence[Arra
 
 
 def in_place(array: Array, alignment: int = ALIGNMENT) -> bool:
-    """Whether a kernel can read the array in place: row-major and aligned."""
+    """Test whether a kernel can read the array in place: row-major and aligned."""
     if array.flags.num & IN_PLACE != IN_PLACE:
         return False
     return alignment == 1 or array.dtype.hasobject or address(array) % alignment == 0
 
 
 def usable(array: Array, alignment: int = ALIGNMENT) -> Array:
-    """The array itself if a kernel can read it in place, otherwise an aligned row-major copy."""
+    """Return the array itself if a kernel can read it in place, otherwise an aligned row-major copy."""
     return array if in_place(array, alignment) else fresh_copy(array)
 
 
 def fresh_copy(array: Array) -> Array:
-    """An aligned row-major copy that shares no memory."""
+    """Return an aligned row-major copy that shares no memory."""
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
@@ -150,7 +150,7 @@ def import_value(name: str, value: Any, dtype: DType | None) -> Any:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a host object is a tensor of strings. A sequence holds arrays, and an optional at most an array of numbers."""
+    """Test whether a host object is a tensor of strings. A sequence holds arrays, and an optional at most an array of numbers."""
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "OSTU"
     if isinstance(value, (list, tuple)):

@@ -11,7 +11,7 @@ from inlaid.artifact.touched import lifetimes
 
 
 def blocks_of(plan: Plan) -> dict[int, int]:
-    """Block number of each dynamic value on a device, first fit by lifetime; numbers start at 0 for each device.
+    """Return the block number of each dynamic value on a device, first fit by lifetime; numbers start at 0 for each device.
 
     An output on a device shares its block with no other value: a caller that does not know the size copies it after all steps."""
     planned = ("dynamic", "output")

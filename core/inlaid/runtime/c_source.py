@@ -42,7 +42,7 @@ REGION_PARAMETERS = (
 
 
 def find_compiler() -> str | None:
-    """The path of the machine's C compiler; None if there is none."""
+    """Return the path of the machine's C compiler; None if there is none."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 

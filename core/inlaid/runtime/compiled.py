@@ -53,7 +53,7 @@ def recipe(model: Path, targets: Sequence[str], asked: Mapping[str, object], reg
 
 
 def find(made: Recipe, caches: Caches) -> Path | None:
-    """The cached package of a recipe; None if there is none."""
+    """Return the cached package of a recipe; None if there is none."""
     record = caches.models.get(made.key)
     if record is None:
         return None
@@ -95,7 +95,7 @@ def _write(package: Package, path: Path) -> None:
 
 
 def _beside(model: Path, location: str) -> str | None:
-    """The hash of a file in the model's folder."""
+    """Return the hash of a file in the model's folder."""
     return file_digest(model.parent / location)
 
 
@@ -105,6 +105,6 @@ def _stamp(file: Path) -> tuple[int, ...]:
 
 
 def _libraries(registry: PluginRegistry) -> list[str]:
-    """Versions of libraries that can affect packages: of arithmetic, and of the frontends."""
+    """Return versions of libraries that can affect packages: of arithmetic, and of the frontends."""
     required = sorted({name for _, frontend in registry.frontends() for name in frontend.requires})
     return [np.__version__, ml_dtypes.__version__, *(version_of(name) or "" for name in required)]

@@ -145,7 +145,7 @@ class DeviceQueues:
         return queue
 
     def copies(self) -> Any:
-        """The queue for copies that overlap with kernels."""
+        """Return the queue for copies that overlap with kernels."""
         if self._copies is None:
             self._copies = self._new_queue()
         return self._copies
@@ -190,7 +190,7 @@ class DeviceWork:
         return memory if memory.size >= size else Buffer(self.memory, _room(memory, size))
 
     def block(self, number: int, shape: Shape, dtype: np.dtype[Any]) -> DeviceTensor:
-        """A tensor in block `number`. If the block is too small, it is reallocated, and its contents are lost."""
+        """Return a tensor in block `number`. If the block is too small, it is reallocated, and its contents are lost."""
         size, block = byte_count(shape, dtype.itemsize), self._blocks.get(number, _NOTHING)
         if block.size < size:
             if block.size:
@@ -201,16 +201,16 @@ class DeviceWork:
         return DeviceTensor(block.handle if size else None, 0, shape, dtype)
 
     def pinned(self, size: int) -> Array | None:
-        """Page-locked host memory for fast copies, None if unsupported."""
+        """Return page-locked host memory for fast copies, None if unsupported."""
         with blame(self.memory.plugin, f"host memory for {self.memory.target}"):
             return self.device.pinned(size)
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any], offset: int) -> DeviceTensor:
-        """A tensor in the arena."""
+        """Return a tensor in the arena."""
         return DeviceTensor(self.arena.handle, offset, shape, dtype)
 
     def workspace(self, size: int) -> DeviceTensor | None:
-        """Scratch memory for a kernel, None for size 0."""
+        """Return scratch memory for a kernel, None for size 0."""
         return DeviceTensor(self.scratch.handle, 0, (self.scratch.size,), _BYTES) if size else None
 
     def upload(self, source: Array, target: DeviceTensor) -> None:
@@ -276,7 +276,7 @@ class DeviceWork:
             device.replay(found.handle, self.queues.kernels)
 
     def _new_recording(self, tensors: Sequence[DeviceTensor]) -> _Recording:
-        """A new, empty recording. If there are many, it replaces the oldest one."""
+        """Return a new, empty recording. If there are many, it replaces the oldest one."""
         if len(self._recordings) >= _KEPT_RECORDINGS:
             oldest = next((key for key, found in self._recordings.items() if found.handle is None), None)
             if oldest is None:
@@ -325,7 +325,8 @@ class Buffer:
 
 
 def _room(memory: Buffer, size: int) -> int:
-    """Size in bytes of the replacement for a buffer that is too small, with reserve, since it is likely to grow again."""
+    """Return the size in bytes of the replacement for a buffer that is too small, with reserve, since it is likely to grow
+    again."""
     return align_up(size + size // 4 if memory.size else size)
 
 

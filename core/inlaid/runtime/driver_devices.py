@@ -58,7 +58,7 @@ class DriverDevice(Device):
         return _DriverCall(self, action)
 
     def lost_error(self) -> DeviceLost:
-        """Error of every call after the device was lost."""
+        """Return the error of every call after the device was lost."""
         return DeviceLost(self.lost, remedy=self.lost_remedy)
 
     def failure(self, error: Exception, action: str) -> Exception:
@@ -106,9 +106,9 @@ class DriverRuntime(HostRuntime, Generic[_Device]):
         return super().check(replace(artifact, requires=())) or self.missing(artifact.requires)
 
     def device(self) -> _Device:
-        """The device that regions run on."""
+        """Return the device that regions run on."""
         return self._device
 
     def live_bytes(self) -> int:
-        """Bytes of device memory that this process has allocated."""
+        """Return the bytes of device memory that this process has allocated."""
         return self._device.live

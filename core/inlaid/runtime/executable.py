@@ -141,7 +141,7 @@ class Executable:
         return found
 
     def _bound_memory(self, place: int) -> DeviceMemory | None:
-        """The device memory in which an input may be, None for host memory."""
+        """Return the device memory in which an input may be, None for host memory."""
         target = self._executor.plans["main"].places.get(place)
         return None if target is None else self._memories[target]
 
@@ -160,8 +160,8 @@ class Executable:
         write_package(self.package, Path(path))
 
     def workspace_bytes(self, inputs: Mapping[str, Any]) -> int:
-        """Bytes of memory that a run on these inputs needs besides weights, inputs and outputs: the arena, and the scratch memory
-        of the entry plan's regions."""
+        """Return the bytes of memory that a run on these inputs needs besides weights, inputs and outputs: the arena, and the
+        scratch memory of the entry plan's regions."""
         layout = self._executor.plans["main"].enter(self._import(inputs))
         return layout.arena + layout.scratch
 
@@ -234,7 +234,7 @@ class Executable:
         return dict(zip(self._output_names, results, strict=True))
 
     def _fills(self, place: int, array: np.ndarray[Any, Any] | DeviceArray) -> bool:
-        """Whether a run can write an output directly to an array."""
+        """Test whether a run can write an output directly to an array."""
         if not isinstance(array, DeviceArray):
             return in_place(array)
         memory = self._memories.get(self._executor.plans["main"].makers.get(place, ""))
@@ -265,7 +265,7 @@ class Executable:
                     raise InputError(f"out[{other!r}] and out[{name!r}] must not share memory")
 
     def _misnamed(self, inputs: Any) -> InputError:
-        """The error for inputs whose names do not match."""
+        """Return the error for inputs whose names do not match."""
         listed = ", ".join(map(_describe, self.inputs)) or "none"
         if not isinstance(inputs, Mapping):
             return InputError(
@@ -310,12 +310,12 @@ def _aligned(package: Package) -> Package:
 
 
 def _plain_element_type(spec: TensorSpec) -> np.dtype[Any] | None:
-    """The dtype of an input whose arrays need no conversion of elements, None for strings and host objects."""
+    """Return the dtype of an input whose arrays need no conversion of elements, None for strings and host objects."""
     return None if spec.dtype is None or spec.dtype.kind == "string" else spec.dtype.numpy
 
 
 def _share(one: Any, other: Any) -> bool:
-    """Whether two arrays may share memory."""
+    """Test whether two arrays may share memory."""
     if isinstance(one, DeviceArray) and isinstance(other, DeviceArray):
         return one.tensor.buffer is other.tensor.buffer
     return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.may_share_memory(one, other)
@@ -327,8 +327,8 @@ def _describe(spec: TensorSpec) -> str:
 
 
 def fitting(artifact: Artifact, module: RuntimeModule) -> tuple[Artifact, str | None]:
-    """The version of a region to load: the first variant that the runtime accepts, otherwise the artifact itself, with the reason
-    if it is not accepted either."""
+    """Return the version of a region to load: the first variant that the runtime accepts, otherwise the artifact itself, with the
+    reason if it is not accepted either."""
     best = next((variant for variant in artifact.variants if module.check(variant) is None), None)
     return (artifact, module.check(artifact)) if best is None else (best, None)
 
@@ -387,7 +387,7 @@ def _load_regions(
 
 
 def _on_device(package: Package) -> frozenset[str]:
-    """The regions whose values are in device memory."""
+    """Return the regions whose values are in device memory."""
     return frozenset(
         item.symbol
         for plan in package.program.plans.values()

@@ -321,7 +321,7 @@ class Executor:
             recorder.region(region.info, region.artifact, start, parts, sizes)
 
     def _shape(self, run: Workspace, step: RegionStep | LaunchStep, layout: RegionLayout, dims: Array) -> None:
-        """Shape a region's outputs by its computed dimensions. Raises `KernelFault` for a dimension beyond its bound."""
+        """Return the shape a region's outputs by its computed dimensions. Raises `KernelFault` for a dimension beyond its bound."""
         artifact, invoked, numbers = step.region.artifact, step.invoked, step.instruction.outputs
         if layout.late:
             frame, sizes = run.frame, dims.tolist()
@@ -360,7 +360,8 @@ class Executor:
             self._store(run, number, owned, shared=False)
 
     def _reserve(self, run: Workspace, number: int, shape: Shape) -> Any:
-        """Memory for a value whose shape, at most `shape`, is known only during the run: in the arena, or a block on its device."""
+        """Return the memory for a value whose shape, at most `shape`, is known only during the run: in the arena, or a block on its
+        device."""
         value, block = run.prepared.plan.values[number], run.prepared.blocks.get(number)
         assert value.dtype is not None
         if block is not None:
@@ -382,7 +383,8 @@ class Executor:
             self._store(run, number, result, shared=False)
 
     def _inside(self, run: Workspace) -> Workspace | None:
-        """The run that owns the workspaces of called plans: this run if there are devices, since those plans use its queues."""
+        """Return the run that owns the workspaces of called plans: this run if there are devices, since those plans use its
+        queues."""
         return run if self._on_devices else None
 
     def _loop(self, run: Workspace, loop: Loop) -> None:
@@ -508,7 +510,7 @@ def _owned(item: Any, taken: Sequence[Array]) -> Any:
 
 
 def _arrays(items: Sequence[Any]) -> Iterator[Array]:
-    """The arrays among values, including those in sequences."""
+    """Yield the arrays among values, including those in sequences."""
     for item in items:
         if isinstance(item, np.ndarray):
             yield item

@@ -208,7 +208,7 @@ class CFunctionKernel:
         return [KernelTime(number, start, stop - start) for number, (start, stop) in enumerate(itertools.pairwise(stops))]
 
     def loaded(self, alignment: int = ALIGNMENT) -> Loaded:
-        """The `Loaded` for `RuntimeModule.load`. `alignment` is that of the region's inputs, in bytes."""
+        """Return the `Loaded` for `RuntimeModule.load`. `alignment` is that of the region's inputs, in bytes."""
         return Loaded(self, profile=self.profile, alignment=alignment)
 
 

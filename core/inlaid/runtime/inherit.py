@@ -49,7 +49,7 @@ def _unshown_sizes(
 
 
 def _given_sizes(signature: Signature) -> set[arith.Expr]:
-    """The dimensions that the plan passes to a region."""
+    """Return the dimensions that the plan passes to a region."""
     return {SizeVar(source.name) for source in signature.dims if source.input is None and source.upper is None}
 
 

@@ -85,7 +85,7 @@ class Invoked:
         self.alike = self.matched and all(source.input is not None for source in signature.dims)
 
     def layout(self, inputs: Sequence[Array], outer: Mapping[arith.Expr, int]) -> RegionLayout:
-        """The layout for the shapes of inputs, in a plan with sizes `outer`, cached. Raises as `check_constraints` and
+        """Return the layout for the shapes of inputs, in a plan with sizes `outer`, cached. Raises as `check_constraints` and
         `check_shapes`, and `Unsupported` for a size without an upper bound."""
         key: tuple[object, ...] = tuple([array.shape for array in inputs])
         if self._given:
@@ -133,7 +133,7 @@ def fresh_arrays(
 
 
 def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapping[arith.Expr, int]) -> Sizes:
-    """The known dimensions of a region, from its inputs and from the plan."""
+    """Return the known dimensions of a region, from its inputs and from the plan."""
     sizes: Sizes = {}
     for source in artifact.signature.dims:
         name = SizeVar(source.name)
@@ -166,7 +166,7 @@ def check_shapes(artifact: Artifact, specs: Sequence[TensorSpec], shapes: Sequen
 
 
 def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
-    """Main memory in bytes that a region needs as workspace."""
+    """Return the main memory in bytes that a region needs as workspace."""
     wanted = artifact.workspace.get("", 0)
     size = bounded(wanted, sizes)
     if size is None:
@@ -175,7 +175,7 @@ def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
 
 
 def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
-    """The upper bounds of the dimensions that a region computes. Raises `Unsupported` for a dimension without a bound."""
+    """Return the upper bounds of the dimensions that a region computes. Raises `Unsupported` for a dimension without a bound."""
     bounds: Sizes = {}
     for source in signature.dims:
         if SizeVar(source.name) not in sizes:
@@ -187,7 +187,7 @@ def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
 
 
 def room(spec: TensorSpec, sizes: Sizes, bounds: Sizes) -> Shape:
-    """The shape of the buffer for an output: the greatest shape with unknown sizes from 0 to `bounds`."""
+    """Return the shape of the buffer for an output: the greatest shape with unknown sizes from 0 to `bounds`."""
     if not bounds and (fixed := known_shape(spec.shape, sizes)) is not None:
         return fixed
     ranges = {name: (arith.Const(size), arith.Const(size)) for name, size in sizes.items()}

@@ -24,7 +24,7 @@ class Flags:
         self._stride, self._fault = stride // 4, fault
 
     def first(self, found: np.ndarray[Any, Any]) -> KernelFault | None:
-        """Error of the first call whose flag is set in downloaded bytes; None if none is set."""
+        """Return the error of the first call whose flag is set in downloaded bytes; None if none is set."""
         calls = np.flatnonzero(found.view(np.int32)[:: self._stride])
         return self._fault(int(calls[0])) if calls.size else None
 

@@ -154,7 +154,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
             yield memory, begin + offset
 
     def session(self, queue: LaunchQueue) -> Session[Bound]:
-        """State of the region on a queue, created lazily. The next event of the queue checks the flags."""
+        """Return the state of the region on a queue, created lazily. The next event of the queue checks the flags."""
         session: Session[Bound] | None = queue.sessions.get(self)
         if session is None:
             session = queue.sessions[self] = self.new_session(queue)
@@ -171,8 +171,8 @@ class LaunchedRegion(ABC, Generic[Bound]):
         session: Session[Bound],
         read: Reader,
     ) -> Iterable[Bound]:
-        """Bound launches of a run. If the region computes sizes, each launch is bound after the previous one is enqueued; only a
-        size that later launches need is awaited."""
+        """Return the bound launches of a run. If the region computes sizes, each launch is bound after the previous one is
+        enqueued; only a size that later launches need is awaited."""
         if self.reads:
             return self._bound_late(session, self._stores(inputs, outputs, workspace), dims, read)
         tensors = (*inputs, *outputs) if workspace is None else (*inputs, *outputs, workspace)
@@ -240,8 +240,8 @@ def check_arguments(artifact: Artifact, plan: LaunchPlan, launch: Launch, found:
 
 
 def times_of_calls(spans: Iterable[tuple[int, float, float]]) -> Sequence[KernelTime]:
-    """Times of each call of a region, from the start of its first launch to the end of its last. `spans` are (call, start, end) of
-    each launch, in seconds."""
+    """Return the times of each call of a region, from the start of its first launch to the end of its last. `spans` are (call,
+    start, end) of each launch, in seconds."""
     found: dict[int, tuple[float, float]] = {}
     for call, start, end in spans:
         found[call] = found[call][0] if call in found else start, end

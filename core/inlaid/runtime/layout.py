@@ -81,15 +81,15 @@ class Layout:
 
     @staticmethod
     def _bytes(plan: Plan, size: Dim, sizes: Sizes) -> int:
-        """The size of an arena in bytes. Raises `PackageError` if the input sizes do not determine it."""
+        """Return the size of an arena in bytes. Raises `PackageError` if the input sizes do not determine it."""
         found = bounded(size, sizes)
         if found is None:
             raise PackageError(f"plan {plan.name}: the arena size {size!r} is unknown before the run")
         return found
 
     def _checked_shapes(self, prepared: PreparedPlan) -> list[Shape | None]:
-        """The shapes of all values. Constraints of a region are checked before the shapes of its outputs, which may be invalid
-        otherwise."""
+        """Return the shapes of all values. Constraints of a region are checked before the shapes of its outputs, which may be
+        invalid otherwise."""
         values, found = prepared.plan.values, prepared.fixed_shapes.copy()
         for item, invoked in zip(prepared.plan.instructions, prepared.invoked, strict=True):
             if isinstance(item, Invoke) and invoked is not None and invoked.region.artifact.constraints:
@@ -102,11 +102,11 @@ class Layout:
         return found
 
     def _shape(self, value: Value) -> Shape | None:
-        """The shape of a tensor; None if it is unknown, or for a value that is not a tensor."""
+        """Return the shape of a tensor; None if it is unknown, or for a value that is not a tensor."""
         return None if value.dtype is None else known_shape(value.shape, self.sizes)
 
     def place(self, plan: Plan, value: Value, size: int, sizes: Mapping[arith.Expr, int]) -> int:
-        """The offset of a value of `size` bytes, checked to be within the arena."""
+        """Return the offset of a value of `size` bytes, checked to be within the arena."""
         offset = bounded(value.offset, sizes)
         arena = self.arenas.get(value.device, 0) if value.device else self.arena
         if offset is None or offset % ALIGNMENT or offset + size > arena:
@@ -212,7 +212,7 @@ class PreparedPlan:
         self._pool: list[Workspace] = []
 
     def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
-        """The layout for inputs. `outer` are the sizes known in the caller. Raises `InputError` for input shapes that do not
+        """Return the layout for inputs. `outer` are the sizes known in the caller. Raises `InputError` for input shapes that do not
         fit."""
         if self.has_objects:
             shapes = tuple(
@@ -235,7 +235,7 @@ class PreparedPlan:
         return layout
 
     def _sizes(self, shapes: Sequence[Shape | None], given: Sizes) -> Sizes:
-        """The sizes determined by input shapes, in addition to those given. Raises `InputError`."""
+        """Return the sizes determined by input shapes, in addition to those given. Raises `InputError`."""
         sizes = dict(given)
         pending: list[tuple[int, int, arith.Expr]] = []
         checked: dict[int, Shape] = {}

@@ -28,8 +28,8 @@ class State:
         self._own = False
 
     def target(self, states: Sequence[State | DeviceState]) -> Array | None:
-        """The array that the next iteration may write, None if it must allocate. An array that one of `states` holds now is not
-        free: an in-place update may have moved it there."""
+        """Return the array that the next iteration may write, None if it must allocate. An array that one of `states` holds now is
+        not free: an in-place update may have moved it there."""
         free = isinstance(self._before, np.ndarray) and not any(self._before is state.value for state in states)
         return self._before if free else None
 
@@ -39,7 +39,7 @@ class State:
         self.value, self._own = result, True
 
     def finish(self) -> Any:
-        """The value after the last iteration."""
+        """Return the value after the last iteration."""
         return self.value
 
 
@@ -63,7 +63,7 @@ class DeviceState:
             self.value = buffers[0]
 
     def target(self, states: Sequence[State | DeviceState]) -> DeviceTensor:
-        """The buffer that the next iteration writes."""
+        """Return the buffer that the next iteration writes."""
         if self.value in self._buffers:
             return self._buffers[self._buffers[0] is self.value]
         return self._buffers[self._first]
@@ -78,14 +78,14 @@ class DeviceState:
         self.value = result
 
     def finish(self) -> DeviceTensor:
-        """The value after the last iteration, in the result buffer."""
+        """Return the value after the last iteration, in the result buffer."""
         if self.value is not self._buffers[0]:
             self._work.copy(self.value, self._buffers[0])
         return self._buffers[0]
 
 
 def sliced(scanned: Any, index: int, run: Workspace, device: str, spare: DeviceTensor | None) -> Any:
-    """The slice of a scanned value for an iteration: a view, or a copy if kernels need another alignment."""
+    """Return the slice of a scanned value for an iteration: a view, or a copy if kernels need another alignment."""
     if spare is None:
         return scanned[index, ...]
     row = _row(scanned, index)
@@ -109,7 +109,7 @@ class DeviceStack:
         self._work, self._whole, self._spare = work, whole, spare
 
     def row(self, index: int) -> DeviceTensor:
-        """The buffer for an iteration's output."""
+        """Return the buffer for an iteration's output."""
         row = _row(self._whole, index)
         return self._spare if row.offset % ALIGNMENT or index >= self._whole.shape[0] else row
 
@@ -122,7 +122,7 @@ class DeviceStack:
             self._work.copy(part, row)
 
     def finish(self, iterations: int) -> DeviceTensor:
-        """All outputs as one tensor."""
+        """Return all outputs as one tensor."""
         _check_count(iterations, self._whole.shape[0])
         return self._whole
 
@@ -145,7 +145,7 @@ class Stack:
         self._parts: list[Array] = []
 
     def row(self, index: int) -> Array | None:
-        """The array that an iteration may write its output to, None if there is none."""
+        """Return the array that an iteration may write its output to, None if there is none."""
         self._offered = None
         if self._ready is not None and index < len(self._ready):
             row: Array = self._ready[index, ...]
@@ -166,7 +166,7 @@ class Stack:
         self._ready[index, ...] = part
 
     def finish(self, iterations: int) -> Array:
-        """All outputs as one array. After zero iterations, unknown sizes are 0."""
+        """Return all outputs as one array. After zero iterations, unknown sizes are 0."""
         if self._ready is not None:
             _check_count(iterations, len(self._ready))
             return self._ready

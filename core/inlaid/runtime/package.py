@@ -278,14 +278,15 @@ class _Reader:
         return Package(program, tuple(artifact for _, artifact in regions), weights)
 
     def damaged(self, why: str) -> PackageError:
-        """The error for a damaged container."""
+        """Return the error for a damaged container."""
         return PackageError(
             f"{self.path} is not a valid package: {why}",
             remedy=Remedy.of("create it again with ", Remedy("inlaid.compile(...).save(path)", "inlaid compile")),
         )
 
     def _members(self) -> dict[str, memoryview]:
-        """The data of every member by name. Checks that names are known, data is uncompressed, and members do not overlap."""
+        """Return the data of every member by name. Checks that names are known, data is uncompressed, and members do not
+        overlap."""
         try:
             with zipfile.ZipFile(self.file) as archive:
                 infos, end = archive.infolist(), archive.start_dir
@@ -313,7 +314,7 @@ class _Reader:
         return found
 
     def _span(self, info: zipfile.ZipInfo) -> tuple[int, int]:
-        """The start and end of a member's data in the file."""
+        """Return the start and end of a member's data in the file."""
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ~0x800 or info.file_size != info.compress_size:
             raise self.damaged(f"{info.filename} is compressed or encrypted")
         begin = info.header_offset + _LOCAL_HEADER.size
@@ -351,7 +352,7 @@ class _Reader:
         return manifest
 
     def _tensor_table(self, table: Json) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
-        """Dtype, shape, offset and bytes of each tensor, in file order and without overlap."""
+        """Yield the dtype, shape, offset and bytes of each tensor, in file order and without overlap."""
         position, limit = 0, len(self.members[_WEIGHTS])
         for index, item in enumerate(expect(table, list, "tensors")):
             where = f"tensors[{index}]"

@@ -92,7 +92,7 @@ class Profile:
         return tuple(sorted(rows, key=lambda row: -row.seconds))
 
     def table(self) -> str:
-        """The rows as text: time in ms, share, calls, achieved GFLOP/s and GB/s, target, kernel, source nodes."""
+        """Return the rows as text: time in ms, share, calls, achieved GFLOP/s and GB/s, target, kernel, source nodes."""
         head = f"{'ms':>10}  {'share':>6}  {'calls':>5}  {'GFLOP/s':>8}  {'GB/s':>7}  {'target':<12}"
         lines = [f"{head}  kernel: source nodes"]
         for row in self.rows():
@@ -121,12 +121,12 @@ class Profile:
         return markup.table(f"Profile: {self.seconds * 1e3:.3f} ms", header, rows, bar=2)
 
     def to_json(self) -> dict[str, object]:
-        """The total seconds and the rows, as JSON values."""
+        """Return the total seconds and the rows, as JSON values."""
         return {"seconds": self.seconds, "rows": [dataclasses.asdict(row) for row in self.rows()]}
 
     def chrome_trace(self) -> str:
-        """The events in Chrome's trace event format (JSON), for chrome://tracing and Perfetto. Times are in microseconds, rates in
-        GFLOP/s and GB/s. Kernels, copies and regions of a target have separate lanes."""
+        """Return the events in Chrome's trace event format (JSON), for chrome://tracing and Perfetto. Times are in microseconds,
+        rates in GFLOP/s and GB/s. Kernels, copies and regions of a target have separate lanes."""
         lanes = {lane: number for number, lane in enumerate(dict.fromkeys(event.lane for event in self.events), 1)}
         events: list[dict[str, object]] = [
             {"name": "thread_name", "ph": "M", "pid": 1, "tid": number, "args": {"name": lane}} for lane, number in lanes.items()
@@ -152,8 +152,8 @@ class Profile:
 
 
 def _microseconds(seconds: float) -> float:
-    """Seconds in microseconds, rounded to a multiple of 2^-10: then a start plus a duration is exactly the next start. Viewers nest
-    events that overlap, even by a rounding error."""
+    """Return the seconds in microseconds, rounded to a multiple of 2^-10: then a start plus a duration is exactly the next start.
+    Viewers nest events that overlap, even by a rounding error."""
     return round(seconds * 1e6 * 1024) / 1024
 
 
@@ -163,7 +163,7 @@ def _rate(of: float) -> str:
 
 
 def _rates(event: Event) -> dict[str, float]:
-    """The known achieved rates of an event."""
+    """Return the known achieved rates of an event."""
     found = {"GFLOP/s": event.operations, "GB/s": event.bytes}
     return {name: round(amount / event.seconds / 1e9, 3) for name, amount in found.items() if amount and event.seconds}
 
@@ -176,7 +176,7 @@ class Recorder:
     events: list[Event] = field(default_factory=list)
 
     def now(self) -> float:
-        """Seconds since the start of the run."""
+        """Return the seconds since the start of the run."""
         return time.perf_counter() - self.begin
 
     def region(

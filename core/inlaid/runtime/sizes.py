@@ -122,7 +122,7 @@ def _bound(dim: arith.Expr, limits: Sizes) -> bool:
 
 
 def byte_count(shape: Shape, itemsize: int) -> int:
-    """Size of an array in bytes. Raises `OutOfMemory` beyond the address space."""
+    """Return the size of an array in bytes. Raises `OutOfMemory` beyond the address space."""
     size = math.prod(shape) * itemsize
     if size >= LIMIT:
         raise OutOfMemory(f"an array of shape {shape} takes {size} bytes, which exceeds the address space")

@@ -79,7 +79,7 @@ def recordable(steps: Sequence[RegionStep | OtherStep], devices: Collection[str]
 
 
 def transfer(plan: Plan, move: Move) -> Transfer | None:
-    """A move as a transfer from or to a device; None if it stays on the host."""
+    """Return a move as a transfer from or to a device; None if it stays on the host."""
     source, target = plan.values[move.source].device, plan.values[move.target].device
     if source or target:
         return Transfer(move, source or target, "beside" if source == target else "down" if source else "up")

@@ -60,7 +60,7 @@ class Workspace:
             self.devices[device].queues = queues[device]
 
     def run_inside(self, prepared: PreparedPlan, layout: Layout) -> Workspace:
-        """The workspace of a called plan, on the queues of this run, which keep the order of work of successive calls."""
+        """Return the workspace of a called plan, on the queues of this run, which keep the order of work of successive calls."""
         found = self.inner.get(prepared.plan.name)
         if found is None:
             found = self.inner[prepared.plan.name] = prepared.acquire(layout, self.queues)
@@ -88,7 +88,7 @@ class Workspace:
         self.layout = layout
 
     def _host_memory(self, size: int) -> Array:
-        """Memory for the host arena, page-locked if a device supports that."""
+        """Return the memory for the host arena, page-locked if a device supports that."""
         for work in self.devices.values():
             found = work.pinned(size)
             if found is not None:
@@ -105,18 +105,18 @@ class Workspace:
         return not any(queues.failed for queues in self.queues.values())
 
     def view(self, shape: Shape, dtype: np.dtype[Any], offset: int) -> Array:
-        """An array in the arena."""
+        """Return an array in the arena."""
         return np.ndarray(shape, dtype, self.arena, offset) if 0 not in shape else aligned_empty(shape, dtype)
 
     def want_scratch(self, size: int) -> Array:
-        """Scratch memory of at least `size` bytes."""
+        """Return scratch memory of at least `size` bytes."""
         if self.scratch.size < size:
             self.scratch = aligned_empty((_room(self.scratch, size),), "uint8")
         return self.scratch
 
 
 def _room(memory: Array, size: int) -> int:
-    """The size to allocate for memory that must grow to `size` bytes. It includes a reserve, since memory that grows, as for
+    """Return the size to allocate for memory that must grow to `size` bytes. It includes a reserve, since memory that grows, as for
     sequences of increasing length, is likely to grow again. Reserved pages take no memory before they are written, but fresh pages
     cost as much as the computation in them."""
     return size + size // 4 if memory.size else size

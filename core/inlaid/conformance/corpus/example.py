@@ -59,7 +59,8 @@ class Choices:
 
     @classmethod
     def pinned(cls, number: int, sizes: Sequence[int] = SIZES, rank: int | None = None) -> Choices:
-        """Deterministic choices: the plain ones with each mix of values in turn, then different ones for each higher number."""
+        """Return the deterministic choices: the plain ones with each mix of values in turn, then different ones for each higher
+        number."""
         plain = number < len(MIXES)
         return cls((lambda count: 0) if plain else random.Random(number).randrange, MIXES[number % len(MIXES)], sizes, rank)
 
@@ -105,12 +106,12 @@ class Choices:
         return tuple(self.size() for _ in range(self._of_rank(least, most)))
 
     def given(self, number: int) -> tuple[int, ...] | None:
-        """The known shape of an argument, None if it may have any. A caller must handle all known shapes."""
+        """Return the known shape of an argument, None if it may have any. A caller must handle all known shapes."""
         self._free = True
         return self._given.get(number)
 
     def _data(self, least: int) -> tuple[int, ...]:
-        """The first known shape, which is that of the data. Raises `Unfit`."""
+        """Return the first known shape, which is that of the data. Raises `Unfit`."""
         found = next(iter(self._given.values()))
         if len(found) < least:
             raise Unfit
@@ -136,7 +137,7 @@ class Choices:
         return tuple(found) if self.below(2) == 0 else tuple(reversed(found))
 
     def _beside(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
-        """The given shape, or one that broadcasts with the known ones: all of it, some axes, or none."""
+        """Return the given shape, or one that broadcasts with the known ones: all of it, some axes, or none."""
         if given is not None:
             return given
         whole = np.broadcast_shapes(*self._given.values())
@@ -203,8 +204,8 @@ class Example:
     types: Mapping[int, Type] = field(default_factory=dict)
 
     def forms(self) -> tuple[Form, ...]:
-        """The call with all arguments variable; with all but the first constant; and with symbolic sizes. The operator must allow
-        the latter two."""
+        """Return the call with all arguments variable; with all but the first constant; and with symbolic sizes. The operator must
+        allow the latter two."""
         found = [Form(self, "", self._function(self._params()), self.inputs)]
         if len(self.inputs) > 1 and not self.types:
             first = ir.var("x0", self._type(0))

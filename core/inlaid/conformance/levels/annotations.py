@@ -40,7 +40,7 @@ def judges_operators(tested: TargetUnderTest) -> None:
 
 
 def judges_alike(tested: TargetUnderTest) -> None:
-    """The verdict on an operator is deterministic."""
+    """Check that the verdict on an operator is deterministic."""
     for form in _forms():
         first, second = tested.verdict(form.function), tested.verdict(form.function)
         if repr(first) != repr(second):
@@ -48,7 +48,7 @@ def judges_alike(tested: TargetUnderTest) -> None:
 
 
 def predicts_sound_costs(tested: TargetUnderTest) -> None:
-    """Predicted seconds are positive and finite."""
+    """Check that predicted seconds are positive and finite."""
     for form in _forms():
         verdict = tested.verdict(form.function)
         seconds = None if isinstance(verdict, Reject) else verdict.seconds
@@ -57,7 +57,8 @@ def predicts_sound_costs(tested: TargetUnderTest) -> None:
 
 
 def accepts_its_examples(tested: TargetUnderTest) -> None:
-    """The rules accept every example that the plugin declares, as a whole: a call of an operator, or a match of a composite."""
+    """Check that the rules accept every example that the plugin declares, as a whole: a call of an operator, or a match of a
+    composite."""
     for number, function in enumerate(tested.conformance.examples):
         found = tested.claim(function) if isinstance(function.body, ir.Call) else Reject("its body is not a call")
         if isinstance(found, Reject):
@@ -68,7 +69,7 @@ def accepts_its_examples(tested: TargetUnderTest) -> None:
 
 
 def judges_models(tested: TargetUnderTest) -> None:
-    """The rules, including those for composites, have verdicts on all operators of the suite's models."""
+    """Check that the rules, including those for composites, have verdicts on all operators of the suite's models."""
     for net in NETS:
         candidates = candidates_for([tested.text], tested.registry)
         module = prepare(net.module(), candidates, FALLBACK, tested.registry)
@@ -84,7 +85,7 @@ def judges_models(tested: TargetUnderTest) -> None:
 
 @functools.cache
 def _forms() -> tuple[Form, ...]:
-    """A plain example of every operator and element type, in each of its forms."""
+    """Return a plain example of every operator and element type, in each of its forms."""
     examples = (entry.example(Choices.pinned(0), element) for entry in CORPUS for element in entry.dtypes)
     return tuple(form for example in examples for form in example.forms())
 

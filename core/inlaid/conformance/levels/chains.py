@@ -82,7 +82,7 @@ def agree(tested: TargetUnderTest) -> None:
 
 
 def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[Made, Claim] | None:
-    """An example of a composite that reads data of a type."""
+    """Return an example of a composite that reads data of a type."""
     assert isinstance(data, TensorType) and not isinstance(rule.pattern, str)
     search = Search(tested, rule, rule.pattern)
     shape = tuple(int(dim) for dim in data.shape if isinstance(dim, int))

@@ -25,7 +25,7 @@ GRAPHS = 8
 
 
 def artifacts_are_whole(tested: TargetUnderTest) -> None:
-    """An artifact has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
+    """Check that an artifact has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
     for region, artifact in tested.once(samples.compiled).items():
         if not isinstance(artifact, Artifact):
             raise Failed(f"compile must return an Artifact, got {type(artifact).__name__}")
@@ -97,8 +97,8 @@ def _compare(tested: TargetUnderTest, others: Mapping[str, str], when: str) -> N
 
 
 def compiles_what_it_claims(tested: TargetUnderTest) -> None:
-    """Random graphs of operators that the rules accept, and of any operators, compile without failure once partitioned, in lowering
-    and in the code generator."""
+    """Check that random graphs of operators that the rules accept, and of any operators, compile without failure once partitioned,
+    in lowering and in the code generator."""
 
     def claimed(call: ir.Call) -> bool:
         return not isinstance(tested.candidate.judge(call), Reject)
@@ -142,7 +142,7 @@ def refuses_what_it_cannot(tested: TargetUnderTest) -> None:
 
 
 def _unclaimed(tested: TargetUnderTest) -> Iterator[tuple[str, ir.Function]]:
-    """An example of each operator that the rules reject, and of an unknown one."""
+    """Yield an example of each operator that the rules reject, and of an unknown one."""
     if tested.level is Level.REGION:
         x = ir.var("x", TensorType((2, 3), tested.capabilities.dtypes[0]))
         yield "an unknown operator", ir.function((x,), Operator("conformance.unknown", lambda attrs, type_: type_)(x))

@@ -54,7 +54,7 @@ OTHER = "those that can be generated use none of the target's element types"
 
 
 def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
-    """A case for each composite of the target's rules."""
+    """Return a case for each composite of the target's rules."""
     if tested.problem is not None or tested.unruly is not None:
         return ()
     names = dict.fromkeys(rule.name for rule, _ in tested.candidate.composites)
@@ -62,7 +62,7 @@ def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
 
 
 def agrees(tested: TargetUnderTest, name: str) -> tuple[str, ...]:
-    """Examples of a composite, generated from its patterns, agree with the reference. Returns the parts that the rule never
+    """Return examples of a composite, generated from its patterns, agree with the reference. Returns the parts that the rule never
     accepted."""
     found: tuple[str, ...] = ()
     for rule, pattern in tested.candidate.composites:
@@ -228,7 +228,7 @@ class Search:
         return True
 
     def _accepts(self, made: Made) -> bool:
-        """Whether the rule accepts an example, which must then agree with the reference. Raises `Failed`."""
+        """Test whether the rule accepts an example, which must then agree with the reference. Raises `Failed`."""
         claim = self.tested.claim(made.function, self.rule)
         if isinstance(claim, Reject):
             self.reasons[claim.reason] += 1
@@ -240,14 +240,14 @@ class Search:
 
 
 def _fits(made: Made, draw: Draw) -> bool:
-    """Whether an example uses the drawn element type, and has constants if it was to have some."""
+    """Test whether an example uses the drawn element type, and has constants if it was to have some."""
     types = [param.type for param in made.function.params]
     constant = any(isinstance(expr, ir.Constant) for expr in ir.post_order(made.function.body))
     return (constant or not draw.constant) and any(isinstance(t, TensorType) and t.dtype.name == draw.element for t in types)
 
 
 def _roundings(function: ir.Function) -> int:
-    """The number of operators that round floats. If there are several, fusion may change where they round."""
+    """Return the number of operators that round floats. If there are several, fusion may change where they round."""
     return sum(_rounds(expr) for expr in ir.post_order(function) if isinstance(expr, ir.Call))
 
 
@@ -259,7 +259,7 @@ def _rounds(call: ir.Call) -> bool:
 
 
 def _exact(function: ir.Function) -> bool:
-    """Whether the results of a function are defined exactly."""
+    """Test whether the results of a function are defined exactly."""
     calls = [expr for expr in ir.post_order(function) if isinstance(expr, ir.Call)]
     entries = [entry_of(call.callee) for call in calls if isinstance(call.callee, Operator)]
     return _roundings(function) < 2 and all(entry is not None and entry.exact for entry in entries)

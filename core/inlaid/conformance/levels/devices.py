@@ -65,13 +65,13 @@ class _Memory:
         return found
 
     def part(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
-        """A tensor in the buffer."""
+        """Return a tensor in the buffer."""
         return DeviceTensor(self.tensor.buffer, offset, shape, dtype)
 
 
 def copies(tested: TargetUnderTest, device: Device) -> None:
-    """Data that is uploaded, copied and downloaded is unchanged, for whole buffers and parts. The source of an upload may change at
-    once."""
+    """Check that data that is uploaded, copied and downloaded is unchanged, for whole buffers and parts. The source of an upload
+    may change at once."""
     queue = device.queue()
     for turn, size in enumerate(SIZES * TURNS):
         given = _bytes(size, turn)
@@ -106,7 +106,7 @@ def _copies_rows(device: Device, queue: Any) -> None:
 
 
 def keeps_order(tested: TargetUnderTest, device: Device) -> None:
-    """A queue executes in order, and waits for events of another queue."""
+    """Check that a queue executes in order, and waits for events of another queue."""
     first, second = device.queue(), device.queue()
     shared = _Memory(device, first, 1 << 16)
     found = np.zeros(1 << 16, np.uint8)
@@ -156,7 +156,7 @@ def has_room(tested: TargetUnderTest, device: Device) -> None:
 
 
 def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
-    """A kernel writes all of its outputs and nothing outside of them, whatever they contain before."""
+    """Check that a kernel writes all of its outputs and nothing outside of them, whatever they contain before."""
     tried = False
     runtime = tested.registry.runtime(tested.target)
     own = runtime.device()
@@ -286,7 +286,7 @@ def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 
 def keeps_results(tested: TargetUnderTest, device: Device) -> None:
-    """Results kept on the device equal those copied to the host, can be inputs, and are freed when dropped."""
+    """Check that results kept on the device equal those copied to the host, can be inputs, and are freed when dropped."""
     for run in samples.runs(tested):
         executable = run.load()
         wanted = executable.run(run.inputs)

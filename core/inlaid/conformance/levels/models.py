@@ -16,7 +16,7 @@ SEEDS = (0, 1)
 
 
 def _agrees(net: Net) -> Check:
-    """The model agrees with the reference, with as much of it on the target as possible."""
+    """Return the model agrees with the reference, with as much of it on the target as possible."""
 
     def check(tested: TargetUnderTest) -> None:
         refused = tested.refused(net.module())

@@ -53,7 +53,7 @@ def _agrees(entry: Entry, element: str) -> Check:
 
 
 def _pinned(tested: TargetUnderTest, entry: Entry, element: str, most: int = PINNED) -> Iterator[Form]:
-    """The fixed examples that the rules accept: up to `most`, and those of other ranks."""
+    """Yield the fixed examples that the rules accept: up to `most`, and those of other ranks."""
     for number in range(most):
         forms = _claimed(tested, entry.example(Choices.pinned(number), element))
         yield from forms if number == 0 and element in COMMON else forms[:1]
@@ -110,7 +110,7 @@ def _drawn(entry: Entry, element: str) -> Check:
 
 
 def _claimed(tested: TargetUnderTest, example: Example) -> list[Form]:
-    """The forms of an example that the target accepts."""
+    """Return the forms of an example that the target accepts."""
     return [form for form in example.forms() if accepted(tested, form) is None]
 
 
@@ -160,7 +160,7 @@ def _exercised(operator: Operator | str) -> Check:
 
 
 def _values_of_pinned(tested: TargetUnderTest, entry: Entry) -> list[Values]:
-    """The properties of the examples that `_agrees` exercises. Special values have the properties of plain ones."""
+    """Return the properties of the examples that `_agrees` exercises. Special values have the properties of plain ones."""
     elements = [name for name in entry.dtypes if name in tested.capabilities.dtypes]
     of_plain = ((form, name) for name in elements for form in _pinned(tested, entry, name, 1))
     return [values_of(entry, form, name) for form, name in of_plain]

@@ -25,13 +25,14 @@ VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "setti
 
 
 def loads(tested: TargetUnderTest) -> None:
-    """The plugin is in use: it imports, states the contract version, spells hooks correctly, and owns its targets."""
+    """Check that the plugin is in use: it imports, states the contract version, spells hooks correctly, and owns its targets."""
     if tested.problem is not None:
         raise Failed(tested.problem)
 
 
 def loads_lazily(tested: TargetUnderTest) -> None:
-    """The module and its declaration of targets import only the standard library, `inlaid.plugins` and the plugin's own package."""
+    """Check that the module and its declaration of targets import only the standard library, `inlaid.plugins` and the plugin's own
+    package."""
     module = tested.registry.module(tested.plugin)
     brought = fresh.ask("imports", tested.registry.modules(), module=module)
     wrong = [name for name in brought if not _light(name, module)]

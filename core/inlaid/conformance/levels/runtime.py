@@ -60,7 +60,7 @@ def _artifact(tested: TargetUnderTest) -> Artifact:
 
 
 def gives_the_same_again(tested: TargetUnderTest) -> None:
-    """The same executable, inputs and number of threads give the same bits."""
+    """Check that the same executable, inputs and number of threads give the same bits."""
     for run in samples.runs(tested):
         executable = run.load()
         if _bits(executable.run(run.inputs)) != _bits(executable.run(run.inputs)):
@@ -72,8 +72,8 @@ def _bits(results: Mapping[str, Any]) -> list[bytes]:
 
 
 def gives_new_results(tested: TargetUnderTest) -> None:
-    """Results of a run belong to the caller: later runs do not change them, and they share no memory with inputs or other
-    results."""
+    """Check that results of a run belong to the caller: later runs do not change them, and they share no memory with inputs or
+    other results."""
     for run in samples.runs(tested):
         executable = run.load()
         inputs = {name: value.copy() for name, value in run.inputs.items()}
@@ -129,7 +129,8 @@ LAYOUTS: Mapping[str, Callable[[Array], Array]] = {
 
 
 def keeps_to_its_buffers(tested: TargetUnderTest) -> None:
-    """A kernel writes all of its outputs and its workspace, and nothing outside of them, whatever they contain before."""
+    """Check that a kernel writes all of its outputs and its workspace, and nothing outside of them, whatever they contain
+    before."""
     tried = False
     for sample in samples.claimed(tested):
         artifact = next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
@@ -199,7 +200,7 @@ class _Guarded:
         self._whole[:] = POISON
 
     def view(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """The memory between the guards as an array."""
+        """Return the memory between the guards as an array."""
         found: Array = self._whole[GUARD : GUARD + self.size].view(dtype).reshape(shape)
         assert not found.size or address(found) % ALIGNMENT == 0
         return found
@@ -211,7 +212,7 @@ class _Guarded:
 
 
 def refuses_wrong_inputs(tested: TargetUnderTest) -> None:
-    """Inputs of a wrong rank, shape, element type or number raise an Inlaid error, and the next run is correct."""
+    """Check that inputs of a wrong rank, shape, element type or number raise an Inlaid error, and the next run is correct."""
     for run in samples.runs(tested):
         executable = run.load()
         wanted = _bits(executable.run(run.inputs))
@@ -242,7 +243,7 @@ def _wrong_inputs(run: Run) -> list[tuple[str, dict[str, Any]]]:
 
 
 def runs_at_other_sizes(tested: TargetUnderTest) -> None:
-    """A model with symbolic sizes gives correct results at several sizes, in any order."""
+    """Check that a model with symbolic sizes gives correct results at several sizes, in any order."""
     net = next(net for net in NETS if net.name == "perceptron-symbolic")
     refused = tested.refused(net.module())
     if refused is not None:
@@ -258,7 +259,7 @@ def runs_at_other_sizes(tested: TargetUnderTest) -> None:
 
 
 def reports_faults(tested: TargetUnderTest) -> None:
-    """An index out of range raises `KernelFault`, and the next run is correct."""
+    """Check that an index out of range raises `KernelFault`, and the next run is correct."""
     indexing = samples.claimed(tested, ("take", "gather_nd", "take_along_axis"))
     indexed = [sample for sample in indexing if len(sample.inputs) == 2]
     if not indexed:
@@ -313,7 +314,7 @@ def closes(tested: TargetUnderTest) -> None:
 
 
 def keeps_no_memory(tested: TargetUnderTest) -> None:
-    """A process that repeatedly loads, runs and drops the same things does not grow."""
+    """Check that a process that repeatedly loads, runs and drops the same things does not grow."""
     samples.runs(tested)
     grown = fresh.ask("resident", tested.registry.modules(), target=tested.text)
     if grown is None:
@@ -324,7 +325,7 @@ def keeps_no_memory(tested: TargetUnderTest) -> None:
 
 
 def resident_growth(tested: TargetUnderTest) -> dict[str, int] | None:
-    """Growth of this process in bytes while it runs a model, and while it loads one, repeatedly."""
+    """Return the growth of this process in bytes while it runs a model, and while it loads one, repeatedly."""
     if _resident() is None:
         return None
     run = max(samples.runs(tested), key=lambda run: sum(value.nbytes for value in run.inputs.values()))
@@ -353,7 +354,7 @@ def _often(times: int, step: Callable[[], object]) -> None:
 
 
 def _resident() -> int | None:
-    """Resident memory of this process in bytes, None if unknown."""
+    """Return the resident memory of this process in bytes, None if unknown."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
