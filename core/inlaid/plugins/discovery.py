@@ -208,7 +208,7 @@ class _Discovery:
 
 
 def _distinct(entry_points: Iterable[EntryPoint]) -> Iterable[_Candidate]:
-    """Yield the plugins in order, each module once: the runtime and a plugin's own distribution may declare the same module."""
+    """Return the plugins in order, each module once: the runtime and a plugin's own distribution may declare the same module."""
     found: dict[tuple[str, str], _Candidate] = {}
     for candidate in sorted(map(_candidate, entry_points), key=_rank):
         found.setdefault((candidate.name, candidate.entry_point.value), candidate)

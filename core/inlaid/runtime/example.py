@@ -19,8 +19,9 @@ PYTHON = "run the model from Python: inlaid.compile(...).run({...})"
 def example_inputs(
     specs: Sequence[TensorSpec], seed: int = 0, dims: Mapping[str, int | tuple[int, int]] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Return seeded random inputs by name. `dims` gives the sizes of symbolic dimensions; a dimension without one gets its least
-    size, but at least 1. Raises `InputError` for an input that is not an array, `OutOfMemory` for one that is too large."""
+    """Return seeded random inputs by name. `dims` gives the sizes of symbolic dimensions; a dimension that is not in `dims` gets
+    its least size, but at least 1. Raises `InputError` for an input that is not an array, `OutOfMemory` for an input that is too
+    large."""
     generator = np.random.default_rng(seed)
     found: dict[str, Any] = {}
     for spec in specs:

@@ -19,8 +19,8 @@ from inlaid.runtime.workspace import Workspace
 
 
 class State:
-    """A carried value in host memory, double-buffered: an iteration reads one array and writes the other. With `given_away`, the
-    body may update it in place, so it starts as a copy."""
+    """A carried value in host memory, double-buffered: an iteration reads one array and writes the other. If `given_away` is set,
+    the body may update the value in place, so the initial value is copied."""
 
     def __init__(self, initial: Any, given_away: bool) -> None:
         self.value = fresh_copy(initial) if given_away else initial
@@ -28,13 +28,13 @@ class State:
         self._own = False
 
     def target(self, states: Sequence[State | DeviceState]) -> Array | None:
-        """Return the array that the next iteration may write, None if it must allocate. An array that one of `states` holds now is
-        not free: an in-place update may have moved it there."""
+        """Return the array that the next iteration may write, None if it must allocate. An array that one of `states` now holds may
+        not be written: an in-place update may have passed it to that state."""
         free = isinstance(self._before, np.ndarray) and not any(self._before is state.value for state in states)
         return self._before if free else None
 
     def take(self, result: Any) -> None:
-        """Set the value to an iteration's result. The initial value belongs to others and is not overwritten."""
+        """Set the value to an iteration's result. The initial value belongs to the caller and is not overwritten."""
         self._before = self.value if self._own else None
         self.value, self._own = result, True
 
@@ -44,7 +44,7 @@ class State:
 
 
 class DeviceState:
-    """A carried value on a device, in its `result` buffer and a spare one. `iterations` is the greatest number of iterations."""
+    """A carried value on a device, in its `result` buffer and a spare buffer. `iterations` is the greatest number of iterations."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class DeviceState:
 
 
 def sliced(scanned: Any, index: int, run: Workspace, device: str, spare: DeviceTensor | None) -> Any:
-    """Return the slice of a scanned value for an iteration: a view, or a copy if kernels need another alignment."""
+    """Return the slice of a scanned value for an iteration: a view, or a copy if kernels need a greater alignment."""
     if spare is None:
         return scanned[index, ...]
     row = _row(scanned, index)
@@ -101,7 +101,7 @@ def _row(whole: DeviceTensor, index: int) -> DeviceTensor:
 
 
 class DeviceStack:
-    """A stacked output of a loop on a device. Rows at offsets that kernels cannot write are written to a spare buffer and
+    """A stacked output of a loop on a device. If kernels cannot write at a row's offset, the row is written to a spare buffer and
     copied."""
 
     def __init__(self, work: DeviceWork, number: int, whole: DeviceTensor, spare: DeviceTensor) -> None:
@@ -128,7 +128,7 @@ class DeviceStack:
 
 
 class Stack:
-    """A stacked output of a loop, written in place if its shape is known, otherwise collected."""
+    """A stacked output of a loop, written in place if its shape is known, otherwise collected as a list of rows."""
 
     def __init__(self, run: Workspace, number: int, alignment: int) -> None:
         self.number = number
@@ -145,7 +145,7 @@ class Stack:
         self._parts: list[Array] = []
 
     def row(self, index: int) -> Array | None:
-        """Return the array that an iteration may write its output to, None if there is none."""
+        """Return the array that an iteration may write its output to, None if the iteration must allocate."""
         self._offered = None
         if self._ready is not None and index < len(self._ready):
             row: Array = self._ready[index, ...]

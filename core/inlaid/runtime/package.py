@@ -8,7 +8,7 @@ A zip archive of uncompressed members:
 
 Tensors with equal dtype and bytes are stored once. Equal models give equal bytes. The file is memory-mapped, so that processes
 share the pages of weights. Nothing is unpickled or evaluated; all data is validated before use, and checksums detect damage. Code
-is run as it is, so loading a package trusts its author, as loading a shared library does. `expect_sha256` pins a known file.
+in a package runs unrestricted: load only packages that you trust, as for shared libraries. `expect_sha256` pins a known file.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _CODE_FIELDS = ("code", "sha256", "constants", "variants")
 
 @dataclass
 class _Tensors:
-    """The tensors of a package being written, deduplicated."""
+    """Deduplicated tensors of a package that is being written."""
 
     table: list[dict[str, Json]] = field(default_factory=list)
     chunks: list[tuple[int, memoryview]] = field(default_factory=list)
@@ -232,8 +232,8 @@ def _pack_strings(array: Array) -> memoryview:
 def read_package(path: Path, expect_sha256: str | None = None) -> Package:
     """Read a package. Weights are memory-mapped from the file, which must not change while they are in use.
 
-    `expect_sha256` is the hexadecimal SHA-256 of the whole file. Raises `PackageError` for a file that is unreadable, has another
-    hash, is damaged or inconsistent, or was made for another version.
+    `expect_sha256` is the hexadecimal SHA-256 of the whole file. Raises `PackageError` for a file that is unreadable, damaged or
+    inconsistent, whose hash differs, or whose format version is not supported.
     """
     try:
         with path.open("rb") as file:
@@ -278,7 +278,7 @@ class _Reader:
         return Package(program, tuple(artifact for _, artifact in regions), weights)
 
     def damaged(self, why: str) -> PackageError:
-        """Return the error for a damaged container."""
+        """Return the error for a damaged zip file."""
         return PackageError(
             f"{self.path} is not a valid package: {why}",
             remedy=Remedy.of("create it again with ", Remedy("inlaid.compile(...).save(path)", "inlaid compile")),

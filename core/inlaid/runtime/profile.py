@@ -24,9 +24,9 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Event:
-    """One execution of a region, a kernel of a region, or a copy. `start` is in seconds from the start of the run; `nodes` are its
-    source nodes; `part_of` is the region of a kernel, "" for others. `operations` counts arithmetic, a multiply-add as two; `bytes`
-    counts operands and results, or copied bytes; 0 if unknown."""
+    """One execution of a region, a kernel of a region, or a copy. `start` is in seconds from the start of the run; `nodes` are
+    source nodes; `part_of` is the region of a kernel, "" for regions and copies. `operations` counts arithmetic, a multiply-add as
+    two; `bytes` counts operands and results, or copied bytes; 0 if unknown."""
 
     name: str
     target: str
@@ -40,7 +40,7 @@ class Event:
 
     @property
     def lane(self) -> str:
-        """The trace lane of the event. Kernels and copies have lanes besides that of the target's regions."""
+        """The trace lane of the event. A target has separate lanes for regions, kernels and copies."""
         return {"region": self.target, "kernel": f"{self.target} kernels", "copy": f"{self.target} copies"}[self.kind]
 
 
@@ -71,7 +71,7 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class Profile:
-    """Profile of one run. `seconds` is its total time, including the executor."""
+    """Profile of one run. `seconds` is the total time of the run, including the executor."""
 
     events: tuple[Event, ...]
     seconds: float
@@ -152,7 +152,7 @@ class Profile:
 
 
 def _microseconds(seconds: float) -> float:
-    """Return the seconds in microseconds, rounded to a multiple of 2^-10: then a start plus a duration is exactly the next start.
+    """Convert seconds to microseconds, rounded to a multiple of 2^-10, so that a start plus a duration is exactly the next start.
     Viewers nest events that overlap, even by a rounding error."""
     return round(seconds * 1e6 * 1024) / 1024
 
@@ -182,7 +182,7 @@ class Recorder:
     def region(
         self, info: RegionInfo, artifact: Artifact, start: float, parts: Sequence[KernelTime], dims: Sequence[int] = ()
     ) -> None:
-        """Record that a region, started at `start`, has ended, with the times of its kernels. `dims` are the values of its
+        """Record that a region, started at `start`, has ended. `parts` are the times of its kernels, `dims` the values of its
         dimensions. Raises `KernelFault` for an unknown kernel number."""
         self.events.append(Event(info.symbol, info.target, info.nodes, start, self.now() - start))
         kernels = artifact.kernels

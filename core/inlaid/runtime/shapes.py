@@ -1,4 +1,4 @@
-"""Precomputed conversions between sizes and shapes at run time."""
+"""Conversions between sizes and shapes at run time, precomputed from declared shapes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class ShapeReader:
 
 
 def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[Sequence[int]], Shape | None]:
-    """Return a function from the values of the dimensions `names`, in order, to a shape; None while other dimensions are
-    unknown."""
+    """Return a function that maps the values of the dimensions `names`, in order, to a shape. It returns None if the shape depends
+    on other dimensions."""
     if all(isinstance(dim, int) or dim in names for dim in shape):
         numbers = tuple(dim for dim in shape if isinstance(dim, int))
         order = (*names, *numbers)

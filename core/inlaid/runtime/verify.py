@@ -42,7 +42,7 @@ def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Map
 
 
 def verify_dim(dim: Dim, allowed: Callable[[SizeVar], bool], where: str) -> None:
-    """Check that all variables of an expression have run-time values, and that its nesting is bounded."""
+    """Check that all variables of an expression have run-time values, and that the expression is not nested too deeply."""
     level = [] if isinstance(dim, int) else [dim]
     if isinstance(dim, int) and dim < 0:
         raise PackageError(f"{where}: {dim} is negative")
