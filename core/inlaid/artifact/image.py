@@ -36,7 +36,7 @@ RELA = struct.Struct("<QQq")
 SYMBOL = struct.Struct("<IBBHQQ")
 """st_name, info, other, shndx, value, size."""
 _COUNT = struct.Struct("<4xI")
-"""nchain, the number of symbols, behind nbucket in a hash table."""
+"""Part of a hash table's header: skips nbucket, reads nchain, the number of symbols."""
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ from inlaid.runtime.executable import Executable
 from inlaid.settings import DEFAULT, Settings
 
 RUNS = 7
-"""Number of timed runs of an operator or a model, of which the median is taken."""
+"""Number of timed runs of an operator or a model; the result is the median time."""
 LONGEST = 0.2
 """Seconds after which no further run of an operator is started."""
 
 
 @dataclass
 class MeasuredCosts(CostModel):
-    """Cost model of times measured on the targets: each distinct operator or composite is compiled as a model and run on random
-    inputs. What cannot be measured, for example without the device, is predicted."""
+    """Cost model with times measured on the targets: each distinct operator or composite is compiled as a model and run on random
+    inputs. If measuring fails, for example without the device, the time is predicted."""
 
     candidates: tuple[Candidate, ...] = ()
     registry: PluginRegistry = field(default_factory=default_registry)
@@ -76,7 +76,7 @@ def executable_seconds(executable: Executable, inputs: Mapping[str, Any]) -> flo
 
 
 def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the median seconds of each region in a run, by name; all executions in a loop are added up. Raises as
+    """Return the median seconds of each region in a run, by name. A region's executions in a run are added up. Raises as
     `Executable.run`."""
     executable.run(inputs)
     seen: dict[str, list[float]] = {}
@@ -94,7 +94,7 @@ def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[st
 
 
 def _runs(run: Callable[[], object]) -> list[float]:
-    """Return the seconds of `RUNS` runs, or of fewer if they take long."""
+    """Time `RUNS` runs, or fewer if they take long. Returns the seconds of each run."""
     found: list[float] = []
     while not found or (len(found) < RUNS and sum(found) < LONGEST):
         begin = time.perf_counter()

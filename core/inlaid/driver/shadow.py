@@ -33,9 +33,9 @@ Allowed = Callable[[str], Tolerance | None]
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of a target from the reference. `unit` is the first operator, or composite by its rule's name, of the region
-    that differs when run alone on the reference's values, with its source nodes; it is "" if only the whole region differs. `error`
-    describes the difference or the failure. `inputs` are those of the unit, or of the region."""
+    """A difference of a target from the reference. `unit` is the region's first operator (or composite, by its rule's name) that
+    differs when run alone on the reference's values, with its source nodes; "" if only the whole region differs. `error` describes
+    the difference or the failure. `inputs` are the inputs of the unit, or of the region."""
 
     region: str
     target: str
@@ -96,8 +96,8 @@ def shadow(
     registry: PluginRegistry | None = None,
     settings: Settings = DEFAULT,
 ) -> Shadowed:
-    """Run a whole module region by region, on its targets and on the reference. Each region gets the reference's values, so that
-    every difference is found where it arises. Raises as compiling and running do."""
+    """Run a module region by region, on its targets and on the reference. Each region gets the reference's values as inputs, so
+    that a difference is found in the region that causes it. Raises as `compile` and `Executable.run`."""
     registry = registry or default_registry()
     partitioned, candidates = cut(module, targets, registry, settings=settings)
     watch = _Watch(registry, settings)
@@ -135,7 +135,7 @@ class _Watch:
         self.seen: dict[str, _Seen] = {}
 
     def double(self, name: str, region: ir.Function, candidate: Candidate) -> Operator:
-        """Create an operator that evaluates a region on the reference and compares it with its target."""
+        """Create an operator that evaluates a region on the reference and on its target, and compares the results."""
         interpreter = Interpreter()
 
         def run(attrs: Attrs, *values: Any) -> Any:
@@ -194,7 +194,7 @@ class _Watch:
 
 
 def _alone(unit: ir.Call, known: Mapping[int, Any]) -> tuple[ir.Function, list[Any]]:
-    """Return a call as a function of its operands except constants, and the values of those operands."""
+    """Return a function of the non-constant operands of a call, whose body is the call, and the values of these operands."""
     moving = [arg for arg in dict.fromkeys(unit.args) if not isinstance(arg, ir.Constant)]
     params = [ir.var(f"x{number}", arg.type) for number, arg in enumerate(moving)]
     inside = dict(zip(moving, params, strict=True))
@@ -232,7 +232,7 @@ def _value(expr: ir.Expr, known: Mapping[int, Any]) -> Any:
 
 
 def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: Any, allowed: Allowed) -> Deviation:
-    """Return the worst deviation of the results from the reference's."""
+    """Run `compiled`, and return the worst deviation of its results from `wanted`."""
     try:
         found = compiled.run({spec.name: value for spec, value in zip(compiled.inputs, values, strict=True)}).values()
     except InlaidError as error:
@@ -249,7 +249,7 @@ def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: A
 
 
 def _badness(found: Deviation) -> tuple[bool, float, float]:
-    """Sort key of deviations: those beyond tolerance last, each by excess, then by difference."""
+    """Compute a sort key of deviations: within tolerance, then beyond; within each group by excess, then by difference."""
     return found.error is not None, found.excess, found.worst
 
 

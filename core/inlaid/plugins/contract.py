@@ -326,8 +326,8 @@ class CompileContext(Protocol):
 
     @property
     def printed(self) -> dict[Any, Any]:
-        """In-memory cache for a loop-level code generator's results, since regions of a model may share kernel objects. Keys start
-        with the target."""
+        """In-memory cache for a loop-level code generator's results, since regions may share kernel objects. Keys start with the
+        target."""
 
     def report(self, step: str, done: int, total: int) -> None:
         """Report that `done` of `total` parts of a step of the code generator are complete; 0 of 0 if unknown."""
@@ -351,8 +351,7 @@ class Codegen(ABC):
 
 @dataclass(frozen=True)
 class Exported:
-    """Result of an exporter: written files, lines of text for the user, such as the memory size, and `facts`, the same data for
-    programs."""
+    """Result of an exporter: written files, lines of text for the user, such as the memory size, and the same data as `facts`."""
 
     files: tuple[Path, ...]
     lines: tuple[str, ...] = ()

@@ -64,12 +64,11 @@ class Device(ABC):
 
     @abstractmethod
     def upload(self, source: np.ndarray[Any, Any], target: DeviceTensor, queue: Opaque) -> None:
-        """Copy a row-major host array to a tensor of the same shape and dtype. The caller may change the array once this
-        returns."""
+        """Copy a row-major host array to a tensor of the same shape and dtype. `source` may change once this returns."""
 
     @abstractmethod
     def download(self, source: DeviceTensor, target: np.ndarray[Any, Any], queue: Opaque) -> None:
-        """Copy a tensor to a row-major host array of the same shape and dtype. The array is valid once the queue has executed the
+        """Copy a tensor to a row-major host array of the same shape and dtype. `target` is valid once the queue has executed the
         copy."""
 
     @abstractmethod
@@ -98,9 +97,8 @@ class Device(ABC):
         return None
 
     def export(self, tensor: DeviceTensor, owner: object, stream: Any) -> object:
-        """Export a tensor as a DLPack capsule that keeps `owner` alive; `stream` is as for `__dlpack__`. The caller has waited for
-        all work on the tensor. `inlaid.runtime.dlpack` makes capsules from addresses. Raises `BufferError` if export is
-        impossible."""
+        """Export a tensor as a DLPack capsule that keeps `owner` alive; `stream` is as for `__dlpack__`. No work on the tensor is
+        pending. `inlaid.runtime.dlpack` makes capsules from addresses. Raises `BufferError` if export is impossible."""
         raise BufferError("the device does not support DLPack")
 
     def attribute(self, name: str, tensor: DeviceTensor) -> object:

@@ -33,8 +33,7 @@ registers."""
 
 
 class PluginRegistry:
-    """Registry of the plugins in use. Immutable; create one with `discover`. `entry_points` includes the entry points of unusable
-    plugins."""
+    """Registry of the plugins in use. Immutable; create one with `discover`. `entry_points` includes unusable plugins."""
 
     def __init__(self, found: Found, entry_points: Sequence[EntryPoint]) -> None:
         self._manager = found.manager
@@ -78,8 +77,8 @@ class PluginRegistry:
         return cast("str", getattr(self._manager.get_plugin(plugin), "__name__", ""))
 
     def modules(self) -> dict[str, str]:
-        """Return the module names of all plugins, by plugin name. Includes plugins that failed to load, so that another process
-        discovers the same plugins."""
+        """Return the module names of all plugins, by plugin name. Includes plugins that failed to load, which another process must
+        discover too."""
         broken = {problem.plugin for problem in self.problems() if problem.stage != "disabled"}
         return {point.name: point.value for point in self.entry_points if point.name in broken} | {
             info.name: self.module(info.name) for info in self._plugins if info.problem is None
@@ -169,8 +168,8 @@ class PluginRegistry:
         return cast("Exporter | None", answer)
 
     def probe(self, target: Target) -> DeviceStatus:
-        """Query whether the target can run here. If the plugin lacks the hook, the target counts as available; if the hook fails,
-        as unavailable."""
+        """Query whether the target can run here: it counts as available if the plugin lacks the hook, unavailable if the hook
+        fails."""
         owner = self.owner(target.kind)
         try:
             answer = self.ask(owner, "inlaid_probe", target=target)

@@ -47,7 +47,7 @@ def find_compiler() -> str | None:
 
 
 def link_shared(files: Sequence[str], library: Path, folder: Path, flags: Sequence[str] = ()) -> None:
-    """Link source and object files in a folder into a shared library. Raises `CompileError` if no C compiler is found or it
+    """Link source and object files in a folder into a shared library. Raises `CompileError` if the C compiler is missing or
     fails."""
     compiler = find_compiler()
     if compiler is None:

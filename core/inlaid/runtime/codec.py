@@ -148,8 +148,7 @@ def _decode_union(args: tuple[Any, ...], data: Json, where: str) -> Any:
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    """Return the declared types of a dataclass's fields. `Dim` refers to `Expr` by a string that only the module `arith` can
-    resolve."""
+    """Return the declared types of a dataclass's fields. `Dim` refers to `Expr` by a string that only `arith` can resolve."""
     return get_type_hints(cls, localns={"Expr": arith.Expr})
 
 

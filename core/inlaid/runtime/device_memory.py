@@ -67,8 +67,7 @@ class DeviceArray:
 
     @staticmethod
     def adopted(memory: DeviceMemory, value: Any) -> DeviceArray:
-        """Wrap another library's tensor on the device, by DLPack, without a copy. Raises `InputError` if the tensor cannot be
-        wrapped."""
+        """Wrap another library's tensor on the device, by DLPack, without a copy. Raises `InputError` if this is impossible."""
         with blame(memory.plugin, f"adopting a tensor on {memory.target}"):
             return DeviceArray(memory, *memory.device.adopt(value))
 
@@ -179,8 +178,8 @@ class DeviceWork:
         self._recordings: dict[object, _Recording] = {}
 
     def want(self, arena: int, scratch: int) -> None:
-        """Grow the arena and the scratch memory to at least the given sizes in bytes. Replaced memory and its recordings are freed
-        once unused."""
+        """Grow the arena and the scratch memory to at least the given bytes. Replaced memory and its recordings are freed once
+        unused."""
         if self.arena.size < arena or self.scratch.size < scratch:
             self.wait()
             self._recordings.clear()
@@ -294,8 +293,8 @@ class DeviceWork:
 
 
 class _Recording:
-    """A recording of launches. It keeps the tensors' buffers alive, so that their ids are not reused; `handle` is the device's
-    recording once made."""
+    """A recording of launches. It keeps the tensors' buffers alive, so that ids are not reused; `handle` is the recording of the
+    device."""
 
     def __init__(self, tensors: Sequence[DeviceTensor], scratch: Buffer) -> None:
         self._held = (tuple(tensors), scratch)
@@ -326,8 +325,7 @@ class Buffer:
 
 
 def _room(memory: Buffer, size: int) -> int:
-    """Return the size in bytes of the replacement for a buffer that is too small. It has a reserve, since growth is likely to
-    recur."""
+    """Return the size in bytes of the replacement for a buffer that is too small, including a reserve for further growth."""
     return align_up(size + size // 4 if memory.size else size)
 
 

@@ -54,8 +54,7 @@ class DriverDevice(Device):
         """Translate a driver error, with `action` in the message. Returns None if the caller caused the error."""
 
     def driver_call(self, action: str) -> _DriverCall:
-        """Create a context that translates driver errors, with `action` in the message. Raises `DeviceLost` if the device is
-        lost."""
+        """Create a context that translates driver errors, with `action` in messages. Raises `DeviceLost` if the device is lost."""
         return _DriverCall(self, action)
 
     def lost_error(self) -> DeviceLost:
@@ -63,8 +62,7 @@ class DriverDevice(Device):
         return DeviceLost(self.lost, remedy=self.lost_remedy)
 
     def failure(self, error: Exception, action: str) -> Exception:
-        """Translate a driver error, and record whether the device is lost. An error that the caller caused is returned
-        unchanged."""
+        """Translate a driver error, and record whether the device is lost. Errors that the caller caused are returned as is."""
         found = self.translate(error, action)
         if isinstance(found, DeviceLost):
             self.lost = found.message
@@ -101,8 +99,7 @@ class DriverRuntime(HostRuntime, Generic[_Device]):
 
     @abstractmethod
     def missing(self, requires: Sequence[str]) -> str | None:
-        """Describe the first requirement that the device lacks, with a remedy. Returns None if the device meets all
-        requirements."""
+        """Describe the first requirement that the device lacks, with a remedy. Returns None if it meets all requirements."""
 
     def check(self, artifact: Artifact) -> str | None:
         """Explain why the device cannot run an artifact, with a remedy. Returns None if it can."""

@@ -20,8 +20,7 @@ def example_inputs(
     specs: Sequence[TensorSpec], seed: int = 0, dims: Mapping[str, int | tuple[int, int]] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Return seeded random inputs by name. `dims` gives the sizes of symbolic dimensions; a dimension that is not in `dims` gets
-    its least size, but at least 1. Raises `InputError` for an input that is not an array, `OutOfMemory` for an input that is too
-    large."""
+    its least size, but at least 1. Raises `InputError` for an input that is not an array, `OutOfMemory` for a too large input."""
     generator = np.random.default_rng(seed)
     found: dict[str, Any] = {}
     for spec in specs:

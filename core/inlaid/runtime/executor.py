@@ -321,7 +321,7 @@ class Executor:
             recorder.region(region.info, region.artifact, start, parts, sizes)
 
     def _shape(self, run: Workspace, step: RegionStep | LaunchStep, layout: RegionLayout, dims: Array) -> None:
-        """Set the shapes of a region's outputs from its computed dimensions. Raises `KernelFault` for a dimension beyond its
+        """Set the shapes of a region's outputs by its computed dimensions. Raises `KernelFault` for a dimension beyond its
         bound."""
         artifact, invoked, numbers = step.region.artifact, step.invoked, step.instruction.outputs
         if layout.late:
@@ -361,8 +361,8 @@ class Executor:
             self._store(run, number, owned, shared=False)
 
     def _reserve(self, run: Workspace, number: int, shape: Shape) -> Any:
-        """Return the memory for a value whose shape, at most `shape`, is known only during the run: in the arena, or in a block on
-        the value's device."""
+        """Return memory for a value whose shape, at most `shape`, is known only during the run: in the arena or a block on a
+        device."""
         value, block = run.prepared.plan.values[number], run.prepared.blocks.get(number)
         assert value.dtype is not None
         if block is not None:
@@ -384,8 +384,7 @@ class Executor:
             self._store(run, number, result, shared=False)
 
     def _inside(self, run: Workspace) -> Workspace | None:
-        """Return the run that owns the workspaces of called plans. It is this run if devices are used, since called plans use its
-        queues."""
+        """Return the owner of the workspaces of called plans: this run if devices are used, since called plans use its queues."""
         return run if self._on_devices else None
 
     def _loop(self, run: Workspace, loop: Loop) -> None:
@@ -458,8 +457,8 @@ class Executor:
         self._define(run, number, item)
 
     def _define(self, run: Workspace, number: int, array: Array | DeviceTensor) -> None:
-        """Store an array as value `number`, and derive unknown sizes from its shape. Raises `KernelFault` for a shape that does not
-        fit."""
+        """Store an array as value `number`, and derive unknown sizes from its shape. Raises `KernelFault` for a misfitting
+        shape."""
         run.frame[number] = array
         self._check_shape(run, number, array.shape)
 

@@ -16,8 +16,7 @@ from inlaid.artifact.touched import written_by
 
 
 def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signature]) -> dict[str, frozenset[arith.Expr]]:
-    """Compute for each plan the sizes that the plan, its regions or its callees read before inputs or instructions determine
-    them."""
+    """Compute the sizes that each plan, its regions or its callees read before inputs or instructions determine the sizes."""
     found: dict[str, frozenset[arith.Expr]] = dict.fromkeys(plans, frozenset())
     changed = True
     while changed:

@@ -1,5 +1,4 @@
-"""Regions as instructions of a plan: data independent of sizes (`Invoked`), and data that depends on input shapes
-(`RegionLayout`)."""
+"""Regions as instructions of a plan: data independent of sizes (`Invoked`) and data for given input shapes (`RegionLayout`)."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ class RegionLayout:
 class Invoked:
     """The size-independent part of a region in a plan: its dimensions, a formula for its scratch memory, and accessors of its
     inputs and outputs in the values of a run. `actual` computes output shapes from dimensions. `matched`: the region and the plan's
-    values have the same shapes and dimensions. `alike`: in addition, the plan's sizes determine all of them, so that no check is
+    values have the same shapes and dimensions. `alike`: in addition, input shapes determine all dimensions, so that no check is
     needed."""
 
     def __init__(self, plan: Plan, instruction: Invoke, region: LoadedRegion, alignment: int) -> None:

@@ -1,5 +1,4 @@
-"""Encodes and decodes the code of artifacts for devices that run grids of threads: a launch plan, and the program of its
-kernels."""
+"""Encodes and decodes the code of artifacts for devices that run grids of threads: a launch plan and a program of kernels."""
 
 from __future__ import annotations
 

@@ -71,8 +71,7 @@ class LaunchQueue(ABC):
         self._reporting.clear()
 
     def finished(self, sequence: int) -> None:
-        """Record that commands up to number `sequence` have completed. Raises the first `KernelFault` that these commands
-        reported."""
+        """Record that commands up to number `sequence` have completed. Raises the first `KernelFault` among their reports."""
         self.done = max(self.done, sequence)
         fault = None
         while self._checks and self._checks[0][0] <= sequence:

@@ -41,7 +41,7 @@ class Limits:
     """Launch limits of a device: `threads` per block, `block` threads and `grid` blocks along each axis.
 
     `device` is the device's name; `of_block` and `of_thread` are its terms for a block and a thread; `remedy` says how to compile
-    for it."""
+    for the device."""
 
     device: str
     threads: int
@@ -81,8 +81,7 @@ class Session(ABC, Generic[Bound]):
 
 
 class LaunchedRegion(ABC, Generic[Bound]):
-    """A region loaded on a device. It owns the region's constants on the device. Raises `OutOfMemory` if the constants do not
-    fit."""
+    """A region loaded on a device, with its constants in device memory. Raises `OutOfMemory` if the constants do not fit."""
 
     def __init__(
         self, artifact: Artifact, plan: LaunchPlan, device: Device, constants: Iterable[np.ndarray[Any, Any]], limits: Limits

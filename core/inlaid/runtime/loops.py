@@ -101,7 +101,7 @@ def _row(whole: DeviceTensor, index: int) -> DeviceTensor:
 
 
 class DeviceStack:
-    """A stacked output of a loop on a device. If kernels cannot write at a row's offset, the row is written to a spare buffer and
+    """A stacked output of a loop on a device. If kernels cannot write at a row's offset, they write to a spare buffer, which is
     copied."""
 
     def __init__(self, work: DeviceWork, number: int, whole: DeviceTensor, spare: DeviceTensor) -> None:

@@ -285,8 +285,7 @@ class _Reader:
         )
 
     def _members(self) -> dict[str, memoryview]:
-        """Return the data of every member by name. Checks that names are known, data is uncompressed, and members do not
-        overlap."""
+        """Return the data of every member by name. Checks that names are known, data is uncompressed, and no members overlap."""
         try:
             with zipfile.ZipFile(self.file) as archive:
                 infos, end = archive.infolist(), archive.start_dir

@@ -38,8 +38,7 @@ class ShapeReader:
 
 
 def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[Sequence[int]], Shape | None]:
-    """Return a function that maps the values of the dimensions `names`, in order, to a shape. It returns None if the shape depends
-    on other dimensions."""
+    """Return a function that maps values of the dimensions `names` to a shape, or to None if the shape has other dimensions."""
     if all(isinstance(dim, int) or dim in names for dim in shape):
         numbers = tuple(dim for dim in shape if isinstance(dim, int))
         order = (*names, *numbers)
