@@ -1,4 +1,5 @@
-"""Commands that the processes of `fresh` run for checks. Each imports what it needs, since some check the imports."""
+"""Commands that the processes of `fresh` run for checks. Each command imports the modules that it needs, since some commands check
+imports."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ COMPILER = tuple(
     f"inlaid.{name}"
     for name in ("graph", "tensor", "ops", "passes", "schedules", "lowering", "partitioning", "frontends", "driver")
 )
-"""Packages that a process which only runs models must not import."""
+"""Packages that a process must not import if it only runs models."""
 
 Request = Mapping[str, Any]
 
@@ -37,7 +38,7 @@ def imports(request: Request) -> Json:
 
 
 def compile_samples(request: Request) -> Json:
-    """Return the hashes of the artifacts of samples. With `cut_off`, every use of the plugin's run side raises."""
+    """Return the hashes of the samples' artifacts. With `cut_off`, every use of the plugin's run side raises."""
     from inlaid.conformance.samples import compiled, fingerprints
 
     tested = _subject(request)
@@ -49,8 +50,8 @@ def compile_samples(request: Request) -> Json:
 
 
 def run_cases(request: Request) -> Json:
-    """Run the cases with the given ids in order, answer with each result, then with their number. A crash thus loses only one
-    result."""
+    """Run the cases with the given ids in order. Answers each result immediately, so that a crash loses only one, then their
+    number."""
     from inlaid.conformance.suite import cases, run_case
 
     tested = _subject(request)
@@ -68,7 +69,7 @@ def resident(request: Request) -> Json:
 
 
 def run_packages(request: Request) -> Json:
-    """Run packages, each on inputs from an .npz file, and write their outputs to others. With `alone`, the compiler cannot be
+    """Run packages, each on inputs from an .npz file, and write the outputs to other files. With `alone`, the compiler cannot be
     imported."""
     import numpy as np
 
@@ -96,8 +97,8 @@ class _NoCompiler(MetaPathFinder):
 
 
 def run_libraries(request: Request) -> Json:
-    """Call functions of shared libraries, each on inputs from an .npz file, and write their outputs to others. `libraries`: stem,
-    names of the inputs, names, shapes and element types of the outputs, and workspace size in bytes."""
+    """Call functions of shared libraries, each on inputs from an .npz file, and write the outputs to other files. `libraries`:
+    stem, names of the inputs, names, shapes and element types of the outputs, and workspace size in bytes."""
     import ctypes
 
     import numpy as np

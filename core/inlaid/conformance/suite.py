@@ -1,4 +1,4 @@
-"""All cases, and how they are run."""
+"""Lists all cases of the suite, and runs them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def expects_what_there_is(tested: TargetUnderTest) -> None:
 PART = 400
 """Greatest number of cases per process."""
 SHARES = 4
-"""Least number of parts of the suite per parallel process, for load balance. A process takes a second to start, and does not share
-results with others."""
+"""Least number of parts of the suite per parallel process, for load balance. Each part costs a second to start a process, which
+shares no cached results."""
 SECONDS = 10
-"""Average time limit of a case in seconds."""
+"""Time limit of a process in seconds, per case."""
 
 CASES: tuple[Case, ...] = (
     *plugin.CASES,
@@ -44,7 +44,7 @@ CASES: tuple[Case, ...] = (
 
 
 def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
-    """Return all cases for a target: those for every target, and those for its composites and its vendor's operators."""
+    """Return all cases for a target: the common cases, and cases for the target's composites and its vendor's operators."""
     own = (*CASES, *operators.own_cases(tested), *composites.cases(tested), *chains.cases(tested))
     return tuple(sorted(own, key=lambda case: LEVELS.index(case.level)))
 
@@ -93,7 +93,7 @@ def _tried(tested: TargetUnderTest, case: Case) -> Result:
 
 
 def chosen(tested: TargetUnderTest, only: Sequence[str] = ()) -> tuple[Case, ...]:
-    """Return the cases whose ids start with one of the given prefixes; all cases without any."""
+    """Return the cases whose ids start with one of the prefixes `only`; all cases if `only` is empty."""
     return tuple(case for case in cases(tested) if not only or case.id.startswith(tuple(only)))
 
 

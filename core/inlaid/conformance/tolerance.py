@@ -24,17 +24,17 @@ OPERATORS = {
     "float16": Tolerance("float16", 2e-3, 1e-5),
     "bfloat16": Tolerance("bfloat16", 1.6e-2, 1e-5),
 }
-"""Default relative tolerance of an operator's result. float32's is the specified bound; narrower types get about two units in the
-last place of the greatest value."""
+"""Default tolerances of an operator's result. The bound of float32 is specified; narrower types get about two units in the last
+place of the greatest value."""
 NARROW = 0.26
-"""As `OPERATORS`, for floats of at most eight bits."""
+"""Relative tolerance of an operator's result in floats of at most eight bits."""
 MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 """Relative tolerance of a whole model, with respect to the greatest value."""
 
 
 def of_operator(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
-    """Return the tolerance for an element type in an operator's result: declared for it or for all operators by the plugin;
-    otherwise zero for an operator that does not round, and the suite's default for others."""
+    """Return the tolerance for an element type in an operator's result: the plugin's declaration for the operator or for all
+    operators; otherwise zero for an operator that does not round, and the suite's default for other operators."""
     own = tested.conformance.tolerance(element, name)
     if own is not None:
         return own
@@ -44,8 +44,8 @@ def of_operator(tested: TargetUnderTest, name: str, exact: bool, element: str) -
 
 
 def of_composite(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
-    """Return the tolerance for an element type in a composite's result: declared by the plugin under its rule's name; otherwise
-    zero if it is defined exactly, and a model's tolerance if not."""
+    """Return the tolerance for an element type in a composite's result: the plugin's declaration under the rule's name; otherwise
+    zero if the result is defined exactly, and a model's tolerance if not."""
     own = tested.conformance.tolerance(element, name)
     return own or (Tolerance(element, 0.0) if exact else of_model(tested, element))
 
@@ -63,8 +63,9 @@ def hold(
     allowed: Callable[[str], Tolerance],
     composed: ir.Function | None = None,
 ) -> None:
-    """Compare the target's results of a function with the reference. `what` describes it in messages; `composed` is the function as
-    it is in a region, None for what `TargetUnderTest.load` makes of it. Equal functions share an executable. Raises `Failed`."""
+    """Compare the target's results of a function with the reference. `what` describes the function in messages; `composed` is the
+    function as in a region, with composites wrapped; None lets `TargetUnderTest.load` wrap them. Equal functions share an
+    executable. Raises `Failed`."""
     wanted = evaluate(function, inputs)
     try:
         executable = tested.load_once(composed or function)

@@ -21,7 +21,7 @@ MIXES: tuple[Mix, ...] = ("plain", "special", "edge")
 def random_array(
     seed: int, shape: Sequence[int], of: str | DType, low: float | None = None, high: float | None = None, mix: Mix = "plain"
 ) -> Array:
-    """Return random values of an element type: in [low, high] if given, else of a mix."""
+    """Draw random values of an element type, in [low, high] if given, else of a mix."""
     rng, of, shape = np.random.default_rng(seed), dtype(of), tuple(shape)
     if low is not None or high is not None:
         mix = "plain"

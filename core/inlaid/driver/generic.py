@@ -19,7 +19,7 @@ from inlaid.tensor.region import KernelSchedule
 MOST = 0.5
 """Share of a region's predicted time above which a warning is issued."""
 LEAST = 2e-5
-"""Predicted seconds of a region below which no warning is issued, since its kernels are fast with any schedule."""
+"""Predicted seconds of the reported kernels below which no warning is issued, since such kernels are fast with any schedule."""
 NAMED = 3
 """Number of kernels that a warning names."""
 
