@@ -161,8 +161,8 @@ def search(tested: TargetUnderTest, entry: Entry) -> Found:
 
 class Explorer(Generic[T]):
     """A search over vectors of choices. `make` makes examples from a vector, with the number of options of each choice; `refuse`
-    returns the reason why an example is rejected; `reasons` counts the reasons. The search starts at the first of `origins` that
-    gives examples."""
+    returns the reason why an example is rejected; `reasons` counts them. The search starts at the first of `origins` that gives
+    examples."""
 
     def __init__(
         self,

@@ -1,5 +1,4 @@
-"""Commands that the processes of `fresh` run for checks. Each command imports the modules that it needs, since some commands check
-imports."""
+"""Commands that the processes of `fresh` run for checks. Commands import modules on use, since some of them check imports."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def compile_samples(request: Request) -> Json:
 
 
 def run_cases(request: Request) -> Json:
-    """Run the cases with the given ids in order. Answers each result immediately, so that a crash loses only one, then their
+    """Run the cases with the given ids in order. Answers with each result immediately, so that a crash loses one, then their
     number."""
     from inlaid.conformance.suite import cases, run_case
 
@@ -69,7 +68,7 @@ def resident(request: Request) -> Json:
 
 
 def run_packages(request: Request) -> Json:
-    """Run packages, each on inputs from an .npz file, and write the outputs to other files. With `alone`, the compiler cannot be
+    """Run packages, each on inputs from an .npz file, and write the outputs to files. With `alone`, the compiler cannot be
     imported."""
     import numpy as np
 

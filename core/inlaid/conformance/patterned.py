@@ -61,8 +61,7 @@ class Stuck(Exception):
 @dataclass(frozen=True)
 class Recipe:
     """Record of how an operator's example was drawn: element type, each choice with its number of options, whether it uses the
-    operator's default attributes, and shape of the data. A `free` example ignores the shape of its context, and is not redrawn if
-    it does not fit."""
+    operator's default attributes, and shape of the data. A `free` example ignores the shape of its context, and is not redrawn."""
 
     element: str
     chosen: tuple[int, ...]
@@ -74,10 +73,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Draw:
-    """Parameters of an example of a pattern: `number` 0 is the plain example, others are drawn at random, deterministically.
-    `element` is the element type of the first data; `dtypes` are the allowed element types. With `constant`, wildcards except the
-    first are constants. `mix` is the distribution of values, without the extremes of floats unless `edges`. `recipes`, by operator
-    name, are tried first. If given, `shape` is the shape of the inputs."""
+    """Parameters of an example of a pattern: `number` 0 is the plain example, other numbers are seeds of random examples. `element`
+    is the element type of the first data; `dtypes` are the allowed element types. With `constant`, wildcards except the first are
+    constants. `mix` is the distribution of values, without the extremes of floats unless `edges`. `recipes`, by operator name, are
+    tried first. If given, `shape` is the shape of the inputs."""
 
     number: int
     element: str
@@ -244,8 +243,8 @@ class _Attempt:
         turn: int,
         count: int,
     ) -> tuple[Example, str]:
-        """Draw an example of an operator. Returns the example and its element type. A non-canonical operator gets `count` equal
-        arguments."""
+        """Draw an example of an operator. Returns the example and its element type. Other than canonical operators get `count`
+        equal arguments."""
         recipe = self.draw.recipes.get(operator.name) if turn == 0 else None
         plain = self.draw.number == 0 and turn == 0
         again = iter(recipe.chosen if recipe is not None else itertools.repeat(0) if plain else ())
@@ -385,8 +384,7 @@ def _halfway(sums: Array, multipliers: Array, shifts: Array) -> tuple[int, int]:
 
 
 def _opened(part: Pattern) -> tuple[Pattern, Wanted, list[Pattern]]:
-    """Unwrap a pattern from names and predicates. Returns the inner pattern, the requirements of the wrappers, and all unwrapped
-    patterns."""
+    """Unwrap a pattern from names and predicates. Returns the inner pattern, the wrappers' requirements, and all layers."""
     layers, wanted = [part], Wanted()
     while isinstance(part, (Named, Where)):
         if isinstance(part, Where):

@@ -92,8 +92,8 @@ def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
 
 @dataclass(frozen=True)
 class Run:
-    """An operator or model to run on the target: a name for messages, a function that loads it, inputs, and a function that
-    evaluates the reference."""
+    """An operator or model to run: a name for messages, a function that loads it, inputs, and a function that evaluates the
+    reference."""
 
     name: str
     load: Callable[[], Executable]

@@ -25,10 +25,9 @@ def expects_what_there_is(tested: TargetUnderTest) -> None:
 PART = 400
 """Greatest number of cases per process."""
 SHARES = 4
-"""Least number of parts of the suite per parallel process, for load balance. Each part costs a second to start a process, which
-shares no cached results."""
+"""Least number of parts of the suite per parallel process, for load balance. Starting a process takes a second."""
 SECONDS = 10
-"""Time limit of a process in seconds, per case."""
+"""Seconds by which each case extends the time limit of a process."""
 
 CASES: tuple[Case, ...] = (
     *plugin.CASES,

@@ -127,8 +127,7 @@ class TargetUnderTest:
 
     def claim(self, function: ir.Function, rule: OpRule | None = None) -> Claim | Reject:
         """Find the claim by which the target accepts a function as a whole, as the partitioner would choose it or by a given
-        `rule`; else a rejection. The body is one call or several that give one value. A rule that raises counts as a rejection; see
-        `levels.annotations`."""
+        `rule`; else a rejection. The body is one call or several that give one value. A rule that raises counts as a rejection."""
         try:
             annotated = annotate(function, (self.candidate,))
         except PluginError as error:
@@ -154,8 +153,7 @@ class TargetUnderTest:
         return found if isinstance(found, Reject) else found.verdict
 
     def claims(self, function: ir.Function) -> bool:
-        """Test whether the target accepts an operator, at least under a condition. The body of `function` is a call of the
-        operator."""
+        """Test whether the target accepts an operator, perhaps under a condition. The body of `function` is a call of it."""
         return isinstance(self.claim(function), Claim)
 
     def context(self, keep: bool = True) -> DriverContext:
@@ -167,16 +165,15 @@ class TargetUnderTest:
         return self.context(keep).unit(region) if self.level is Level.LOOP else region
 
     def region(self, symbol: str, function: ir.Function) -> Region:
-        """Outline a function as a region, as the partitioner does, with the borders that the code generator asks for. Errors of the
-        code generator pass through."""
+        """Outline a function as a region with the borders that the code generator asks for, and raise its errors."""
         return self._bordered(Region(symbol, outlined(self.composed(function), self.target), self.target))
 
     def _bordered(self, region: Region) -> Region:
         return replace(region, borders=borders_of(region, self.registry))
 
     def composed(self, function: ir.Function) -> ir.Function:
-        """Wrap the body of a function, one call, in the composite by which the target accepts it. Returns the function unchanged if
-        no composite does."""
+        """Wrap the body of a function, one call, in the composite by which the target accepts it; without one, return
+        `function`."""
         single = isinstance(function.body, ir.Call) and isinstance(function.body.callee, Operator)
         found = self.claim(function) if single else None
         return alone(function, found) if isinstance(found, Claim) else function
@@ -190,8 +187,7 @@ class TargetUnderTest:
         return Executable(self.package(function), registry=self.registry)
 
     def load_once(self, function: ir.Function) -> Executable:
-        """Load a function as `load` does, or reuse a recent executable of an equal function: examples often differ only in
-        inputs."""
+        """Load a function as `load` does, or reuse a recent executable: functions of examples are often equal."""
         key = structural_key(function)
         found = self._recent.pop(key, None) or self.load(function)
         self._recent[key] = found

@@ -24,8 +24,8 @@ OPERATORS = {
     "float16": Tolerance("float16", 2e-3, 1e-5),
     "bfloat16": Tolerance("bfloat16", 1.6e-2, 1e-5),
 }
-"""Default tolerances of an operator's result. The bound of float32 is specified; narrower types get about two units in the last
-place of the greatest value."""
+"""Default tolerances of an operator's result. The bound of narrow types is about two units in the last place of the greatest
+value."""
 NARROW = 0.26
 """Relative tolerance of an operator's result in floats of at most eight bits."""
 MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
@@ -33,8 +33,8 @@ MODELS = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
 
 
 def of_operator(tested: TargetUnderTest, name: str, exact: bool, element: str) -> Tolerance:
-    """Return the tolerance for an element type in an operator's result: the plugin's declaration for the operator or for all
-    operators; otherwise zero for an operator that does not round, and the suite's default for other operators."""
+    """Return the tolerance for an element type in an operator's result: the plugin's declaration for the operator; else zero for an
+    operator that does not round; else the plugin's declaration for all operators; else the suite's default."""
     own = tested.conformance.tolerance(element, name)
     if own is not None:
         return own
@@ -64,8 +64,8 @@ def hold(
     composed: ir.Function | None = None,
 ) -> None:
     """Compare the target's results of a function with the reference. `what` describes the function in messages; `composed` is the
-    function as in a region, with composites wrapped; None lets `TargetUnderTest.load` wrap them. Equal functions share an
-    executable. Raises `Failed`."""
+    function as in a region, with composites wrapped; None lets `load` wrap them. Equal functions share an executable. Raises
+    `Failed`."""
     wanted = evaluate(function, inputs)
     try:
         executable = tested.load_once(composed or function)

@@ -42,8 +42,7 @@ class Variant:
 
 
 def variants(pattern: Pattern) -> tuple[Variant, ...]:
-    """Return the variants of a pattern: with all optional parts and with none, and each of the two with each alternative in
-    turn."""
+    """Return the variants of a pattern: with all optional parts and with none, and both with each alternative in turn."""
     found: dict[frozenset[Branch], Variant] = {}
     for base in (0, -1):
         waiting: list[Mapping[int, int]] = [{}]

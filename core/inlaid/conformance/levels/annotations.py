@@ -17,8 +17,7 @@ from inlaid.plugins import Reject
 
 
 def loads_rules(tested: TargetUnderTest) -> None:
-    """Rules name existing operators, since a misspelt rule would never match. Composites have unique names, by which the code
-    generator identifies them."""
+    """Check that rules name existing operators, since a misspelt rule would never match, and that composites have unique names."""
     if tested.unruly is not None:
         raise Failed(tested.unruly)
     names = [rule.name for rule, _ in tested.candidate.composites]
@@ -27,8 +26,7 @@ def loads_rules(tested: TargetUnderTest) -> None:
 
 
 def judges_operators(tested: TargetUnderTest) -> None:
-    """Every rule has a verdict on every example of the corpus, also with constant arguments and symbolic sizes, and every rejection
-    has a reason."""
+    """Check that every rule has a verdict on every example of the corpus, in each form, and that every rejection has a reason."""
     for form in _forms():
         try:
             annotated = annotate(form.function, [tested.candidate])
@@ -57,8 +55,7 @@ def predicts_sound_costs(tested: TargetUnderTest) -> None:
 
 
 def accepts_its_examples(tested: TargetUnderTest) -> None:
-    """Check that the rules accept every example that the plugin declares, as a whole: a call of an operator, or a match of a
-    composite."""
+    """Check that the rules accept every example that the plugin declares as a whole, as one operator or composite."""
     for number, function in enumerate(tested.conformance.examples):
         found = tested.claim(function) if isinstance(function.body, ir.Call) else Reject("its body is not a call")
         if isinstance(found, Reject):

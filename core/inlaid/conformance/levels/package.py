@@ -41,7 +41,7 @@ def runs_elsewhere(tested: TargetUnderTest) -> None:
 
 
 def runs_without_the_compiler(tested: TargetUnderTest) -> None:
-    """Running a package does not import the compiler, which may not be installed on the device."""
+    """Check that running a package does not import the compiler, which may not be installed on the device."""
     alone = [run for run in _tried(tested) if {info.target for info in run.load().regions} == {str(tested.target)}]
     if not alone:
         raise Skipped("it runs no model completely")
@@ -63,8 +63,7 @@ def _run_elsewhere(tested: TargetUnderTest, runs: Sequence[Run], alone: bool) ->
 
 
 def exports(tested: TargetUnderTest) -> None:
-    """Check that a model exported as a shared library, if its regions are native code, gives the same values without Inlaid's
-    runtime."""
+    """Check that exported libraries of models give the same values without Inlaid's runtime. Skips models without native code."""
     reason = ""
     with _folder() as folder:
         exported: dict[str, tuple[Run, Executable, int]] = {}
@@ -104,7 +103,7 @@ def _compare(name: str, wanted: dict[str, Any], path: Path) -> None:
 
 
 def _tried(tested: TargetUnderTest) -> list[Run]:
-    """Return a few operators and models."""
+    """Return a few operators and models to package."""
     runs = samples.runs(tested)
     return [*itertools.islice(runs, TRIED), *runs[TRIED:][-TRIED:]]
 
