@@ -44,7 +44,7 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class Quantizer:
-    """Quantises a module for the targets, and keeps the report."""
+    """Quantises a module for the targets, and stores the report."""
 
     samples: Path
     settings: Quantization
@@ -64,7 +64,7 @@ class Quantizer:
 def chosen(
     samples: Path | None, calibration: str | None, scales: str | None, arithmetic: str | None, borders: str | None
 ) -> Quantization | None:
-    """Return the quantisation settings, None without samples. Raises `UsageError` for settings without samples."""
+    """Return the quantisation settings, None if `samples` is None. Raises `UsageError` for settings without samples."""
 
     if samples is not None:
         usual = Quantization()
