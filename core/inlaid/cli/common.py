@@ -117,21 +117,21 @@ inputs_option = click.option(
     "inputs",
     multiple=True,
     metavar="NAME=FILE",
-    help="An input as a .npy file, or all inputs as FILE.npz without a name. Inputs not given are random.",
+    help="An input as a .npy file, or all inputs as FILE.npz without NAME=. Inputs not given are random.",
 )
 precision_option = click.option(
     "--precision",
     default="model",
     show_default=True,
-    help="Arithmetic of float32 models. model: as the model says; bf16: multiply in bfloat16, accumulate in float32.",
+    help="Arithmetic of float32 models. model: in the model's dtypes; bf16: multiply in bfloat16, accumulate in float32.",
 )
 placement_option = click.option(
     "--placement",
     type=click.Choice(["priority", "cost", "measured"]),
     default="priority",
     show_default=True,
-    help="How to choose among targets that accept an operator. priority: the first listed; cost: least predicted time in total; "
-    "measured: as cost, but with operators timed on their targets.",
+    help="How to choose among targets that accept an operator. priority: the first listed; cost: the least predicted total time; "
+    "measured: the least total time, with operators timed on their targets.",
 )
 lock_option = click.option(
     "--lock",

@@ -22,12 +22,16 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--borders", type=click.Choice(BORDERS), help="With --quantize: type of inputs and outputs. Default: float32."
         ),
-        click.option("--arithmetic", type=click.Choice(ARITHMETICS), help="With --quantize: how to requantise. Default: fixed."),
-        click.option("--scales", type=click.Choice(SCALES), help="With --quantize: power_of_two lets targets shift. Default: any."),
+        click.option(
+            "--arithmetic",
+            type=click.Choice(ARITHMETICS),
+            help="With --quantize: requantisation in fixed point or float. Default: fixed.",
+        ),
+        click.option("--scales", type=click.Choice(SCALES), help="With --quantize: power_of_two permits shifts. Default: any."),
         click.option(
             "--calibration",
             type=click.Choice(CALIBRATIONS),
-            help="With --quantize: how to choose ranges from the observed values. Default: minmax.",
+            help="With --quantize: the rule that selects ranges from observed values. Default: minmax.",
         ),
         click.option(
             "--quantize",

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 860, 480
 """Size of the drawing area, in pixels."""
 COLOURS = ("#2f7ed8", "#e0801f", "#2e9e6b", "#b04fc4", "#c9463d", "#8a7a1f")
 LEAST_INTENSITY, LEAST_RATE = 2.0**-6, 1e6
-"""Greatest values at the axes' origins: FLOP/byte and FLOP/s."""
+"""Least values at the axes' origins: FLOP/byte and FLOP/s."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class LibrarySizes:
         if isinstance(dim, int):
             return dim
         if others := sorted(repr(variable) for variable in free_vars(dim) if variable not in self.largest):
-            raise Unsupported(f"{what} has size {dim!r}: {others[0]} depends on data, expected dimensions of inputs")
+            raise Unsupported(f"{what} must have a size over dimensions of inputs, got {dim!r}: {others[0]} depends on data")
         return arith.evaluate(dim, self.largest)
 
     def most(self, dim: Dim, what: str) -> int:
@@ -48,7 +48,7 @@ class LibrarySizes:
         found = arith.limits(dim, self._ranges)
         upper = None if found is None else arith.unwrap(found[1])
         if not isinstance(upper, int):
-            raise Unsupported(f"{what} has size {dim!r}, expected one whose upper bound is known")
+            raise Unsupported(f"{what} must have a size with a known upper bound, got {dim!r}")
         return upper
 
     def of_region(self, artifact: Artifact, invoke: Invoke) -> dict[arith.Expr, arith.Expr]:
@@ -60,7 +60,7 @@ class LibrarySizes:
             elif source.upper is None:
                 dim = SizeVar(source.name)
             else:
-                raise Unsupported(f"dimension {source.name} of region {artifact.symbol} depends on data, expected one of inputs")
+                raise Unsupported(f"dimension {source.name} of region {artifact.symbol} must be one of inputs, but depends on data")
             self.at_largest(dim, f"dimension {source.name}")
             found[SizeVar(source.name)] = arith.wrap(dim)
         return found
@@ -99,6 +99,6 @@ def _upper(variable: SizeVar) -> int:
     if isinstance(variable.upper, int):
         return variable.upper
     raise Unsupported(
-        f"dimension {variable.name} has no upper bound, expected one for which memory is planned",
+        f"dimension {variable.name} has no upper bound, for which memory is planned",
         remedy=Remedy.of("bound or fix it: ", dims_setting({variable.name: (max(variable.lower, 1), 64)})),
     )

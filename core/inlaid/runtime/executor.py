@@ -395,7 +395,7 @@ class Executor:
         going = loop.condition is None or bool(frame[loop.condition])
         scanned = [frame[number] for number in loop.scanned]
         if len({item.shape[0] for item in scanned}) > 1:
-            raise KernelFault(f"a loop scans inputs of different lengths {[item.shape[0] for item in scanned]}")
+            raise KernelFault(f"the scanned inputs of a loop must have equal lengths, got {[item.shape[0] for item in scanned]}")
         limit = min(limit, *(item.shape[0] for item in scanned)) if scanned else limit
         body, spare = self.plans[loop.body], iter([frame[number] for number in loop.spare])
         state: list[State | DeviceState] = []

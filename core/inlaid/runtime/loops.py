@@ -116,7 +116,7 @@ class DeviceStack:
     def push(self, index: int, part: DeviceTensor) -> None:
         """Append the output of one iteration."""
         if index >= self._whole.shape[0]:
-            raise KernelFault(f"output {index} of a loop does not fit {self._whole.shape}")
+            raise KernelFault(f"output {index} of a loop must fit its stacked output of shape {self._whole.shape}")
         row = _row(self._whole, index)
         if (part.buffer, part.offset) != (row.buffer, row.offset):
             self._work.copy(part, row)
@@ -158,11 +158,11 @@ class Stack:
             return
         if self._ready is None:
             if self._parts and self._parts[0].shape != part.shape:
-                raise KernelFault(f"a loop stacks outputs of different shapes {self._parts[0].shape} and {part.shape}")
+                raise KernelFault(f"stacked outputs of a loop must have equal shapes, got {self._parts[0].shape} and {part.shape}")
             self._parts.append(part)
             return
         if index >= len(self._ready) or self._ready.shape[1:] != part.shape:
-            raise KernelFault(f"output {index} of a loop, of shape {part.shape}, does not fit {self._ready.shape}")
+            raise KernelFault(f"output {index} of a loop must fit {self._ready.shape}, got shape {part.shape}")
         self._ready[index, ...] = part
 
     def finish(self, iterations: int) -> Array:

@@ -273,7 +273,7 @@ class _Reader:
         ]
         by_name = {plan.name: plan for plan in plans}
         if len(by_name) != len(plans):
-            raise PackageError(f"{self.path}: two plans have the same name")
+            raise PackageError(f"{self.path}: plans must have different names")
         program = Program(by_name, tuple(info for info, _ in regions))
         return Package(program, tuple(artifact for _, artifact in regions), weights)
 
