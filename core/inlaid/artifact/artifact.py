@@ -62,8 +62,8 @@ class KernelInfo:
 
 
 PORTABLE_C = "-c99"
-"""Suffix of the format of artifacts whose code is C99 that defines the region's function under the artifact's symbol (see
-`inlaid.runtime.host`) and needs no runtime module, so that firmware can include it."""
+"""Suffix of formats whose code is C99 source, which firmware can include. The source defines the region's function under the
+artifact's symbol (see `inlaid.runtime.host`) and needs no runtime module."""
 
 
 @dataclass(frozen=True)

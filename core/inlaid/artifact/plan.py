@@ -22,10 +22,10 @@ class Value:
 
     `storage` is "input" or "output" (owned by the caller); "constant" (in the package's weights under `name`); "arena" (at byte
     `offset` of its device's arena); "dynamic" (allocated when computed, since its size has no bound before the run; on a device it
-    shares memory with values of other lifetimes, see `inlaid.runtime.blocks`); or "host" (a Python object, `dtype` None). `shape`
-    has expressions over the plan's dimensions; an input that is a string tensor has a shape too, which binds dimensions. `device`
-    is the target whose memory contains the value, "" for host memory. Values in device memory are arena and dynamic values,
-    constants, and inputs and outputs of called plans.
+    shares memory with values of disjoint lifetimes, see `runtime.blocks`); or "host" (a Python object, `dtype` None). `shape` has
+    expressions over the plan's dimensions; an input that is a string tensor has a shape too, which binds dimensions. `device` is
+    the target whose memory contains the value, "" for host memory. Values in device memory are arena and dynamic values, constants,
+    and inputs and outputs of called plans.
     """
 
     storage: Storage

@@ -40,8 +40,7 @@ def lifetimes(
     values: Sequence[Value], instructions: Sequence[Instruction], planned: Callable[[Value], bool]
 ) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
     """Compute the owner of each `planned` value's buffer: the first value of its chain of donations. Also compute, for each owner,
-    the first and last instruction that use the buffer. A concurrent copy from a device uses the buffer until the end of the
-    plan."""
+    the first and last instruction that use the buffer. A concurrent copy from a device uses the buffer until the end."""
     owners: dict[int, int] = {}
     lives: dict[int, tuple[int, int]] = {}
     for step, item in enumerate(instructions):

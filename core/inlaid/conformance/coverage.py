@@ -197,8 +197,8 @@ class Explorer(Generic[T]):
                 return
 
     def _next(self, number: int) -> Vector:
-        """Return the next vector: a neighbour of an accepted vector, earliest first; otherwise of the latest vector rejected for a
-        new reason. Every third vector differs in more choices."""
+        """Return the next vector to try: a neighbour of a vector in the queue, earliest first. Every third vector is random: a
+        judged vector with up to three changed choices."""
         if number % 3 < 2 or not self._counts:
             while self._waiting:
                 vector = next(self._waiting[0], None)

@@ -101,7 +101,7 @@ class Run:
     function: ir.Function
 
     def other_inputs(self) -> dict[str, Array]:
-        """Return the inputs of the same shapes with other values: the elements in reverse order."""
+        """Return inputs of the same shapes with other values: the elements in reverse order."""
         return {name: np.ascontiguousarray(value.reshape(-1)[::-1].reshape(value.shape)) for name, value in self.inputs.items()}
 
     def wanted(self, inputs: Mapping[str, Array]) -> Any:

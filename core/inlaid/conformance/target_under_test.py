@@ -142,7 +142,7 @@ class TargetUnderTest:
             return found
         (verdict,) = annotated.verdicts[id(root)]
         if not isinstance(verdict, Reject):
-            return Reject("it supports only a part")
+            return Reject("the target supports only a part")
         assert isinstance(root.callee, Operator)
         by_name = rule is not None or {root.callee.name, ANY} & {*self.candidate.by_name}
         return verdict if by_name else in_full(verdict, root, self.candidate)

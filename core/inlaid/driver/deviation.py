@@ -58,7 +58,7 @@ def failed(error: str) -> Deviation:
 
 
 def deviation(type_: TensorType, wanted: Array, found: Array, allowed: Tolerance | None = None) -> Deviation:
-    """Compare an array with the expected one. Without `allowed`, the tolerance of whole models applies."""
+    """Compare array `found` with the expected array `wanted`. Without `allowed`, the tolerance of whole models applies."""
     if wanted.shape != found.shape:
         return failed(f"expected shape {wanted.shape}, got {found.shape}")
     if not type_.dtype.is_float:

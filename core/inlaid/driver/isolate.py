@@ -83,8 +83,8 @@ class _TimeUp(PluginError):
 
 class Isolated:
     """Compiles regions in a worker process, within the limits of `settings.isolation`. A context manager: the worker starts on
-    entry and serves one request at a time. After a request that crashes, hangs or fails, the next request gets a new worker. If the
-    failed request was not the worker's first, it is repeated in a new worker, so that no region fails because of another."""
+    entry and serves one request at a time. After a request that crashes, hangs or fails, the next request gets a new worker. A
+    request that fails in a worker after others is repeated in a new worker, so that no region fails because of another."""
 
     def __init__(self, registry: PluginRegistry, settings: Settings, keep: bool = True) -> None:
         assert settings.isolation is not None

@@ -34,9 +34,9 @@ COMPOSITE = "composite"
 
 
 class Phase(Enum):
-    """Phase in which a plugin's passes run. BEFORE_PEELING: on each kernel before loops are peeled, when a padded copy is one loop
-    nest with a select. LOOP: on each kernel and layout copy after remainder iterations are peeled, so that main loops need no
-    guards."""
+    """Phase in which a plugin's passes run. BEFORE_PEELING passes run on each kernel before loops are peeled, when a padded copy is
+    one loop nest with a select. LOOP passes run on each kernel and layout copy after remainder iterations are peeled: main loops
+    need no guards."""
 
     BEFORE_PARTITION = "before-partition"
     AFTER_PARTITION = "after-partition"
@@ -343,9 +343,9 @@ class Codegen(ABC):
 
     def borders(self, region: Region) -> Borders | None:
         """Choose how a region's inputs and results are stored; None for row-major order and the types of the graph. Must be a pure
-        function. The compiler converts values outside of the region, except between regions that agree. `compile` then gets the
-        region with these borders, and the signature of the resulting artifact has the stored types. Loop programs of a loop-level
-        target convert inside the region."""
+        function. The compiler converts values outside of the region, but not between regions with equal borders. `compile` then
+        gets the region with these borders, and the signature of the resulting artifact has the stored types. Loop programs of a
+        loop-level target convert inside the region."""
         return None
 
 

@@ -30,7 +30,7 @@ Bound = TypeVar("Bound")
 Stores = Mapping[str, Sequence[tuple[Opaque, int, int]]]
 """Maps a storage of a plan to one item per index: (buffer, or None if empty; byte offset; size in bytes)."""
 Reader = Callable[[Opaque, int, np.ndarray[Any, Any], bool], None]
-"""Copies bytes of a buffer, from a byte offset, to an array: before it returns if the last argument is set, else in queue order."""
+"""Copies bytes of a buffer, from a byte offset, to an array: synchronously if the last argument is True, else in queue order."""
 
 KEPT = 4
 """Greatest number of sets of sizes and buffers for which a queue caches the bound launches of a region."""

@@ -64,7 +64,8 @@ class _Chain:
 
 
 def agree(tested: TargetUnderTest) -> None:
-    """Check that chains from each composite, of composites that can read available values, agree with the reference."""
+    """Check that a chain from each composite agrees with the reference. A chain continues with a composite that can read an
+    available value."""
     starts = [found for found in plain_examples(tested) if isinstance(found[1].function.body.type, TensorType)]
     held = 0
     for first, (rule, made, claim) in enumerate(starts):

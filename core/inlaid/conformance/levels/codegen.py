@@ -106,7 +106,7 @@ def compiles_what_it_claims(tested: TargetUnderTest) -> None:
     plain = [(entry, entry.example(Choices.pinned(0), element)) for entry in CORPUS for element in entry.dtypes]
     own = list(dict.fromkeys(entry for entry, example in plain if claimed(example.forms()[0].call)))
     if not own:
-        raise NotClaimed("it supports no single operator")
+        raise NotClaimed("the target supports no single operator")
     for seed in range(GRAPHS):
         graph = grown(random.Random(seed).randrange, *((own, claimed) if seed % 4 else (CORPUS, lambda call: True)))
         for region in () if graph is None else tested.cut(ir.Module({"main": graph.function})):
@@ -138,7 +138,7 @@ def refuses_what_it_cannot(tested: TargetUnderTest) -> None:
         except Exception as error:
             raise Failed(f"expected Unsupported for {name}, which its rules reject, got {type(error).__name__}: {error}") from error
     if not asked:
-        raise Skipped("its rules accept all that it can be given")
+        raise Skipped("the rules reject no operator that the code generator can get")
 
 
 def _unclaimed(tested: TargetUnderTest) -> Iterator[tuple[str, ir.Function]]:

@@ -36,7 +36,7 @@ def on_device(check: Callable[[TargetUnderTest, Device], None]) -> Callable[[Tar
     @wraps(check)
     def checked(tested: TargetUnderTest) -> None:
         if not tested.capabilities.device_memory:
-            raise NotClaimed("its regions use host memory")
+            raise NotClaimed("the target's regions use host memory")
         device = tested.registry.runtime(tested.target).device()
         if device is None:
             raise Failed("Capabilities.device_memory is set, but device() of the runtime module returns None")
@@ -143,11 +143,11 @@ def has_room(tested: TargetUnderTest, device: Device) -> None:
     except OutOfMemory:
         pass
     else:
-        raise Failed(f"it allocates more than its {facts.total} bytes of memory")
+        raise Failed(f"an allocation beyond the device's {facts.total} bytes must raise OutOfMemory")
     queue = device.queue()
     memory = _Memory(device, queue, 256)
     if (memory.read() != POISON).any():
-        raise Failed("it copies wrongly after an allocation has failed")
+        raise Failed("the device copies wrongly after an allocation has failed")
     device.free(memory.tensor.buffer)
     device.release(queue)
     if runtime.live_bytes() != before:
@@ -225,7 +225,7 @@ def replays(tested: TargetUnderTest, device: Device) -> None:
     """Check that recording a kernel does not run it, and that each replay, on any queue, runs it on the memory's current
     contents."""
     if not isinstance(device, CapturingDevice):
-        raise NotClaimed("its device does not record launches")
+        raise NotClaimed("the device does not record launches")
     runtime = tested.registry.runtime(tested.target)
     own = runtime.device()
     assert isinstance(own, CapturingDevice)

@@ -44,7 +44,7 @@ def runs_without_the_compiler(tested: TargetUnderTest) -> None:
     """Check that running a package does not import the compiler, which may not be installed on the device."""
     alone = [run for run in _tried(tested) if {info.target for info in run.load().regions} == {str(tested.target)}]
     if not alone:
-        raise Skipped("it runs no model completely")
+        raise Skipped("the target runs no model completely")
     _run_elsewhere(tested, alone, alone=True)
 
 

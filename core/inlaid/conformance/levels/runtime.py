@@ -262,7 +262,7 @@ def reports_faults(tested: TargetUnderTest) -> None:
     indexing = samples.claimed(tested, ("take", "gather_nd", "take_along_axis"))
     indexed = [sample for sample in indexing if len(sample.inputs) == 2]
     if not indexed:
-        raise NotClaimed("it supports no operator with indices from data")
+        raise NotClaimed("the target supports no operator with indices from data")
     for sample in indexed:
         executable = tested.load(sample.composed)
         data, where = sample.inputs
