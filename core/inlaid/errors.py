@@ -147,7 +147,7 @@ class PackageError(InlaidError):
 
 
 class InputError(InlaidError):
-    """A user's argument is invalid: an array with a wrong name, shape or dtype, a size, a path, or a wrong type."""
+    """A user's argument is invalid: the name, shape or dtype of an array, a size, a path, or the type of an argument."""
 
 
 class Unsupported(InlaidError):

@@ -111,12 +111,11 @@ class Result:
         return min(self.peers, key=lambda item: item.median, default=None)
 
     def ratios(self, other: Timing) -> tuple[float, ...]:
-        """Return Compute Inlaid's time divided by the other engine's, per round; below 1 Inlaid is faster."""
+        """Compute Inlaid's time divided by the other engine's, per round; below 1 Inlaid is faster."""
         return tuple(mine / its for mine, its in zip(self.own.rounds, other.rounds, strict=True))
 
     def ratio(self, other: Timing) -> float:
-        """Return Inlaid's median time divided by the other engine's. The result is between the least and the greatest of
-        `ratios`."""
+        """Return Inlaid's median time divided by the other engine's, which is between the least and the greatest of `ratios`."""
         return self.own.median / other.median
 
 

@@ -30,7 +30,7 @@ class Net:
         return ir.Module({"main": self.build()})
 
     def inputs(self, seed: int = 0) -> dict[str, Array]:
-        """Return random inputs, by name."""
+        """Draw random inputs, by name."""
         rng = np.random.default_rng(seed)
         element = TensorType((), self.dtype).dtype
         if element.is_float:

@@ -118,7 +118,7 @@ def run_in_processes(
 
 
 def _in_process(tested: TargetUnderTest, cases: Sequence[Case]) -> list[Result]:
-    """Run cases in a process; if a case ends it, run the remaining ones in a new process."""
+    """Run cases in a process. If a case ends the process, run the remaining cases in a new process."""
     results: list[Result] = []
     while len(results) < len(cases):
         rest = cases[len(results) :]

@@ -102,7 +102,7 @@ class TargetUnderTest:
 
     @cached_property
     def candidate(self) -> Candidate:
-        """The target as the partitioner sees it. Raises `PluginError` for unusable rules."""
+        """The target and its rules, as input of the partitioner. Raises `PluginError` for unusable rules."""
         return candidate_of(self.target, self.registry)
 
     @cached_property

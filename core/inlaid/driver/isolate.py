@@ -133,7 +133,7 @@ class Isolated:
             raise
 
     def _folder_of(self, region: Region) -> Path:
-        """Return the region's folder, with its function, shared by both requests."""
+        """Return the region's folder, which contains the region's function and is shared by both requests."""
         function, folder = self._written.get(region.symbol, (None, self._folder))
         if function is not region.function:
             folder = Path(tempfile.mkdtemp(dir=self._folder))

@@ -267,7 +267,7 @@ class Border:
 
 @dataclass(frozen=True)
 class Borders:
-    """The borders of a region's inputs and outputs, in order."""
+    """Storage of a region's inputs and outputs, in order."""
 
     inputs: tuple[Border, ...]
     outputs: tuple[Border, ...]

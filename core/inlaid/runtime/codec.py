@@ -75,7 +75,7 @@ def expect(data: Json, wanted: type[T], where: str) -> T:
 
 
 def expect_fields(data: Json, fields: tuple[str, ...], where: str) -> dict[str, Json]:
-    """Check that a JSON object has exactly these fields and return it. Raises `PackageError`."""
+    """Check that a JSON object has exactly the given fields and return it. Raises `PackageError`."""
     found: dict[str, Json] = expect(data, dict, where)
     odd = sorted(set(found) ^ set(fields))
     if odd:
