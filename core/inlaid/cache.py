@@ -272,7 +272,7 @@ def _locate() -> tuple[Path | None, str]:
 
 
 def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
-    """Return the files of a folder; with `spread`, those of its subfolders."""
+    """Return the files of a folder, or of its subfolders if `spread` is nonzero."""
     try:
         with os.scandir(folder) as entries:
             found = list(entries)

@@ -18,7 +18,7 @@ thresholds, collections that find nothing take a tenth of its time."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run an `inlaid` command and exit. `arguments` defaults to those of the process.
+    """Run an `inlaid` command and exit. `arguments` defaults to the process's arguments.
 
     An error is printed as one line to standard error, and its `ExitCode` is the exit status; `--json` also prints an object to
     standard output. `--debug`, anywhere on the command line, adds the traceback.

@@ -67,7 +67,7 @@ def bench_command(
 
     Each engine runs in a separate process; all but the timed one are stopped. The ratio is Inlaid's median time divided by the
     other engine's: below 1, Inlaid is faster. The range next to the ratio has the least and greatest ratio of a round. All engines
-    use the same precision: the model's, or bfloat16 for those that support it. The exit code is 1 if an engine of --against could
+    use the same precision: the model's, or bfloat16 for engines that support it. The exit code is 1 if an engine of --against could
     not run.
     """
     from inlaid.plugins.registry import default_registry

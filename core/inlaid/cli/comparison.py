@@ -163,7 +163,8 @@ def _importable(module: str) -> bool:
 
 
 def time_in_turns(jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, done, total: None) -> Result:
-    """Prepare each job in its own process and time them in interleaved rounds. The first job is the reference of the ratios.
+    """Prepare each job in a separate process, and time the jobs in interleaved rounds. Ratios compare the first job with the
+    others.
 
     Raises `CompileError` if the first job fails.
     """

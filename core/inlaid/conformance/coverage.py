@@ -311,5 +311,5 @@ def selected(trials: Sequence[T], covered: Iterable[Values], paired: int = PAIRE
 
 
 def _pairs(values: Values) -> set[object]:
-    """Return the pairs of values; empty if fewer than two values besides form and element type."""
+    """Return the pairs of values. Returns no pairs if an example has fewer than two values besides form and element type."""
     return set(itertools.combinations(sorted(values.items()), 2)) if len(values) > 3 else set()

@@ -2,7 +2,7 @@
 that type inference succeeds and the pattern matches.
 
 Operators are bound from the innermost outwards, each to an example of the corpus that fits the shapes of its known arguments. A dry
-run from the outside in collects what the pattern requires of them. Examples that do not fit are drawn again, a few times.
+run from the outside in collects the pattern's requirements. Examples that do not fit are redrawn a few times.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Made:
 
 
 def make(pattern: Pattern, draw: Draw) -> Made:
-    """Make an example of a pattern without alternatives. Raises `Stuck`, and what a predicate of the pattern raises."""
+    """Make an example of a pattern without alternatives. Raises `Stuck`. Exceptions of the pattern's predicates pass through."""
     attempt = _Attempt(draw)
     with np.errstate(all="ignore"):
         body = attempt.build(pattern)

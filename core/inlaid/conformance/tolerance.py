@@ -80,7 +80,7 @@ def hold(
 
 
 def compare(type_: Type, wanted: Any, found: Sequence[Any], allowed: Callable[[str], Tolerance]) -> None:
-    """Compare results with those of the reference, with a tolerance by element type. Raises `Failed`."""
+    """Compare results with the reference's results. `allowed` returns the tolerance for an element type. Raises `Failed`."""
     parts = flat(type_, wanted)
     if len(parts) != len(found):
         raise Failed(f"expected {len(parts)} results, got {len(found)}")
@@ -91,7 +91,7 @@ def compare(type_: Type, wanted: Any, found: Sequence[Any], allowed: Callable[[s
 
 
 def _wrong(type_: Type, wanted: Any, found: Any, allowed: Callable[[str], Tolerance]) -> str | None:
-    """Describe what is wrong with a result, None if it is correct."""
+    """Describe the error of a result. Returns None if the result is correct."""
     if not isinstance(type_, TensorType):
         return None if _same(wanted, found) else "a host value differs from the reference's"
     wanted = np.asarray(wanted)

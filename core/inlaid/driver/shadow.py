@@ -28,7 +28,7 @@ from inlaid.settings import DEFAULT, Settings
 from inlaid.types import TensorType, TupleType, Type
 
 Allowed = Callable[[str], Tolerance | None]
-"""Returns the declared tolerance for an element type, None if there is none."""
+"""Returns the declared tolerance for an element type, None if none is declared."""
 
 
 @dataclass(frozen=True)

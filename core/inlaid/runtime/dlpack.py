@@ -1,7 +1,7 @@
 """DLPack capsules through ctypes: exchange of tensors outside of numpy's memory with libraries such as PyTorch and CuPy.
 
-The structures are the unversioned ones of DLPack's C header (`DLManagedTensor`), which every library supports. The consumer of a
-capsule named "dltensor" renames it to "used_dltensor", and must then call its deleter.
+The structures are the unversioned structures of DLPack's C header (`DLManagedTensor`), which every library supports. The consumer
+of a capsule named "dltensor" renames it to "used_dltensor", and must then call its deleter.
 """
 
 from __future__ import annotations

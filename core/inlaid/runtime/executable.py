@@ -167,7 +167,7 @@ class Executable:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all constants, including those of regions, each counted once."""
+        """Bytes of all constants, including constants of regions, each counted once."""
         return self.package.weight_bytes
 
     def _import(self, inputs: Mapping[str, Any]) -> Sequence[Any]:
@@ -282,7 +282,7 @@ class Executable:
 def load(path: str | Path, expect_sha256: str | None = None, devices: Mapping[str, int] | None = None) -> Executable:
     """Load a package (`.inlaid` file).
 
-    `expect_sha256` is the hexadecimal SHA-256 of the only acceptable file. `devices` gives device numbers by target kind, such as
+    `expect_sha256` is the required SHA-256 of the file, in hexadecimal. `devices` gives device numbers by target kind, such as
     `{"cuda": 1}`, or by target if a package has several targets of one kind; default 0. A package contains native code: load only
     packages that you trust.
 

@@ -62,7 +62,7 @@ class Package:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all constants, including those of regions, each counted once."""
+        """Bytes of all constants, including constants of regions, each counted once."""
         versions = [version for artifact in self.artifacts for version in (artifact, *artifact.variants)]
         arrays = [*self.weights.values(), *(each for version in versions for each in version.constants.values())]
         return sum({(address(array), array.nbytes): array.nbytes for array in arrays}.values())

@@ -279,7 +279,7 @@ ALL_FLOATS = FLOATS + NARROW_FLOATS
 INTEGERS = (*("int32", "int8", "uint8", "int64", "int16", "uint16", "uint32", "uint64", "int4", "uint4", "int2", "uint2"),)
 NUMBERS = ALL_FLOATS + INTEGERS
 COMMON = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
-"""Element types that are tested more thoroughly than others."""
+"""Element types that are tested more thoroughly than other types."""
 MOVED = (*COMMON, "float64", "float8e4m3fn", "int4", "uint16")
 """Element types of operators that only move values."""
 

@@ -66,7 +66,7 @@ def accepts_its_examples(tested: TargetUnderTest) -> None:
 
 
 def judges_models(tested: TargetUnderTest) -> None:
-    """Check that the rules, including those for composites, have verdicts on all operators of the suite's models."""
+    """Check that the rules, including rules of composites, have verdicts on all operators of the suite's models."""
     for net in NETS:
         candidates = candidates_for([tested.text], tested.registry)
         module = prepare(net.module(), candidates, FALLBACK, tested.registry)

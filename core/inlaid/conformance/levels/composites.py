@@ -1,8 +1,8 @@
 """Level 4, composites: everything that a pattern can match agrees with the reference.
 
-A plugin's patterns state what it accepts, so examples are generated from the patterns. They have each alternative and optional part
-at least once, every fitting element type, constant and variable weights, several shapes, and extreme values. They also cover the
-attributes and shapes of each operator that the rule accepts. See `variants`, `patterned` and `coverage`.
+A plugin's patterns define the accepted graphs, so examples are generated from the patterns. They have each alternative and optional
+part at least once, every fitting element type, constant and variable weights, several shapes, and extreme values. They also cover
+the attributes and shapes of each operator that the rule accepts. See `variants`, `patterned` and `coverage`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Search:
     undeclared: set[Branch] = field(default_factory=set)
 
     def run(self) -> tuple[str, ...]:
-        """Run the search. Returns the parts of the pattern of which the rule rejects all examples. Raises `Failed` if an example
+        """Run the search. Returns the parts of the pattern whose examples the rule rejects. Raises `Failed` if an example
         disagrees, or if a part has no example."""
         every = variants(self.pattern)
         self._given(every)
@@ -180,7 +180,7 @@ class Search:
                 self.plainest[name] = variant, draw, made
 
     def made(self, variant: Variant, draw: Draw) -> Made | None:
-        """Generate an example of a variant, None if there is none."""
+        """Generate an example of a variant. Returns None if no example was found."""
         with blame(self.tested.plugin, f"the pattern of rule {self.rule.name}"):
             try:
                 return make(variant.pattern, draw)

@@ -286,7 +286,7 @@ def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 
 def keeps_results(tested: TargetUnderTest, device: Device) -> None:
-    """Check that results kept on the device equal those copied to the host, can be inputs, and are freed when dropped."""
+    """Check that results kept on the device equal results copied to the host, can be inputs, and are freed when dropped."""
     for run in samples.runs(tested):
         executable = run.load()
         wanted = executable.run(run.inputs)

@@ -1,4 +1,4 @@
-"""Level 1: the plugin is discovered, loads lazily, and does not interfere with others."""
+"""Level 1: the plugin is discovered, loads lazily, and does not interfere with other plugins."""
 
 from __future__ import annotations
 
