@@ -1,4 +1,4 @@
-"""The passes that lower a scheduled kernel to what code generators print: plain loops without blocks, with large scratch buffers as
+"""Lower a scheduled kernel to the form that code generators print: plain loops without blocks, with large scratch buffers as
 parameters."""
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _registers_checked(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 def hoist_scratch(program: ir.LoopProgram, able: Capabilities = ANY) -> ir.LoopProgram:
-    """Turn allocations into output parameters, except registers, buffers that fit on the stack, and buffers inside parallel and
-    vectorized loops. Their contents are scratch. Output buffers of defined sizes stay last.
+    """Replace allocations by output parameters, except registers, buffers that fit on the stack, and buffers inside parallel and
+    vectorized loops. The contents of these parameters are scratch. Outputs that hold sizes defined by the kernel stay last.
 
     A parallel loop whose iterations need more than the thread's stack becomes serial. Raises `ScheduleError`, naming buffer and
     loop, for a buffer that threads or blocks would share.
@@ -120,7 +120,7 @@ def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], able: Capabilities, th
 
 
 def _stack_bytes(alloc: ir.Alloc, able: Capabilities) -> int:
-    """Maximum bytes of a stack buffer; 0 for a buffer that several threads share, since they have separate stacks."""
+    """Maximum bytes of a stack buffer; 0 for a buffer that several threads share, since threads have separate stacks."""
     if able.threads is None:
         return able.stack_bytes
     forks = (ir.ForKind.PARALLEL, ir.ForKind.THREAD)

@@ -48,8 +48,8 @@ _Moves = tuple[tuple[int, tuple[_Move, ...]], ...]
 
 @dataclass
 class Joiner:
-    """Eliminates concatenations whose parts can all be written into the result. `roots` maps each buffer to its root. A part
-    becomes a view of the result, so that it needs no memory.
+    """Eliminates concatenations whose parts can all be written into the result. `roots` maps each buffer to its root. A part that
+    becomes a view of the result needs no memory.
 
     Kernels are rewritten once, in `done`, since a part of nested concatenations moves once per level.
     """
@@ -59,7 +59,7 @@ class Joiner:
     buffers: Sequence[Planned]
     roots: Sequence[int]
     moved: list[tuple[int, _Moves]] = field(init=False)
-    """By kernel number of calls: the original kernel, and the moves of its parameters."""
+    """For each kernel number in `calls`: the number of the original kernel, and the moves of its parameters."""
     known: dict[tuple[int, _Moves], int] = field(init=False)
 
     def __post_init__(self) -> None:

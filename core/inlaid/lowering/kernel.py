@@ -34,7 +34,7 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class LoopCompute:
-    """The `compute` of an operator that is given as a loop program."""
+    """The `compute` of an operator that is defined by a loop program."""
 
     program: ir.LoopProgram
 
@@ -54,7 +54,7 @@ def grid_of(capabilities: Capabilities) -> Grid | None:
 
 
 def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:
-    """The `compute` of an operator call, threaded if the grid allows it; None if the operator has none."""
+    """Return the `compute` of an operator call, threaded if the grid allows it; None if the operator has no `compute`."""
     operator = call.callee
     assert isinstance(operator, Operator)
     threaded = operator.threaded
@@ -65,7 +65,7 @@ def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:
 
 def build(source: KernelSource, grid: Grid | None = None) -> ir.LoopProgram:
     """Build the loop program of a kernel by composing the `compute`s of its operators, for a grid of threads if one is given.
-    Inputs are the parameters in order, outputs the results. Raises `CompileError` for an operator without a `compute`, or whose
+    Inputs are the parameters in order, outputs the results. Raises `CompileError` if an operator has no `compute`, or if its
     `compute` fails."""
     callee = source.body.callee if isinstance(source.body, graph.Call) else None
     if isinstance(callee, Operator) and isinstance(callee.compute, LoopCompute):
