@@ -18,7 +18,7 @@ C_TYPES = {
     "bool": "uint8_t",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""C type by name of the element type, for the element types that C has arithmetic for."""
+"""C type by name of the element type, for element types with C arithmetic."""
 
 
 def c_type(of: DType) -> str:

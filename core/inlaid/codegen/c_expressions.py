@@ -249,7 +249,7 @@ class Expressions:
         raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__}")
 
     def eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
-        """Operands that are evaluated whenever the value is."""
+        """Return the operands of an expression that are evaluated unconditionally."""
         return (expr.condition,) if isinstance(expr, ir.Select) else ir.operands(expr)
 
 

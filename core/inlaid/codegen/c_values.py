@@ -12,11 +12,11 @@ from inlaid.codegen.c import C_TYPES, c_type
 from inlaid.types import DType, dtype
 
 NATIVE = frozenset(C_TYPES)
-"""Names of the element types that C has arithmetic for; all others are legalized to these first."""
+"""Names of the element types with C arithmetic. Other element types are legalized to these before printing."""
 
 ATOM, PRODUCT, SUM, OTHER = range(4)
-"""Precedence levels of expressions: names, literals, calls and parenthesized expressions; products and quotients; sums and
-differences; all others."""
+"""Precedence levels of C expressions: names, literals, calls and parenthesized expressions; products and quotients; sums and
+differences; all other expressions."""
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _FUNCTIONS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}

@@ -46,8 +46,8 @@ class ThreadRegion:
 
 
 def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:
-    """Lower a region to kernels and a launch plan by `split_launches`, whose errors it raises. Also raises `Unsupported` for calls
-    that are predicated on data."""
+    """Lower a region to kernels and a launch plan by `split_launches`. Raises the errors of `split_launches`, and `Unsupported` for
+    calls that are predicated on data."""
     return _Builder(program, scopes, subgroup).build()
 
 
@@ -153,7 +153,7 @@ class _Builder:
         raise CompileError(f"kernel {launches.host.name}: {type(stmt).__name__} cannot run on the host")
 
     def _predicated(self, condition: arith.Expr, body: Sequence[Step]) -> Step:
-        """Predicated steps: a host loop of 0 or 1 iterations."""
+        """Predicate steps by a host loop of 0 or 1 iterations."""
         variable = len(self._variables)
         self._variables.append(Size(SizeVar(f"host.{variable}")))
         return Step(variable=variable, extent=self._size(arith.select(condition, 1, 0)), body=tuple(body))

@@ -58,7 +58,7 @@ def embed(image: Image) -> Embedded:
 
 def place(parts: Sequence[Part | Embedded], page: int) -> None:
     """Assign every piece an address and a file offset, congruent modulo the page size, in order. A memory page belongs to one part;
-    the file has no padding between parts other than alignment."""
+    the only padding between parts in the file is for alignment."""
     address = offset = 0
     for item in parts:
         if isinstance(item, Embedded):

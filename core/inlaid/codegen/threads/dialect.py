@@ -44,14 +44,14 @@ class ThreadDialect(Protocol):
     dealt: Mapping[str, int]
 
     def with_waits(self, program: ir.LoopProgram) -> ir.LoopProgram:
-        """An SPMD kernel with the waits that its asynchronous intrinsics need before barriers."""
+        """Insert the waits that the asynchronous intrinsics of an SPMD kernel need before barriers."""
 
     def descriptor(self, stmt: ir.Intrinsic) -> str:
-        """Descriptor of the buffer of an intrinsic's first region, a parameter of the kernel, as text for the launch plan; "" for
-        an intrinsic that takes none. The emitter gets the parameter's name as last argument."""
+        """Return the descriptor of the buffer in an intrinsic's first region, as text for the launch plan; "" if the intrinsic
+        takes no descriptor. The emitter gets the name of the descriptor parameter as last argument."""
 
     def descriptor_parameter(self, name: str) -> str:
-        """Declaration of a descriptor. Printed only for intrinsics that take one."""
+        """Declaration of a descriptor parameter. Printed only for intrinsics that take a descriptor."""
 
     def head(self, name: str, threads: tuple[int, int, int] | None) -> str:
         """Kernel signature up to its parameter list; `threads` is the block size, None if unknown."""
@@ -66,7 +66,7 @@ class ThreadDialect(Protocol):
         """Vector type of an element type; for bool, of its bytes in memory."""
 
     def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
-        """Call of a function of ir.UNARY, `fma` or `fmod`, on vectors, or on scalars for `lanes` 0."""
+        """Call of a function in `ir.UNARY`, of `fma` or of `fmod`, on vectors; on scalars for `lanes` 0."""
 
     def any(self, mask: str, lanes: int) -> str:
         """Whether any lane of an 8-bit mask is set."""
@@ -99,8 +99,8 @@ class ThreadDialect(Protocol):
         """Bitcast of a scalar (`lanes` 0) or vector to a type of the same width."""
 
     def shuffle(self, value: str, lane: str, width: int) -> str:
-        """The scalar `value` of thread `lane` modulo `width`, a power of two, in the aligned group of `width` threads. All
-        threads of the block reach it. Printed only for targets with `shuffles`."""
+        """The scalar `value` of thread `lane` modulo `width`, a power of two, in the aligned group of `width` threads. All threads
+        of the block execute the shuffle. Printed only for targets with `shuffles`."""
 
     def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
         """Vector load from address space `space`, from a multiple of `aligned` bytes."""

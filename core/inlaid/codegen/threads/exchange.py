@@ -29,8 +29,8 @@ def shuffled(program: ir.LoopProgram) -> ir.LoopProgram:
         for t in 32, threadIdx.x: alloc p, q in "register": { p = a; q = shuffle(p, t + 16, 32); if t < 16: b = p + q }
 
     The thread that stores an element has it in its register. A shuffle replaces the barrier before the read, which all threads
-    reach; a store between the two would be a race. Raises `Unsupported` if an index does not determine the thread, or no single
-    barrier precedes a read.
+    reach. A store between barrier and read would be a race. Raises `Unsupported` if an index does not determine the thread, or no
+    single barrier precedes a read.
     """
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == SUBGROUP for stmt in ir.walk_stmts(program.body)):
         return program
@@ -54,8 +54,8 @@ def _over_threads(stmt: ir.Stmt) -> bool:
 
 @dataclass(frozen=True)
 class _Register:
-    """Register of a thread for a buffer: the element at `first` plus `step` times its number along `LANES`; step 0 if only thread 0
-    has an element."""
+    """Register of a thread for a buffer: it holds the element at `first` plus `step` times the thread's number along `LANES`.
+    `step` is 0 if only thread 0 has an element."""
 
     value: ir.Buffer
     first: arith.Expr
@@ -174,7 +174,7 @@ class _Exchange:
         return Rewriter(expr=load)
 
     def _read(self, load: ir.Load, guard: arith.Expr) -> ir.Buffer:
-        """Register that holds the value of a load."""
+        """Return the register that holds the value of a load."""
         register = self._registers[load.buffer]
         thread = self._analyzer.simplify(flat_index(load.buffer, load.indices) - register.first)
         own: dict[arith.Expr, arith.Expr] = {self._lane: arith.ZERO} if self._is_first(guard) else {}

@@ -36,8 +36,8 @@ _WORD_BYTES = 4
 @dataclass(frozen=True)
 class ThreadKernelText:
     """Text of a kernel. `reports`: its last parameter is a pointer to an int32, to which it writes 1 if an index is out of range.
-    `index` is the type of its indices. `shared`: bytes of dynamic shared memory. `descriptors`: its parameters by value, before the
-    report pointer."""
+    `index` is the type of its indices. `shared`: bytes of dynamic shared memory. `descriptors`: its descriptor parameters, passed
+    by value before the report pointer."""
 
     text: str
     reports: bool

@@ -10,7 +10,7 @@ from inlaid.codegen.threads.indices import flat_index
 from inlaid.tensor import ir
 
 MOST_NAMES = 1024
-"""Most elements of a buffer outside scope `register` that become variables."""
+"""Maximum elements of a buffer outside scope `register` that is replaced by variables."""
 
 
 @dataclass(frozen=True)

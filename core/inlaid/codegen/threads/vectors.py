@@ -25,7 +25,7 @@ _OF_BOOLS = {
 }
 _BOOL = dtype("bool")
 VECTOR_BYTES = 16
-"""Most bytes of one load or store, and the alignment of buffers."""
+"""Maximum bytes of one load or store, and the alignment of buffers."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ class Vectors:
         return self.dialect.all(self.as_wide(mask, 8).code, mask.lanes)
 
     def stored(self, value: Wide, of: DType) -> str:
-        """Memory representation of a value: a bool is a byte of 0 or 1."""
+        """Convert a value to its memory representation: a bool becomes a byte of 0 or 1."""
         if of is not _BOOL:
             return value.code
         mask = self.as_wide(value, 8)
         return f"{self.dialect.reinterpret(mask.code, unsigned(8), value.lanes)} & {self.number(1, unsigned(8), value.lanes)}"
 
     def loaded(self, code: str, of: DType, lanes: int) -> Wide:
-        """Value of a memory representation."""
+        """Convert the memory representation of a value to its value: a bool becomes a mask."""
         if of is not _BOOL:
             return self.value(code, of, lanes)
         return self.mask(f"{code} != {self.number(0, unsigned(8), lanes)}", 8, lanes)

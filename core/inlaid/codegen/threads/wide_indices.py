@@ -1,6 +1,6 @@
 """Print indices, conditions and masks over the lanes of a vectorized loop.
 
-Lane-invariant expressions stay scalar. Under a mask, inactive lanes are not bounds-checked.
+Lane-invariant expressions stay scalar. If a mask is set, only active lanes are bounds-checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WideIndices(Statements):
         return name
 
     def report(self, failed: str) -> None:
-        """Emit a report of a bad index under a condition, and skip the access."""
+        """Print a statement that reports a bad index if the condition `failed` holds, and skips the access."""
         raise NotImplementedError
 
     def varies(self, expr: arith.Expr) -> bool:

@@ -21,12 +21,12 @@ from inlaid.types import dtype
 
 _BOOL = dtype("bool")
 _MOST_RISKS = 16
-"""Most loads and checked indices that are memoized per expression."""
+"""Maximum loads and checked indices that are memoized per expression."""
 
 
 class WideMemory(WideIndices):
-    """Prints accesses to buffers. `spaces` are the address spaces of buffers, `bases` the alignments in bytes of those in memory,
-    `named` the variables of those that are scalar-replaced."""
+    """Prints accesses to buffers. `spaces` maps buffers to address spaces, `bases` buffers in memory to their alignments in bytes,
+    and `named` scalar-replaced buffers to their variables."""
 
     def __init__(self, program: ir.LoopProgram, dialect: ThreadDialect, index: str, ranges: Ranges) -> None:
         super().__init__(program, dialect, index, ranges)
