@@ -10,7 +10,7 @@ from inlaid.tensor import ir
 
 
 def operations(program: ir.LoopProgram) -> Dim:
-    """Number of arithmetic operations of an unscheduled kernel, as an expression over its dimensions; a multiply-add counts as
+    """Count the arithmetic operations of an unscheduled kernel, as an expression over its dimensions; a multiply-add counts as
     two."""
     counts = (arith.mul(_times(block), _arithmetic(block)) for block in blocks_of(program))
     return arith.unwrap(arith.simplify(sum(counts, arith.ZERO)))
@@ -28,7 +28,7 @@ def predicted_seconds(program: ir.LoopProgram, capabilities: Capabilities, share
 
 
 def is_bound_by_reductions(program: ir.LoopProgram, capabilities: Capabilities) -> bool:
-    """Whether a kernel is compute-bound by its reductions rather than memory-bound."""
+    """Test whether a kernel is compute-bound by its reductions rather than memory-bound."""
     reducing = [block for block in blocks_of(program) if any(item.kind is ir.IterKind.REDUCTION for item in block.iters)]
     work = sum(arith.size_hint(_times(block)) * _arithmetic(block) for block in reducing)
     return work / capabilities.peak > _moved(program) / capabilities.bandwidth
