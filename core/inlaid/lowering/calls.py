@@ -23,7 +23,7 @@ class ByteRange:
     bytes: Dim
 
     def meets(self, other: ByteRange) -> bool:
-        """Whether two ranges may overlap."""
+        """Test whether two ranges may overlap."""
         if not isinstance(self.bytes, int) or not isinstance(other.bytes, int):
             return self.root == other.root
         return self.root == other.root and self.start < other.start + other.bytes and other.start < self.start + self.bytes

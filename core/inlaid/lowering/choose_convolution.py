@@ -227,7 +227,7 @@ def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _multiplies_in_scopes(context: KernelContext, kinds: tuple[str, ...]) -> bool:
-    """Whether an intrinsic of the target reads operands of these dtypes from memory scopes, as matrix units do."""
+    """Test whether an intrinsic of the target reads operands of these dtypes from memory scopes, as matrix units do."""
     buffers = (intrinsic.semantics.params for intrinsic in context.intrinsics)
     return any(all(item.scope for item in params) and tuple(item.dtype.name for item in params) == kinds for params in buffers)
 

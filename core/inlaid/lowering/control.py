@@ -75,7 +75,7 @@ def _controls(loop: graph.Loop) -> tuple[graph.Expr, ...]:
 
 
 def _may_stop(loop: graph.Loop) -> bool:
-    """Whether the body may end the loop."""
+    """Test whether the body may end the loop."""
     assert isinstance(loop.body, graph.Function) and isinstance(loop.body.type, FunctionType)
     going = graph.tuple_item(loop.body.body, 0)
     return not (isinstance(going, graph.Constant) and bool(going.data))

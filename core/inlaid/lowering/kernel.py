@@ -125,7 +125,7 @@ def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in
 
 
 def _fits(tensor: te.Tensor, type_: TensorType) -> bool:
-    """Whether a tensor may have a type: equal dtype, rank and static dimensions."""
+    """Test whether a tensor may have a type: equal dtype, rank and static dimensions."""
     return (
         tensor.dtype is type_.dtype
         and len(tensor.shape) == type_.rank

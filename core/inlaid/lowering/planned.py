@@ -90,7 +90,7 @@ class Buffers:
         return number, start, part
 
     def written(self, number: int) -> bool:
-        """Whether a buffer is written wherever the current predicates hold."""
+        """Test whether a buffer is written wherever the current predicates hold."""
         under = self._items[number].predicates
         return self.predicates[: len(under)] == under
 

@@ -44,7 +44,7 @@ class Step:
     _constant: Callable[[Array], int] = field(repr=False)
 
     def __contains__(self, part: object) -> bool:
-        """Whether an optional part of the pattern matched."""
+        """Test whether an optional part of the pattern matched."""
         return part in self.parts
 
     def buffer(self, part: str) -> int:

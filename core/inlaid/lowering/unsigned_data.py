@@ -81,7 +81,7 @@ def _asks(expr: Call) -> bool:
 
 
 def _is_product(expr: Call) -> bool:
-    """Whether a call is an int8 product in int32 that can read its data as uint8."""
+    """Test whether a call is an int8 product in int32 that can read its data as uint8."""
     if expr.callee not in (ops.conv, ops.matmul) or not all(map(_is_signed, expr.args)):
         return False
     assert isinstance(expr.type, TensorType)
@@ -91,7 +91,7 @@ def _is_product(expr: Call) -> bool:
 
 
 def _moves(expr: Expr) -> bool:
-    """Whether an operator commutes with adding 128 to all its operands: it selects elements by position or by order."""
+    """Test whether an operator commutes with adding 128 to all its operands: it selects elements by position or by order."""
     moves = traits_of(expr).moves
     return moves is not None and moves.by is not Choice.INDEX
 

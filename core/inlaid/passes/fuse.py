@@ -186,7 +186,7 @@ class _Groups:
             self.anchored[self.find(target)] = True
 
     def _widens(self, members: list[int], target: int) -> bool:
-        """Whether an epilogue step is a single operator whose result dtype is wider than those of its operands."""
+        """Test whether an epilogue step is a single operator whose result dtype is wider than those of its operands."""
         expr = self.nodes[target].expr
         sources = [
             child.type.dtype.bits
@@ -211,7 +211,7 @@ class _Groups:
             self._join(number, members, target)
 
     def _takes(self, kind: FusionKind, expr: Expr) -> bool:
-        """Whether an operator of a fusion kind can absorb an injective operand."""
+        """Test whether an operator of a fusion kind can absorb an injective operand."""
         if kind is FusionKind.COMPLEX_OUT_FUSABLE:
             moves = traits_of(expr).moves
             return self.frugal and moves is not None and moves.fill is not None

@@ -54,7 +54,7 @@ def integer_ranges(root: Expr) -> dict[int, Range]:
 
 
 def is_narrow(expr: Expr) -> bool:
-    """Whether an expression is a tensor of bool or of integers of at most 32 bits."""
+    """Test whether an expression is a tensor of bool or of integers of at most 32 bits."""
     of = expr.type.dtype if isinstance(expr.type, TensorType) else None
     return of is not None and (of.kind == "bool" or (of.is_int and of.bits <= 32))
 
@@ -223,7 +223,7 @@ def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
 
 
 def is_product(expr: Expr) -> bool:
-    """Whether an expression is a convolution or matrix product of integer data with constant integer weights, in int32."""
+    """Test whether an expression is a convolution or matrix product of integer data with constant integer weights, in int32."""
     if not isinstance(expr, Call) or expr.callee not in (ops.conv, ops.matmul):
         return False
     x, weights = expr.args

@@ -143,7 +143,7 @@ class _Plan:
             self._narrow.add(id(expr))
 
     def _needs_exact(self, reader: Expr) -> bool:
-        """Whether an expression needs exact operands."""
+        """Test whether an expression needs exact operands."""
         if _is_product(reader) or traits_of(reader).errors is ErrorPropagation.DAMPS:
             return False
         return id(reader) in self._exact if _takes_narrow(reader) else not _passes(reader)
@@ -174,14 +174,14 @@ def _is_wide(expr: Expr) -> bool:
 
 
 def _is_product(expr: Expr) -> bool:
-    """Whether an expression is a float32 product to multiply in bfloat16."""
+    """Test whether an expression is a float32 product to multiply in bfloat16."""
     if not isinstance(expr, Call) or expr.callee not in _PRODUCTS or not all(map(_is_wide, (expr, *expr.args))):
         return False
     return expr.callee is ops.matmul or not _is_depthwise(expr)
 
 
 def _is_depthwise(conv: Call) -> bool:
-    """Whether a convolution, transposed or not, has one input channel per group."""
+    """Test whether a convolution, transposed or not, has one input channel per group."""
     data = conv.args[0].type
     assert isinstance(data, TensorType)
     return bool(conv.attrs.groups > 1 and data.shape[1] == conv.attrs.groups)

@@ -112,8 +112,8 @@ class DirectConv:
         return len(self.anchor.spatial) == 4 and is_constant(*self.anchor.spatial[2:])
 
     def fills(self, lanes: int) -> bool:
-        """Whether the output channels of each group fill vectors, or a single group can be padded with less than half of the lanes
-        empty."""
+        """Test whether the output channels of each group fill vectors, or a single group can be padded with less than half of the
+        lanes empty."""
         return self.outputs % lanes == 0 or (self.single_group and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
 
 

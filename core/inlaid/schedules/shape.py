@@ -38,7 +38,7 @@ def blocks_of(program: ir.LoopProgram) -> list[ir.Block]:
 
 
 def is_static(program: ir.LoopProgram) -> bool:
-    """Whether every dimension of the parameters is an integer."""
+    """Test whether every dimension of the parameters is an integer."""
     return all(isinstance(dim, int) for buffer in program.params for dim in buffer.shape)
 
 
@@ -153,7 +153,7 @@ def expected_extent(item: ir.IterVar) -> int:
 
 
 def is_constant(*items: ir.IterVar) -> bool:
-    """Whether the extents of iteration variables are all constant."""
+    """Test whether the extents of iteration variables are all constant."""
     return all(isinstance(item.extent, Const) for item in items)
 
 

@@ -126,7 +126,7 @@ class _Exchange:
         return arith.Linear(terms, form.constant).expr(), step
 
     def _is_first(self, guard: arith.Expr) -> bool:
-        """Whether a guard admits only thread 0."""
+        """Test whether a guard admits only thread 0."""
         return any(part == arith.compare("==", self._lane, 0) for part in _conjuncts(guard))
 
     # --- statements ---

@@ -313,7 +313,7 @@ class _ThreadKernel(WideExpressions):
 
 
 def _checks(stmt: ir.Stmt) -> bool:
-    """Whether a statement, substatements excluded, has checked indices."""
+    """Test whether a statement, substatements excluded, has checked indices."""
     values, indices = ir.statement_operands(stmt)
     if isinstance(stmt, ir.Let) and stmt.bounds is not None:
         return True

@@ -96,11 +96,11 @@ class Vectors:
         return self.mask(f"~{mask.code}", mask.mask, mask.lanes)
 
     def any(self, mask: Wide) -> str:
-        """Whether any lane is set."""
+        """Test whether any lane is set."""
         return self.dialect.any(self.as_wide(mask, 8).code, mask.lanes)
 
     def all(self, mask: Wide) -> str:
-        """Whether all lanes are set."""
+        """Test whether all lanes are set."""
         return self.dialect.all(self.as_wide(mask, 8).code, mask.lanes)
 
     def stored(self, value: Wide, of: DType) -> str:

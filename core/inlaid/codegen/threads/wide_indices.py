@@ -47,7 +47,7 @@ class WideIndices(Statements):
         raise NotImplementedError
 
     def varies(self, expr: arith.Expr) -> bool:
-        """Whether an index varies by lane."""
+        """Test whether an index varies by lane."""
         if self.lane is None:
             return False
         if any(var == self.lane or var in self.wide_names for var in arith.free_vars(expr)):

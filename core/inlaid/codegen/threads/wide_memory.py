@@ -158,8 +158,8 @@ class WideMemory(WideIndices):
     # --- speculation ---
 
     def needs_guard(self, expr: ir.Expr) -> bool:
-        """Whether an expression must not be evaluated speculatively: it has a bounds check, or a load that is neither proved in
-        bounds nor evaluated before."""
+        """Test whether an expression must not be evaluated speculatively: it has a bounds check, or a load that is neither proved
+        in bounds nor evaluated before."""
         risks = self._risks(expr)
         return risks is None or any(risk not in self.known and not self._is_inside(risk) for risk in risks)
 
