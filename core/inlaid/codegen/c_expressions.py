@@ -18,7 +18,7 @@ from inlaid.tensor.analysis.ranges import Ranges
 from inlaid.types import dtype
 
 WIDTH = 110
-"""Maximum length of an expression in characters; parts of a longer one get variables."""
+"""Maximum length of an expression in characters; parts of a longer expression get variables."""
 
 
 class Expressions:

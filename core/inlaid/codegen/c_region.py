@@ -67,7 +67,7 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
 
 
 def _maxima(region: RegionProgram, bounds: Mapping[arith.Expr, arith.Expr]) -> list[arith.Expr]:
-    """Maximum expressions in the offsets of used buffers, inner ones first."""
+    """Collect the `max` expressions in the offsets of used buffers, inner expressions first."""
     used = dict.fromkeys(number for call in region.calls for number in (*call.reads, *call.outputs))
     found: dict[arith.Expr, None] = {}
     seen: set[arith.Expr] = set()

@@ -261,8 +261,8 @@ class _Steps:
         return self._offers[key]
 
     def _can_copy(self, program: ir.LoopProgram, offer: Offer, given: tuple[InputInfo, ...]) -> bool:
-        """Test whether the target can copy each parameter to its layout in an offer, if that is not row-major: the copy is a
-        transpose. Constants are exempt, since they are packed at compile time."""
+        """Test whether the target supports transposes of the parameters that an offer wants in a layout other than row-major:
+        layout copies are transposes. Constants are exempt, since they are packed at compile time."""
         for number, (buffer, layout) in enumerate(zip(program.params, offer.layouts, strict=True)):
             if layout == ROW_MAJOR or (number < len(given) and given[number].constant):
                 continue

@@ -146,8 +146,8 @@ class _Emitter:
         return self._buffers.alias(self._in_layout(base, ROW_MAJOR), type_.shape, ROW_MAJOR)
 
     def _in_layout(self, number: int, layout: Layout) -> int:
-        """Return the buffer in a layout: itself or an alias if the bytes are the same, a repacked constant, or a copy by a kernel.
-        Each copy is made once."""
+        """Return a buffer's contents in a layout: the buffer or an alias if the bytes are the same, a repacked constant, or a copy
+        by a kernel. Each copy is made once."""
         buffer = self._buffers[number]
         if buffer.layout == layout:
             return number
@@ -320,7 +320,7 @@ def _names(
     source: ir.LoopProgram, args: tuple[graph.Expr, ...], outer: Type
 ) -> tuple[dict[arith.Expr, arith.Expr], tuple[arith.SizeVar, ...]]:
     """Map an unscheduled kernel's dimensions to the region's, and list the region's dimensions that the kernel defines. Kernels
-    that are equal up to names of dimensions are shared."""
+    that differ only in the names of dimensions are shared."""
     names: dict[arith.Expr, arith.Expr] = {}
     declared = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
     declared += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(outer), strict=False)]

@@ -35,7 +35,7 @@ from inlaid.tensor.transform.whole_vectors import whole_vectors
 
 LoopPass = Pass[ir.LoopProgram]
 ANY = Capabilities(())
-"""Capabilities of a target that declares none."""
+"""Capabilities of a target that declares no capabilities."""
 
 
 def finish(
@@ -141,7 +141,7 @@ NESTS: tuple[LoopPass, ...] = (
     UnitPass("free_registers", free_registers),
     UnitPass("lower_vthreads", lower_vthreads),
 )
-"""Passes up to nests of whole loops: each buffer is still computed in one nest, with its bounds conditions."""
+"""Passes that lower blocks to loop nests. Each buffer is still computed in one nest, with bounds conditions."""
 
 
 def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:

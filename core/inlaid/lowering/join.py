@@ -23,7 +23,7 @@ from inlaid.types import Layout
 
 
 def run_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) -> list[int] | None:
-    """Byte offsets of a concatenation's operands in its result; None if one is not contiguous or not aligned."""
+    """Byte offsets of a concatenation's operands in its result; None if any is not contiguous or aligned."""
     attrs, type_ = call.attrs, tensor_type(call.type)
     assert isinstance(attrs, AxisAttrs)
     if len(set(layouts)) != 1 or len(call.args) + 1 != len(layouts):
@@ -98,7 +98,7 @@ class Joiner:
 
     def _moved(self, call: KernelCall, part: int, result: int, axis: int, first: int) -> KernelCall | None:
         """Rewrite a call to use the result instead of a part, which begins at index `first`; None if its kernel has merged the axis
-        with outer ones or accesses the part by an intrinsic."""
+        with outer axes or accesses the part by an intrinsic."""
         whole, item = (self.buffers[number].layout.shape(self.buffers[number].shape) for number in (result, part))
         base, moves = self.moved[call.kernel]
         extent, program, lists = whole[axis], self.kernels[base], dict(moves)
@@ -130,8 +130,8 @@ class Joiner:
         return replace(call, kernel=kernel, inputs=numbers[: len(call.inputs)], outputs=numbers[len(call.inputs) :])
 
     def done(self) -> tuple[list[ir.LoopProgram], list[KernelCall]]:
-        """Rewrite the kernels; returns kernels and calls. Kernels that differ only in where they write become one kernel with these
-        offsets as size parameters."""
+        """Rewrite the kernels; returns kernels and calls. Kernels that differ only in the position of their outputs become one
+        kernel with the positions as size parameters."""
         groups: dict[tuple[int, _Moves], set[int]] = {}
         for call in self.calls:
             groups.setdefault(self._alike(call.kernel), set()).add(call.kernel)
@@ -153,7 +153,8 @@ class Joiner:
         return list(kernels), calls
 
     def _alike(self, number: int) -> tuple[int, _Moves]:
-        """Key of kernels that differ only in where they write: first index and extent of moved outputs are size variables."""
+        """Key of kernels that differ only in the position of outputs: first index and extent of moved outputs are size
+        variables."""
         base, moves = self.moved[number]
         program = self.kernels[base]
 

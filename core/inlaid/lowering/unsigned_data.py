@@ -150,7 +150,7 @@ class _UnsignedRewriter:
         )
 
     def _made(self, old: Expr, new: Expr) -> Expr | None:
-        """Compute an expression directly as uint8; None if its operator cannot."""
+        """Compute an expression directly as uint8; None if the operator cannot compute uint8."""
         if not isinstance(old, Call) or not isinstance(new, Call):
             return None
         if _moves(old):

@@ -216,7 +216,7 @@ def _part(made: Call, arg: Constant, axis: int, mask: Array) -> Constant:
 
 
 def _smaller_product(product: Call, x: Expr, channels: _Channels, kept: Mapping[int, Array]) -> Expr:
-    """Rebuild a product over the kept channels, plus the constant contribution of the removed ones."""
+    """Rebuild a product over the kept channels, plus the constant contribution of the removed channels."""
     weights = product.args[1]
     assert isinstance(weights, Constant)
     attrs: Any = product.attrs

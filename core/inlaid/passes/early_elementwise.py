@@ -22,8 +22,8 @@ REARRANGEMENTS = (ops.reshape, ops.transpose, ops.strided_slice)
 
 
 def early_elementwise(function: Function) -> Function:
-    """Move element-wise operators whose other operands are constants before the data movement. Returns the same object if there are
-    none."""
+    """Move element-wise operators whose other operands are constants before the data movement that they read. Returns the same
+    object if no operator moves."""
     uses = UseCounts(function)
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -69,7 +69,7 @@ def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
 
 
 def _varying(expr: Expr) -> int | None:
-    """Position of an element-wise operator's only non-constant operand; None if there are several or a parameter is per axis."""
+    """Position of an element-wise operator's only non-constant operand; None if there are several, or a parameter is per axis."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     varying = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]

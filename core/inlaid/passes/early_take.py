@@ -35,7 +35,7 @@ def early_take(function: Function) -> Function:
 
 
 def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
-    """Rewrite take(f(table, scalars), indices) to f(take(table, indices), scalars), recursively; None if it does not match."""
+    """Rewrite take(f(table, scalars), indices) to f(take(table, indices), scalars), recursively; None without a match."""
     if not isinstance(expr, Call) or expr.callee is not ops.take:
         return None
     computed, indices = expr.args

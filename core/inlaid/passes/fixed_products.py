@@ -26,8 +26,8 @@ Array = np.ndarray[Any, Any]
 
 
 def fixed_products(function: Function, supports: Supports = supports_all) -> Function:
-    """Rewrite fixed-point products by constant multipliers. Returns the same object if there are none or the target does not
-    support `multiply_high`."""
+    """Rewrite fixed-point products by constant multipliers. Returns the same object if there are no such products or the target
+    does not support `multiply_high`."""
 
     def visit(old: Expr, new: Expr) -> Expr:
         made = _by_upper_half(new)

@@ -15,7 +15,7 @@ from inlaid.types import TensorType, TupleType, Type
 LIMIT = 1 << 20
 """Maximum bytes of a folded result that is larger than its operands."""
 WEIGHTS_LIMIT = 1 << 29
-"""The same for weights of products. It is higher, since constant weights can be scaled and packed at compile time."""
+"""`LIMIT` for weights of products. It is higher, since constant weights can be scaled and packed at compile time."""
 
 
 def fold_constants(

@@ -4,9 +4,10 @@ The algorithm is TVM's (Chen et al., OSDI 2018, section 3, and Relay's FuseOps).
 first operator through which every use of its value passes. An operator joins its post-dominator's group if every operator on the
 paths between the two may be fused. So a group has one result, and no other value leaves the group: fusion cannot create a cycle.
 
-* injective operators fuse into injective operators and reductions that follow; * reductions and complex operators absorb subsequent
-element-wise operators of the same shape (the epilogue); * convolutions absorb the padding of their data, which they copy to another
-layout anyway; * opaque operators do not fuse. Neither do reshapes, which are views of the same bytes and cost nothing.
+* injective operators fuse into injective operators and reductions that follow;
+* reductions and complex operators absorb subsequent element-wise operators of the same shape (the epilogue);
+* convolutions absorb the padding of their data, which they copy to another layout anyway;
+* opaque operators do not fuse. Neither do reshapes, which are views of the same bytes and cost nothing.
 
 Each scope (a function's body, a branch) is fused separately: a value that an inner scope reads must be the result of a group.
 """

@@ -9,10 +9,11 @@ rounded for all readers, so that it is stored once, in half the bytes:
                     +----> add                                        +-> cast float32 -> add
 
 The casts are element-wise and fuse into the kernels on either side. All other operators compute in float32. Division by a constant
-becomes multiplication, and `erf`, the main cost of a GELU, a polynomial. These values stay float32: * inputs and results of the
-model and of loops; * values read only by element-wise operators and reductions, such as residual sums before a normalization; *
-operands of an exponential (softmax scores), which amplifies an error in proportion to its argument; * values that are compared,
-sorted or rounded to integers.
+becomes multiplication, and `erf`, the main cost of a GELU, becomes a polynomial. These values stay float32:
+* inputs and results of the model and of loops;
+* values read only by element-wise operators and reductions, such as residual sums before a normalization;
+* operands of an exponential (softmax scores), which amplifies an error in proportion to its argument;
+* values that are compared, sorted or rounded to integers.
 
 Tolerance. Rounding to bfloat16 has a relative error of at most u = 2^-8, and of at most u / sqrt(3) in root mean square. In a sum
 of products both factors are rounded and the errors are nearly independent: the relative error is sqrt(2/3) u of the root mean

@@ -21,8 +21,9 @@ _Unit = TypeVar("_Unit")
 
 
 class Pass(Protocol[_Unit]):
-    """A transformation of a unit. A pass that changes nothing returns the same object. `name` identifies it in reports; `requires`
-    names the passes that must have run before.
+    """A transformation of a unit. A pass that changes nothing returns the same object.
+
+    `name` identifies the pass in reports; `requires` names the passes that must have run before it.
     """
 
     @property
@@ -79,7 +80,7 @@ class Instrument(Generic[_Unit]):
 
 @dataclass(frozen=True)
 class PassManager(Generic[_Unit]):
-    """Runs passes in order under instruments. Raises `CompileError` if a pass precedes one that it requires."""
+    """Runs passes in order under instruments. Raises `CompileError` if a pass precedes a pass that it requires."""
 
     passes: Sequence[Pass[_Unit]]
     instruments: Sequence[Instrument[_Unit]] = ()
@@ -105,7 +106,7 @@ class PassManager(Generic[_Unit]):
 
 
 def apply(step: Pass[_Unit], unit: _Unit) -> _Unit:
-    """Run one pass on a unit. An `InlaidError` raised by the pass names it."""
+    """Run one pass on a unit. An `InlaidError` that the pass raises names the pass."""
     try:
         return step.run(unit)
     except InlaidError as error:
@@ -198,7 +199,7 @@ def bisect(passes: Sequence[Pass[_Unit]], unit: _Unit, same: Callable[[_Unit], b
     """Find the first pass that breaks a unit by bisection; None if the final unit is correct.
 
     `same` returns whether a unit is still correct, for instance whether its outputs on given inputs equal the original outputs.
-    `same` is called about log2(number of passes) times. Bisection assumes that no pass repairs what an earlier one broke.
+    `same` is called about log2(number of passes) times. Bisection assumes that no pass repairs the error of an earlier pass.
     """
     units = [unit]
     for step in passes:

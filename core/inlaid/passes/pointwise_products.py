@@ -25,7 +25,7 @@ ONE_BY_ONE = 1 / 6
 
 def pointwise_products(function: Function, capabilities: Capabilities, supports: Supports = supports_all) -> Function:
     """Rewrite float32 1x1 convolutions, and grouped bfloat16 ones, to products if that is predicted to be faster on a target.
-    Returns the same object if there are none, the target has no vectors, or it does not support the products."""
+    Returns the same object if there are none, the target has no vectors, or the target does not support the products."""
     lanes = capabilities.vector_bits // 32
     if not lanes:
         return function

@@ -40,7 +40,7 @@ def _the_same(found: Match) -> Expr | None:
 
 
 def _once(found: Match) -> Expr | None:
-    """Rewrite f(f(x)) to f(x) and f(x, x) to x if f is idempotent, f(f(x)) to x if it is an involution."""
+    """Rewrite f(f(x)) to f(x) and f(x, x) to x if f is idempotent, f(f(x)) to x if f is an involution."""
     outer = found.root
     assert isinstance(outer, Call)
     idempotent, x = traits_of(outer).idempotent, outer.args[0]

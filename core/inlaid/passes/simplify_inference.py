@@ -111,7 +111,7 @@ def _scaled(found: Match) -> Expr | None:
 
 
 def _by_channel(product: Call, scale: Array) -> Array | None:
-    """Reshape a scale that broadcasts to the product's result so that it broadcasts to its weights; None if impossible."""
+    """Reshape a scale that broadcasts to a product's result, so that it broadcasts to the weights; None if impossible."""
     type_, weights = product.type, product.args[1]
     assert isinstance(type_, TensorType) and isinstance(weights, Constant) and isinstance(product.callee, Operator)
     rank = type_.rank

@@ -193,7 +193,7 @@ def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, .
 
 @dataclass
 class _Transposed:
-    """Creates transposes: each only once, and consecutive ones merged."""
+    """Creates each transpose only once, and merges consecutive transposes."""
 
     made: dict[tuple[int, Perm], tuple[Expr, Expr]] = field(default_factory=dict)
 

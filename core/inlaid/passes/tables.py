@@ -63,7 +63,7 @@ def _is_bytes(expr: Expr) -> bool:
 
 
 def _derived(expr: Expr, known: dict[int, _Derived]) -> _Derived | None:
-    """Express a value as a function of one 8-bit tensor; None if it depends on anything else."""
+    """Express a value as a function of one 8-bit tensor; None if the value depends on anything else."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     for arg in expr.args:

@@ -51,13 +51,13 @@ LEAST_RUN = 4
 SHALLOW = 512
 """Maximum reduction length for which tiles are stored unconditionally (see `store_whole_tiles`)."""
 MANY_PANELS = 8
-"""Panels per thread from which on an imbalance of one panel does not matter."""
+"""Minimum panels per thread for which an imbalance of one panel is negligible."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A convolution whose channels fill vectors, and its tile. The input has `block` channels per block (0: not blocked), of which
-    `run` are summed together. `cost` is in seconds. `flat` are the axes of flattened images."""
+    """A convolution whose channels fill vectors, and its tile. The input has `block` channels per block (0: not blocked); `run`
+    channels are summed together. `cost` is in seconds. `flat` are the axes of flattened images."""
 
     conv: DirectConv
     tile: ConvTile

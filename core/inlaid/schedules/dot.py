@@ -25,7 +25,7 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.types import Layout, dtype
 
 LONGEST_ROW = 8
-"""Vectors of columns in a tile of a single row. They keep enough additions in flight to hide the latency of one."""
+"""Vectors of columns in a tile of a single row. They keep enough additions in flight to hide their latency."""
 
 
 def dot_product(a: str, b: str, total: str, lanes: int, group: int) -> ir.LoopProgram:
@@ -99,7 +99,7 @@ def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
 
 
 def fastest(a: str, b: str, total: str, context: KernelContext) -> float:
-    """Return the products per multiply-add time of the fastest intrinsic in `dots_of`; 0 if there is none."""
+    """Return the products per multiply-add time of the fastest intrinsic in `dots_of`; 0 without intrinsics."""
     return max((dot.lanes * dot.group / dot.intrinsic.cost for dot in dots_of(a, b, total, context)), default=0)
 
 

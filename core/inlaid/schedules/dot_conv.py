@@ -53,9 +53,9 @@ accumulators."""
 
 @dataclass(frozen=True)
 class _Plan:
-    """A convolution whose channels fill vectors, its instruction, and its tile. The data has `block` channels per block, of which
-    `run` are summed together. `padded`: input channels are padded by a copy. `cost` is in seconds. `flat` are the axes of flattened
-    images."""
+    """A convolution whose channels fill vectors, its instruction, and its tile. The data has `block` channels per block; `run`
+    channels are summed together. `padded`: input channels are padded by a copy. `cost` is in seconds. `flat` are the axes of
+    flattened images."""
 
     conv: DirectConv
     dot: Dot

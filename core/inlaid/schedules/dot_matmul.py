@@ -111,8 +111,8 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
 def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
     """Build the nest:
 
-    for shared ..., columns:                  # parallel over what is longest
-        panel = b                             # where b is not constant
+    for shared ..., columns:                  # parallel: see `share_out`
+        panel = b                             # if b is not constant
         for free ..., rows:
             total[row, vector, lane] = 0
             for group of k:

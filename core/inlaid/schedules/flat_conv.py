@@ -95,7 +95,7 @@ def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
 
 def fit_lines(axes: Sequence[FlatAxis], pixels: int, depth: int = 0) -> tuple[FlatAxis, ...]:
     """Lengthen lines to at least half a tile of `pixels`, or less for a reduction of length `DEEP` or more. A tile then spans at
-    most two line ends, and the positions of its pixels follow from the first one's without divisions. Lines are also at least as
+    most two line ends, and the positions of its pixels follow from the first pixel's without divisions. Lines are also at least as
     long as the reach of a window. Windows of the last tile then read less than a tile and two lines beyond the image."""
     line = min(pixels, FLAT_LINE if depth < DEEP else SHORT_LINE)
     first, *others = axes
@@ -223,8 +223,8 @@ def flattened(
 
 
 def joined_pixels(program: ir.LoopProgram, name: str, data: str, described: Sequence[AxisText], final: str) -> ir.LoopProgram:
-    """Rewrite a 1x1 convolution kernel to iterate over flattened images: each image becomes one line, without a copy. Parameters as
-    in `flattened`."""
+    """Rewrite a 1x1 convolution kernel to iterate over flattened images: each image becomes one line, without a copy. The
+    parameters are as in `flattened`."""
     anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)

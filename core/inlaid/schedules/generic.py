@@ -22,7 +22,7 @@ SHORT = 8
 REPEATS = 8
 """Maximum repetitions of an element along a row that are unrolled."""
 CHUNKS = 64
-"""Sufficient number of parallel iterations for any number of threads. Loops are fused until there are so many."""
+"""Number of parallel iterations up to which loops are fused. It suffices for any number of threads."""
 
 
 class GenericRule:

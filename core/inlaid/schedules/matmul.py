@@ -41,8 +41,8 @@ AHEAD = 4
 (57 to 197 rows take 1.04 to 1.10 of the static time; with four tiles 1.01 to 1.04). With more tiles the panel is late for few
 rows."""
 FEW_ROWS = 8
-"""Number of rows that a single symbolic dimension, such as a batch, is expected to reach. With remainder code for every row count
-of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
+"""Number of rows up to which every row count is considered if it is a single symbolic dimension, such as a batch. With remainder
+code for every row count of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
 SHARES = 4
 """Minimum panels per thread to distribute columns over threads: the imbalance of one panel is then at most a quarter. Threads over
 rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for size 1024 on 2 threads."""
@@ -235,8 +235,8 @@ def _schedule(
 ) -> Schedule:
     """Build the nest:
 
-    for shared ..., columns:                  # parallel over what is longest
-        panel = b                             # if it pays off
+    for shared ..., columns:                  # parallel: see `share_out`
+        panel = b                             # if copied: see `_packs`
         for free ..., rows:
             acc[row, vector, lane] = 0
             for k:

@@ -76,8 +76,8 @@ def tiles_of(rows: int, columns: int, lanes: int, registers: int, ways: int) -> 
 def choose_tile(
     rows: int | tuple[int, ...], columns: int, depth: int, lanes: int, registers: int, core: Core, threads: int = 1
 ) -> Tile:
-    """Choose the tile of a product that minimizes cycles, the wider one on ties. `rows` is the number of rows, or several equally
-    likely numbers, over which cycles per row are averaged. Other symbolic extents are given by size hints."""
+    """Choose the tile of a product that minimizes cycles; on ties, the wider tile. `rows` is the number of rows, or several equally
+    likely numbers, over which cycles per row are averaged. `columns` and `depth` are size hints if symbolic."""
     counts = (rows,) if isinstance(rows, int) else rows
     tiles = tiles_of(max(counts), columns, lanes, registers, core.l1_ways)
     return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, core, threads) / count for count in counts))

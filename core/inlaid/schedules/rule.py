@@ -20,8 +20,8 @@ Value = int | str | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Decision:
-    """A tunable choice of a rule among `legal` values, each of which gives a correct kernel. `default` is the predicted best,
-    `value` the chosen one."""
+    """A tunable choice of a rule among `legal` values, each of which gives a correct kernel. `default` is the value with the best
+    prediction, `value` the chosen value."""
 
     name: str
     legal: tuple[Value, ...]
@@ -102,9 +102,9 @@ class Offer:
     kernel matter. Schedule and layouts are determined by the program and the `decisions`. Lowering sets `rule` ("" for an
     unscheduled kernel), `given`, and `number`, the position among the rule's offers for the kernel.
 
-    If the best schedule depends on symbolic dimensions, the region runs the first of the `versions` whose condition holds, and
-    `schedule` if none holds. Each version is one more kernel to compile, so rules should offer few, and none for a small gain. A
-    version whose condition is decided at compile time costs nothing.
+    If the best schedule depends on symbolic dimensions, the region runs the first of the `versions` whose condition holds, or
+    `schedule` if no condition holds. Each version is one more kernel to compile, so rules should offer few versions, and no version
+    for a small gain. A version whose condition is decided at compile time costs nothing.
     """
 
     layouts: tuple[Layout, ...]

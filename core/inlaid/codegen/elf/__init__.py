@@ -1,6 +1,6 @@
 """A linker for ELF64: relocatable objects into images and shared libraries.
 
-`read.py` reads objects, `link.py` resolves symbols and applies relocations, `layout.py` gives addresses, `write.py` writes the
+`read.py` reads objects, `link.py` resolves symbols and applies relocations, `layout.py` assigns addresses, `write.py` writes the
 file. A code generator passes the relocation types of its architecture. The linker runs no program and reads no file.
 """
 

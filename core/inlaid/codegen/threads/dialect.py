@@ -21,9 +21,9 @@ class ThreadDialect(Protocol):
     width.
 
     converted: names of narrow floats that the language converts from and to float32, rounding half to even. words: reserved names.
-    helpers: definitions by name; `thread_source` prints those that a kernel or a later helper uses. device, shared: address space
-    qualifiers of pointers to device and shared memory. static_shared: most bytes of shared memory that a kernel may declare; more
-    is allocated as dynamic shared memory at launch.
+    helpers: definitions by name; `thread_source` prints the helpers that a kernel or a later helper uses. device, shared: address
+    space qualifiers of pointers to device and shared memory. static_shared: maximum bytes of shared memory that a kernel may
+    declare; beyond it, dynamic shared memory is allocated at launch.
 
     emitters: printers of tensor intrinsics by name. dealt: scopes whose buffers are distributed over the registers of a subgroup,
     mapped to its number of threads. A thread declares its part as 32-bit words; only intrinsics access it, in whole words at

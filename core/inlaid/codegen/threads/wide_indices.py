@@ -56,7 +56,7 @@ class WideIndices(Statements):
         return any(load.buffer in self.private for load in loads)
 
     def by_lane(self, flat: arith.Expr) -> tuple[arith.Expr, int] | None:
-        """(base, stride) of an index base + stride * lane with a lane-invariant base; None for any other."""
+        """Match an index base + stride * lane with a lane-invariant base; returns (base, stride), None for any other index."""
         if not self.varies(flat):
             return flat, 0
         assert self.lane is not None
@@ -168,7 +168,7 @@ class WideIndices(Statements):
 
     @contextmanager
     def under(self, flag: Wide) -> Iterator[None]:
-        """Restrict the active lanes to those where `flag` is set."""
+        """Restrict the active lanes to lanes in which `flag` is set."""
         outer, known = self.mask, self.known
         self.mask = flag if outer is None else self.vectors.both(outer, flag)
         self.known = dict(known)

@@ -1,6 +1,6 @@
 """Print loads and stores, scalar or over the lanes of a vectorized loop.
 
-Unit-stride accesses are vector accesses; others, and those under a partial mask, are per lane.
+Unit-stride accesses are vector accesses. Accesses of other strides, or under a partial mask, are per lane.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class WideMemory(WideIndices):
         return self.buffers[buffer] if index == "0" else f"{self.buffers[buffer]} + {index}"
 
     def _whole(self, buffer: ir.Buffer, base: arith.Expr) -> str | None:
-        """Vector variable of the elements from `base` on; None if the buffer has none of that width."""
+        """Vector variable of the elements from `base` on; None if the buffer has no variable of that width."""
         names = self.named.get(buffer)
         if names is None or names.width != self.lanes:
             return None

@@ -215,7 +215,7 @@ def _depends(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], place: Var
 def _inverse(anchor: Anchor, values: Mapping[arith.Expr, arith.Expr]) -> dict[arith.Expr, arith.Expr] | None:
     """Map the epilogue's iteration variables to the axes of the accumulator element that it reads.
 
-    None if there are several epilogue blocks, or if elements of epilogue and accumulator are not one to one."""
+    None if there are several epilogue blocks, or if elements of epilogue and accumulator do not correspond one to one."""
     if not anchor.after:
         return dict(values)
     if len(anchor.after) > 1:

@@ -21,8 +21,8 @@ STEP = 4
 class Team:
     """`size` threads along `axis` that share a row; axis `rows` runs over the rows of a block.
 
-    scope: memory that the team shares. Threads adjacent along x access adjacent elements, which are in different banks. lanes:
-    threads of a subgroup, adjacent along x, that read one another's registers; 1 if threads cannot. If a team has several
+    scope: memory that the team shares. Threads adjacent along x access adjacent elements, which are in different banks.
+    lanes: threads of a subgroup, adjacent along x, that read one another's registers; 1 if threads cannot. If a team has several
     subgroups, they are along axis `SUBGROUPS`, and the rows are along a third axis.
     """
 
@@ -81,9 +81,11 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team, lanes:
 def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> None:
     """Reduce partial results by a tree within each subgroup:
 
-    for k in 64: acc[row] += part[row, k] becomes for g in 2, subgroups: for t in 16, lanes: less[row, g * 16 + t] = part[row, g *
-    32 + t] + part[row, g * 32 + 16 + t] and so on, down to one value per subgroup, in memory that the team shares; in a team of one
-    subgroup, down to two values for g in 2: acc[row] += last[row, g]
+    for k in 64: acc[row] += part[row, k]
+    becomes
+    for g in 2, subgroups: for t in 16, lanes: less[row, g * 16 + t] = part[row, g * 32 + t] + part[row, g * 32 + 16 + t]
+    and so on, down to one value per subgroup, in memory that the team shares; in a team of one subgroup, down to two values
+    for g in 2: acc[row] += last[row, g]
     """
     several = team.size > team.lanes
     lanes = team.lanes

@@ -1,6 +1,6 @@
 """Row reductions, contiguous or strided, with their element-wise prologue and epilogue: softmax, norms, mean, min, max.
 
-With shared memory a team of threads reduces a row cooperatively; without it one thread reduces a row.
+On targets with shared memory, a team of threads reduces a row cooperatively; otherwise one thread reduces a row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONG = 64
 class _Kernel:
     """The blocks of a row kernel. `final` is the last block; `names` are the blocks fused into its rows, `loose` the blocks that
     are not fused. `scalars` are the buffers with one value per row. `rows` are the positions of the row axes among the iteration
-    variables of `final`. `along`: the reduction axis is contiguous; otherwise the row axis is."""
+    variables of `final`. `along`: the reduction axis is contiguous; otherwise the row axis is contiguous."""
 
     names: tuple[str, ...]
     loose: tuple[str, ...]

@@ -14,7 +14,7 @@ from inlaid.schedules.threads.tiles import Side, Tiling
 OWN = (8, 4, 2, 1)
 """Candidate numbers of rows or columns of a register tile."""
 OTHER_REGISTERS = 28
-"""Registers of a thread besides accumulators and operands: addresses, counters, loads in flight."""
+"""Registers of a thread in addition to accumulators and operands: addresses, counters, loads in flight."""
 BUSY = 1 / 4
 """Occupancy that saturates the device, given several independent accumulators per thread."""
 LAUNCH = 4000.0
