@@ -33,7 +33,7 @@ class Text:
     number: bool = False
 
     def within(self, level: int) -> str:
-        """The expression as an operand at a precedence level: in parentheses if it binds less tightly."""
+        """Print the expression as an operand at a precedence level, in parentheses if it binds less tightly."""
         return self.code if self.level <= level else f"({self.code})"
 
     @property
@@ -43,12 +43,12 @@ class Text:
 
 
 def value_type(of: DType) -> str:
-    """C type of a value in a variable (bool is _Bool)."""
+    """Return the C type of a variable for a value (bool is _Bool)."""
     return "_Bool" if of.kind == "bool" else c_type(of)
 
 
 def literal(value: float | int | bool, of: DType) -> str:
-    """C literal of a constant."""
+    """Print a constant as a C literal."""
     if of.is_float:
         number = float(value)
         if math.isnan(number):
@@ -72,7 +72,7 @@ def literal(value: float | int | bool, of: DType) -> str:
 
 
 def constant(value: float | int | bool, of: DType) -> Text:
-    """C literal of a constant with its precedence level."""
+    """Print a constant as a C literal with its precedence level."""
     text = literal(value, of)
     return Text(text, PRODUCT if text.startswith("-") else ATOM, not (of.is_float and math.isnan(value)))
 

@@ -30,8 +30,8 @@ class ThreadKernel:
 
 @dataclass(frozen=True)
 class ThreadRegion:
-    """The distinct kernels of a region and their launch plan. `workspace` is the bytes of the arena, which also holds computed
-    sizes."""
+    """The distinct kernels of a region and their launch plan. `workspace` is the size in bytes of the arena, which also holds
+    computed sizes."""
 
     kernels: tuple[ThreadKernel, ...]
     plan: LaunchPlan
@@ -104,7 +104,7 @@ class _Builder:
         host = self._host(launches.host.body, launches, numbers, buffers, values, number)
         for predicate in reversed(call.predicates):
             if not isinstance(predicate.condition, arith.Expr):
-                raise Unsupported("predicates of calls must depend on sizes only, found one on data")
+                raise Unsupported("predicates of calls must depend only on sizes, found one that depends on data")
             holds = predicate.condition if predicate.holds else arith.logical_not(predicate.condition)
             host = [self._predicated(holds, host)]
         return [*host, *steps]
@@ -164,7 +164,7 @@ class _Builder:
 
 
 def _identifier(position: int, name: str) -> str:
-    """Identifier of a kernel's function."""
+    """Return the identifier of a kernel's function."""
     return f"k{position}_{re.sub('[^A-Za-z0-9_]', '_', name)}"
 
 

@@ -65,7 +65,7 @@ def arrange(
 
 
 def _bytes(arrangement: Arrangement) -> int:
-    """Total bytes of memory, including the stack."""
+    """Return the total bytes of memory, including the stack."""
     assert isinstance(arrangement.size, int)
     return arrangement.size + arrangement.fast + stack_of(arrangement.region)
 

@@ -1,4 +1,4 @@
-"""The graph-level bodies of kernels."""
+"""Graph-level bodies of kernels, their names and source nodes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def operators_of(body: graph.Expr) -> list[str]:
 
 
 def kernel_name(body: graph.Expr) -> str:
-    """Name a kernel after its operators."""
+    """Return a kernel's name, which lists its operators."""
     return "_".join(operators_of(body))[:60] or "empty"
 
 

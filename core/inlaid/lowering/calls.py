@@ -55,12 +55,12 @@ class Calls:
         return [number for number, root in self.roots.items() if root.storage != "constant"]
 
     def touched(self, step: int) -> set[int]:
-        """Roots that a call reads or writes."""
+        """Return the roots that a call reads or writes."""
         call = self.calls[step]
         return {self.inside[number].root for number in (*call.reads, *call.outputs)}
 
     def lives(self, owners: Sequence[int]) -> list[Lifetime]:
-        """Live ranges of roots, in calls. Inputs are live before the first call, outputs after the last."""
+        """Compute the live ranges of roots, in call numbers. Inputs are live before the first call, outputs after the last."""
         first = {number: -1 for number in owners if self.roots[number].storage == "input"}
         last = {number: len(self.calls) for number in owners if self.roots[number].storage == "output"}
         for step, call in enumerate(self.calls):

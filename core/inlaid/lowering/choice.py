@@ -69,7 +69,7 @@ class LayoutChoice:
         return len(self._steps)
 
     def layouts(self, value: int) -> tuple[Layout, ...]:
-        """Layouts in which a value may be written."""
+        """Return the layouts in which a value may be written."""
         return self._wanted(value, [self._values[value].writer])
 
     def solve(self) -> list[int]:

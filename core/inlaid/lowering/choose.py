@@ -100,7 +100,7 @@ def schedules(decisions: Decisions, programs: Programs, capabilities: Capabiliti
 
 
 def alignment_of(capabilities: Capabilities) -> int:
-    """Alignment of buffers in bytes."""
+    """Return the alignment of buffers in bytes."""
     return ALIGNMENT if capabilities.memory is None else capabilities.memory.alignment
 
 
@@ -153,7 +153,7 @@ class _Steps:
         return {call: decisions[chosen[number]] for call, (number, decisions) in self._calls.items()}
 
     def read(self, exprs: tuple[graph.Expr, ...]) -> None:
-        """Add all expressions of a region, operands first, and the row-major uses of its results."""
+        """Add steps for all expressions of a region, operands first, and for the row-major uses of its results."""
         source, choice, values = self._source, self._choice, self._values
         constant = {id(expr) for expr in exprs if isinstance(expr, graph.Constant)}
         for param in source.function.params:

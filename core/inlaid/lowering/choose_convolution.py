@@ -177,14 +177,14 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
 
 
 def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
-    """Predicted seconds for compute cycles over all cores and bytes fetched from memory."""
+    """Predict the seconds for compute cycles, distributed over all cores, and bytes fetched from memory."""
     computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
     return max(computing, fetching) + EXPOSED * min(computing, fetching)
 
 
 def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Cycles of direct convolution: vectors over output channels if few lanes stay empty. Otherwise channels are computed one by
-    one, in vectors along a line, bound by the latency of additions, or element by element if a line is shorter than a vector."""
+    """Predict the cycles of direct convolution. Vectors are over output channels if few lanes stay empty. Otherwise channels are
+    computed one by one: in vectors along a line, bound by the latency of additions, or element by element for short lines."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
     outputs, core = problem.outputs, context.capabilities.core
     for lanes in (widest, widest // 2):
@@ -200,8 +200,8 @@ def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
 
 
 def _lines(problem: _Problem) -> tuple[int, int]:
-    """Height and width of the result. Symbolic and non-2-d images are flat: height 1, and the width includes the halo between
-    lines."""
+    """Return the height and width of the result. Symbolic and non-2-d images are flat: height 1, and the width includes the halo
+    between lines."""
     image = tensor_type(problem.call.type).shape[2:]
     if len(image) == 2 and all(isinstance(dim, int) for dim in image):
         height, width = problem.positions
@@ -214,7 +214,7 @@ def _lines(problem: _Problem) -> tuple[int, int]:
 
 
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Cycles by dot-product instructions; 0 if the target has none or has matrix units, which are not modelled."""
+    """Predict the cycles by dot-product instructions; 0 without such instructions or with matrix units, which have no model."""
     dots = dots_of(*problem.kinds, context)
     if not dots or len(problem.positions) != 2 or _multiplies_in_scopes(context, problem.kinds):
         return 0
@@ -233,7 +233,7 @@ def _multiplies_in_scopes(context: KernelContext, kinds: tuple[str, ...]) -> boo
 
 
 def _product_cycles(problem: _Problem, context: KernelContext) -> float:
-    """Cycles of im2col: a matrix product per image and group, and a store and half a load per vector of unfolded windows."""
+    """Predict the cycles of im2col: a matrix product per image and group; a store and half a load per unfolded vector."""
     lanes, registers, core = (
         context.capabilities.vector_bits // 32,
         context.capabilities.vector_registers,

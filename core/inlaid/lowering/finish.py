@@ -120,7 +120,7 @@ def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], able: Capabilities, th
 
 
 def _stack_bytes(alloc: ir.Alloc, able: Capabilities) -> int:
-    """Maximum bytes of a stack buffer; 0 for a buffer that several threads share, since threads have separate stacks."""
+    """Return the maximum bytes of a stack buffer; 0 for a buffer that several threads share, since threads have separate stacks."""
     if able.threads is None:
         return able.stack_bytes
     forks = (ir.ForKind.PARALLEL, ir.ForKind.THREAD)
@@ -145,7 +145,7 @@ NESTS: tuple[LoopPass, ...] = (
 
 
 def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
-    """The passes after `NESTS`, which peel loops so that inner loops need no bounds checks, for a target's stack limits."""
+    """List the passes after `NESTS` for a target's stack limits. They peel loops so that inner loops need no bounds checks."""
     threads = able.threads
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
     whole = () if threads is None else (UnitPass("whole_vectors", whole_vectors),)

@@ -23,7 +23,7 @@ from inlaid.types import Layout
 
 
 def run_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) -> list[int] | None:
-    """Byte offsets of a concatenation's operands in its result; None if any is not contiguous or aligned."""
+    """Return the byte offsets of a concatenation's operands in its result; None if any is not contiguous or aligned."""
     attrs, type_ = call.attrs, tensor_type(call.type)
     assert isinstance(attrs, AxisAttrs)
     if len(set(layouts)) != 1 or len(call.args) + 1 != len(layouts):
@@ -153,8 +153,7 @@ class Joiner:
         return list(kernels), calls
 
     def _alike(self, number: int) -> tuple[int, _Moves]:
-        """Key of kernels that differ only in the position of outputs: first index and extent of moved outputs are size
-        variables."""
+        """Key of kernels that differ only in where outputs are: first index and extent of moved outputs are size variables."""
         base, moves = self.moved[number]
         program = self.kernels[base]
 
@@ -175,14 +174,14 @@ class Joiner:
 
 
 def _sizes(program: ir.LoopProgram, place: int, axis: int) -> tuple[arith.SizeVar, arith.SizeVar]:
-    """Size variables for the first index of a parameter in a larger buffer along an axis, and for the larger extent."""
+    """Create the size variables for the first index of a parameter in a larger buffer along an axis, and for the larger extent."""
     taken = {size.name for size in size_vars(program)}
     first, whole = (unique(f"{word}{place}_{axis}", taken) for word in ("first", "whole"))
     return arith.SizeVar(first), arith.SizeVar(whole, 1)
 
 
 def _places(program: ir.LoopProgram, moves: _Moves) -> dict[arith.SizeVar, arith.Expr]:
-    """Values of the size variables of `_sizes`."""
+    """Map the size variables of `_sizes` to their values."""
     return {
         size: arith.wrap(value)
         for place, lists in moves

@@ -105,7 +105,7 @@ def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in
     node = str(call.span or "")
     compute = operator.update if in_place else meaning(call, grid)
     if compute is None:
-        raise CompileError("no tensor-level compute, and not decomposed before lowering", operator=operator.name, node=node)
+        raise CompileError("no tensor-level compute: decompose the operator before lowering", operator=operator.name, node=node)
     given = {"out_type": call.type} if operator.existential else {}
     try:
         result = compute(call.attrs, *tensors, **given)
@@ -152,7 +152,7 @@ def tensor_type(type_: Type) -> TensorType:
 
 
 def result_types(type_: Type) -> tuple[TensorType, ...]:
-    """Tensor types of a kernel's or region's results: the fields of a tuple, or the single tensor."""
+    """Return the tensor types of a kernel's or region's results: the fields of a tuple, or the single tensor."""
     return tuple(map(tensor_type, type_.fields if isinstance(type_, TupleType) else (type_,)))
 
 

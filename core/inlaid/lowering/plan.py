@@ -133,7 +133,7 @@ class _Work:
     early: set[str] = field(default_factory=set)
 
     def sides(self, name: str) -> _Sides:
-        """Devices of the inputs and outputs of a function's plan."""
+        """Return the devices of the inputs and outputs of a function's plan."""
         if name in self.made:
             return sides_of(self.plans[self.names[name]])
         self.early.add(name)
@@ -151,13 +151,13 @@ class _Work:
 
 
 def sides_of(plan: Plan) -> _Sides:
-    """Devices of the inputs and outputs of a plan."""
+    """Return the devices of the inputs and outputs of a plan."""
     inputs, outputs = ([plan.values[number].device for _, number in side] for side in (plan.inputs, plan.outputs))
     return inputs, outputs
 
 
 def output_names(function: ir.Function) -> tuple[str, ...]:
-    """Names of a function's results: from the frontend, or output0, output1, ..."""
+    """Return the names of a function's results: the frontend's names, or output0, output1, ..."""
     count = len(_flat(function.body.type))
     noted = function.attr(OUTPUT_NAMES)
     names = tuple(json.loads(noted)) if noted else ()
@@ -219,11 +219,11 @@ class _Builder:
         return found
 
     def _direct(self, expr: ir.Expr) -> list[ir.Expr]:
-        """Children of an expression in the same scope."""
+        """Return the children of an expression that are in the same scope."""
         return [child for index, child in enumerate(ir.children(expr)) if (id(expr), index) not in self.scopes.inner]
 
     def captured(self, *scopes: Scope) -> tuple[ir.Expr, ...]:
-        """Outer expressions that scopes read, in a fixed order."""
+        """Return the outer expressions that scopes read, in a fixed order."""
         found: dict[int, ir.Expr] = {}
         for scope in scopes:
             found.update(self.captures.get(id(scope), {}))

@@ -95,7 +95,7 @@ class Buffers:
         return self.predicates[: len(under)] == under
 
     def movable(self, number: int) -> bool:
-        """Whether a buffer can become a view of another: a kernel result in the arena, not a view, written in the current arm."""
+        """Test whether a buffer can become a view: it is a kernel result in the arena, not a view, written in the current arm."""
         buffer = self._items[number]
         return buffer.storage == "arena" and buffer.view_of is None and buffer.predicates == self.predicates
 

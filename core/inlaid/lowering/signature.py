@@ -71,13 +71,13 @@ def constrained(artifact: Artifact, params: Iterable[graph.Var], calls: Iterable
 
 
 def bound_bytes(shape: tuple[Dim, ...], width: int) -> Dim:
-    """Size of a buffer in bytes, with existential dimensions at their upper bounds (see `bounded`)."""
+    """Return the size of a buffer in bytes, with existential dimensions at their upper bounds (see `bounded`)."""
     return arith.unwrap(arith.mul(arith.product(tuple(map(bounded, shape))), width))
 
 
 def bounded(dim: Dim) -> Dim:
-    """Upper bound of a dimension over its existential sizes. An existential size without a bound stays in the result: like any
-    other size, it is defined by the region's inputs. Raises `CompileError` if no bound can be derived."""
+    """Return the upper bound of a dimension over its existential sizes. An existential size without a bound stays in the result:
+    like any other size, it is defined by the region's inputs. Raises `CompileError` if no bound can be derived."""
     if isinstance(dim, int):
         return dim
     ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {}

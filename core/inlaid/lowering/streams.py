@@ -49,7 +49,7 @@ def streamed(region: Calls, alignment: int) -> Iterator[Calls]:
 
 
 def stack_of(region: Calls) -> int:
-    """Maximum bytes of local buffers over the called kernels."""
+    """Return the maximum bytes of local buffers over the called kernels."""
     return max((_locals(region.kernels[call.kernel]) for call in region.calls), default=0)
 
 

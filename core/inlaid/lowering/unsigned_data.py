@@ -53,7 +53,7 @@ def _kind(call: Call) -> tuple[object, ...]:
 
 
 def _most(data: str, context: KernelContext) -> int:
-    """Maximum number of products of data with int8 weights per dot-product instruction."""
+    """Return the maximum number of products of data with int8 weights per dot-product instruction."""
     return max((dot.lanes * dot.group for dot in dots_of(data, "int8", "int32", context)), default=0)
 
 
@@ -263,7 +263,7 @@ def _moved(expr: Expr) -> Expr | None:
 
 
 def _moved_point(new: Call) -> Expr | None:
-    """Zero point of a `quantize` or `dequantize` plus 128; None if the zero point or the number of scales is not constant."""
+    """Return the zero point of a `quantize` or `dequantize` plus 128; None if zero point or number of scales is not constant."""
     if len(new.args) == 3:
         return _moved(new.args[2])
     shape = _shape(new.args[1])

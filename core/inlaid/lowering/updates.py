@@ -16,7 +16,7 @@ from inlaid.graph.operator import Operator
 from inlaid.lowering.branches import Arms
 
 Exchange = Callable[[int, int], bool]
-"""Whether a result of a region, by number, may reuse the buffer of a parameter, by number."""
+"""Predicate on (result number, parameter number): whether the region's result may reuse the parameter's buffer."""
 
 _PARTS = (ops.strided_slice, ops.transpose, ops.concat)
 """Operators whose results may share memory with their arguments at other positions."""
@@ -91,7 +91,7 @@ class _Analysis:
         return group is not None and group.whole and max(group.reads, default=place) <= place and others.isdisjoint(group.members)
 
     def _param(self, expr: graph.Expr) -> int | None:
-        """Parameter that shares memory with an expression, None if there is none."""
+        """Find the parameter that shares memory with an expression; None if no parameter does."""
         return next((self.params[member] for member in self._groups[id(expr)].members if member in self.params), None)
 
     def _add(self, expr: graph.Expr, reads: Collection[int], updates: bool) -> None:

@@ -243,8 +243,8 @@ _ANCHORS = (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE)
 
 
 def _kind(expr: Expr, frugal: bool) -> FusionKind:
-    """Fusion kind of an expression: opaque unless it is an operator with a tensor-level `compute` and one result. Views are opaque,
-    since they need no kernel; if `frugal`, transposes are views, too."""
+    """Return the fusion kind of an expression: opaque unless it is an operator with a tensor-level `compute` and one result. Views
+    are opaque, since they need no kernel; if `frugal`, transposes are views, too."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not isinstance(expr.type, TensorType):
         return FusionKind.OPAQUE
     operator = expr.callee

@@ -33,7 +33,7 @@ class Range:
     high: Array
 
     def along(self, axis: int) -> Interval:
-        """Bounds per index of an axis as 1-d arrays, of one element if they are equal for all indices."""
+        """Return the bounds per index of an axis as 1-d arrays, of one element if the bounds are equal for all indices."""
         others = tuple(other for other in range(self.low.ndim) if other != axis)
         return self.low.min(axis=others), self.high.max(axis=others)
 

@@ -80,7 +80,7 @@ class _Group:
         return perm if perm is not None and costs[perm] < self._cost(None, orders) else None
 
     def _cost(self, order: Perm | None, orders: Mapping[int, Perm]) -> int:
-        """Cost of computing the group in an order: bits transposed around it, and bits of constants that must be stored twice."""
+        """Return the cost of computing the group in an order: bits transposed around it, and bits of constants stored twice."""
         total = 0
         back = None if order is None else _inverse(order)
         chosen = {**orders, **dict.fromkeys((id(member) for member in self.members), order)}

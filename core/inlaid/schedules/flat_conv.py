@@ -105,7 +105,7 @@ def fit_lines(axes: Sequence[FlatAxis], pixels: int, depth: int = 0) -> tuple[Fl
 
 
 def _spacing(axes: Sequence[FlatAxis]) -> int:
-    """Distance in elements of the copy between adjacent pixels."""
+    """Return the distance between adjacent pixels in elements of the copy."""
     return axes[-1].stride if axes[-1].phases == axes[-1].stride else 1
 
 
@@ -120,7 +120,7 @@ def flat_pixels(axes: Sequence[FlatAxis]) -> Expr:
 
 
 def _strides(axes: Sequence[FlatAxis]) -> list[Expr]:
-    """Distance in pixels between neighbours along each axis."""
+    """Return the distance in pixels between neighbours along each axis."""
     strides: list[Expr] = [arith.ONE]
     for axis in reversed(axes[1:]):
         strides.insert(0, arith.simplify(strides[0] * axis.pitch))
@@ -428,7 +428,7 @@ def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides
         if not isinstance(node, ir.Load) or node.buffer.name != sums.name:
             return None
         if node.indices != own:
-            raise ValueError(f"block {block.name} must read sums at its own indices {own}, found {node.indices}")
+            raise ValueError(f"block {block.name} must read sums at its iteration variables {own}, found {node.indices}")
         return ir.load(sums, (n.var, o.var, pixel.var))
 
     body = Rewriter(expr=load).stmt(block.body)

@@ -37,7 +37,7 @@ def _spatial(block: ir.Block) -> ir.Block | None:
 
 
 def row_buffers(producers: list[ir.Block]) -> list[str]:
-    """Names of the buffers with one value per row: reductions, and values computed only from reductions and scalars."""
+    """Find the buffers with one value per row: reductions, and values computed only from reductions and scalars."""
     found: dict[ir.Buffer, None] = {}
     for block in producers:
         assert isinstance(block.body, ir.Store)

@@ -33,7 +33,7 @@ class Anchor:
 
 
 def blocks_of(program: ir.LoopProgram) -> list[ir.Block]:
-    """Blocks of a program, in order."""
+    """Return the blocks of a program in order."""
     return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)]
 
 

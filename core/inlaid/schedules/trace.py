@@ -156,7 +156,7 @@ def replay_kernel(
         ("target", trace.target, target_key(context)),
     ):
         if wanted != found:
-            raise ScheduleError(f"the trace is for {what} {wanted}, found {what} {found}", remedy=f"replay it on its own {what}")
+            raise ScheduleError(f"the trace is for {what} {wanted}, found {what} {found}", remedy=f"replay it on that {what}")
     if trace.steps is not None and trace.is_current:
         program = replay(source, trace.steps, context.intrinsics, (REMAINDERS,), tuple(transforms)).program
         return Scheduled(source, program, trace)

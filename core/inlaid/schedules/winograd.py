@@ -45,8 +45,7 @@ STRIPE = 36
 tiles, which leaves more of L2 to the weights."""
 FEW_ROWS = 6
 """Rows of register tiles if weights fit in L2 and the number of tiles is symbolic: remainders and intermediate data are smaller (64
-channels: 3 to 9 % less time than 12 rows). Weights in L3 are read again for each register tile; 12 rows then take 12 % less
-time."""
+channels: 3 to 9 % less time than 12 rows). Weights in L3 are read again per tile; 12 rows take 12 % less time."""
 MOST_GROUP = 16
 """Maximum consecutive tiles of a channel block that one thread transforms."""
 

@@ -17,13 +17,13 @@ def operations(program: ir.LoopProgram) -> Dim:
 
 
 def roofline(operations: int, moved: int, capabilities: Capabilities) -> float:
-    """Roofline prediction in seconds (Williams et al., CACM 2009): the longer of arithmetic time and transfer time of `moved`
-    bytes."""
+    """Predict seconds by the roofline model (Williams et al., CACM 2009): the longer of the times of arithmetic and of transferring
+    `moved` bytes."""
     return max(operations / capabilities.peak, moved / capabilities.bandwidth)
 
 
 def predicted_seconds(program: ir.LoopProgram, capabilities: Capabilities, share: int = 1) -> float:
-    """Roofline prediction in seconds for an unscheduled kernel whose schedule reaches 1/`share` of peak arithmetic."""
+    """Predict the seconds of an unscheduled kernel, by `roofline`, if its schedule reaches 1/`share` of peak arithmetic."""
     return roofline(share * arith.size_hint(operations(program)), _moved(program), capabilities)
 
 
@@ -35,7 +35,7 @@ def is_bound_by_reductions(program: ir.LoopProgram, capabilities: Capabilities) 
 
 
 def _moved(program: ir.LoopProgram) -> int:
-    """Total bytes of the parameters, with size hints for symbolic dimensions."""
+    """Return the total bytes of the parameters, with size hints for symbolic dimensions."""
     return sum(arith.size_hint(arith.product(buffer.shape)) * buffer.dtype.bytes for buffer in program.params)
 
 
@@ -47,7 +47,7 @@ def _times(block: ir.Block) -> Dim:
 
 
 def _arithmetic(block: ir.Block) -> int:
-    """Arithmetic operations per iteration of a block, at least 1."""
+    """Count the arithmetic operations per iteration of a block. Returns at least 1."""
     if not isinstance(block.body, ir.Store):
         return 1
     return max(1, sum(isinstance(node, (ir.Binary, ir.Unary)) for node in ir.walk_exprs(block.body.value)))

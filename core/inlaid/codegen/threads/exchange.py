@@ -85,7 +85,7 @@ class _Exchange:
         self._last: _BarrierReads | None = None
 
     def body(self, body: ir.Stmt) -> ir.Stmt:
-        """The statements inside the loops over threads."""
+        """Rewrite the statements inside the loops over threads."""
         self._find(body, arith.ONE)
         body = self._placed(self._stmt(body, arith.ONE))
         own = [register.value for register in self._registers.values()]
@@ -114,7 +114,7 @@ class _Exchange:
         buffer = store.buffer
         first, step = self._split(flat_index(buffer, store.indices))
         if step != 1 and not self._is_first(guard):
-            raise self._refused(buffer, "expected neighbouring elements for neighbouring threads, or one for the first")
+            raise self._refused(buffer, "adjacent threads must store adjacent elements, or only the first thread must store")
         value = ir.Buffer(buffer.name, (), buffer.dtype, "register")
         return _Register(value, first, step if step == 1 else 0)
 

@@ -149,7 +149,7 @@ class _ThreadKernel(WideExpressions):
         return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type, launched, tuple(self.descriptors))
 
     def _threads(self) -> tuple[int, int, int] | None:
-        """Static block size; None if an extent is symbolic."""
+        """Return the static block size; None if an extent is symbolic."""
         extents = [self.kernel.kernel.threads.get(f"threadIdx.{axis}", arith.ONE) for axis in AXES]
         known = [extent.value for extent in map(arith.simplify, extents) if isinstance(extent, arith.Const)]
         return (known[0], known[1], known[2]) if len(known) == len(AXES) else None
@@ -277,7 +277,7 @@ class _ThreadKernel(WideExpressions):
         return f"{self.buffers[buffer]}[{self._words(buffer, first.value)}]"
 
     def _words(self, buffer: ir.Buffer, elements: int) -> int:
-        """Words per thread of a number of distributed elements."""
+        """Return the 32-bit words per thread of `elements` distributed elements."""
         return elements * buffer.dtype.bytes // (_WORD_BYTES * self.dialect.dealt[buffer.scope])
 
     def alloc(self, buffer: ir.Buffer) -> None:

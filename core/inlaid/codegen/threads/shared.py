@@ -27,7 +27,7 @@ def with_own_names(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) ->
 
 
 def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[str, int]) -> dict[ir.Buffer, int]:
-    """Buffers that are allocated outside the thread loops, and their byte offsets."""
+    """Map the buffers that are allocated outside the thread loops to their byte offsets."""
     found = {}
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.Alloc) and any(isinstance(node, ir.For) and node.over_threads for node in ir.walk_stmts(stmt.body)):

@@ -66,7 +66,7 @@ class WideIndices(Statements):
         return found[1], found[0].value
 
     def component(self, expr: arith.Expr, place: int) -> str:
-        """Value of an index in one lane."""
+        """Print the value of an index in one lane."""
 
         def leaf(node: arith.Expr) -> str | None:
             if node == self.lane:
@@ -88,7 +88,7 @@ class WideIndices(Statements):
         return self.index_with(expr, leaf)
 
     def wide_index(self, expr: arith.Expr) -> Wide:
-        """Vector of an index over all lanes."""
+        """Print the vector of an index over all lanes."""
         of, lanes = self.index_dtype, self.lanes
         if expr in self.wide_names:
             return self.wide_names[expr]
@@ -112,7 +112,7 @@ class WideIndices(Statements):
         return self.vectors.value(self.dialect.elements([self.component(expr, place) for place in range(lanes)], of), of, lanes)
 
     def condition(self, expr: arith.Expr) -> Wide:
-        """Mask of the lanes in which an index condition is nonzero."""
+        """Print the mask of the lanes in which an index condition is nonzero."""
         if not self.varies(expr) and not arith.reads_data(expr):
             return self.vectors.widen(Text(self.index(expr)), _BOOL, self.lanes)
         match expr:
@@ -134,13 +134,13 @@ class WideIndices(Statements):
         return self.vectors.mask(f"{number.code} != {zero}", self.index_dtype.bits, self.lanes)
 
     def _checked(self, node: arith.Opaque) -> Wide:
-        """Vector of a bounds-checked index."""
+        """Print the vector of a bounds-checked index."""
         assert isinstance(node.payload, ir.Expr)
         value = self.wide_narrowed(node.payload)
         return value if self.inside(node.payload, node.lower, node.upper) else self.check_lanes(value, node.lower, node.upper)
 
     def wide_narrowed(self, expr: ir.Expr) -> Wide:
-        """Vector of a value converted to the index type, saturating."""
+        """Print the vector of a value converted to the index type, saturating."""
         of, to = expr.dtype, self.index_dtype
         value = self.vectors.widen(self.value(expr), of, self.lanes)
         if of.bits > to.bits or (of.bits == to.bits and of is not to):

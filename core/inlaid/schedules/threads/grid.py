@@ -50,7 +50,7 @@ def decide_block(context: KernelContext) -> Decision:
 
 
 def decide_pieces(context: KernelContext, pieces: int) -> Decision:
-    """Decide how many of `pieces` elements or vectors a thread computes. At most `MAX_PIECES`, so that `WAVES` waves remain."""
+    """Decide how many of `pieces` elements a thread computes: as many as leave `WAVES` full waves, at most `MAX_PIECES`."""
     resident = threads_of(context).resident * WAVES
     options = [1 << step for step in range(MAX_PIECES.bit_length())]
     best = max(count for count in options if count == 1 or pieces >= count * resident)

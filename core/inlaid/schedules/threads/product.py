@@ -1,9 +1,8 @@
 """Tiled contractions on grids of threads: matrix products and convolutions.
 
-A block of threads computes a tile, and each thread computes a register tile within it. With shared memory, the threads
-cooperatively fetch the tiles of both factors for each depth step; without it, each thread loads its operands. If tiles are too few
-to fill the device, the depth is split (split-K) and a second kernel adds the parts. Contractions of few rows use the schedule of
-`dots`.
+A block of threads computes a tile, and each thread a register tile within it. With shared memory, the threads cooperatively fetch
+the tiles of both factors for each depth step; otherwise each thread loads its operands. If tiles are too few to fill the device,
+the depth is split (split-K) and a second kernel adds the parts. Contractions of few rows use the schedule of `dots`.
 """
 
 from __future__ import annotations

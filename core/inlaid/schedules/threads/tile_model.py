@@ -77,8 +77,7 @@ def side_of(threads: int, own: int, bytes_: int, vector_bytes: int) -> Side:
 def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tiling]:
     """Enumerate the tilings that fit registers and shared memory.
 
-    A tile is smaller than twice the extent that it tiles. Its depth is a power of two, so that the race check can separate
-    elements."""
+    A tile is smaller than twice the extent that it tiles. Its depth is a power of two, so the race check can separate elements."""
     depths = (32, 16, 8) if memory.shared else (4,)
     least = 1 << max(problem.depth - 1, 0).bit_length()
     for count in (threads.block, threads.block // 2, threads.block // 4):
