@@ -183,7 +183,7 @@ def reinterpret(a: Text, source: DType, target: DType) -> Text:
 
 
 def _negated(a: Text, of: DType) -> str:
-    """Negate an integer, wrapping: the minimum is its own negation."""
+    """Print a wrapping integer negation, which maps the minimum to itself."""
     if of.bits < 32:
         return f"({c_type(of)})-{a.atom}"
     return f"({c_type(of)})(0u - {_same_width(a, of)})"
@@ -194,11 +194,11 @@ def _suffix(of: DType) -> str:
 
 
 def _same_width(a: Text, of: DType) -> str:
-    """Cast a value to the unsigned integer of its width."""
+    """Print a cast of a value to the unsigned integer of equal width."""
     return f"({c_type(dtype(f'uint{of.bits}'))}){a.atom}"
 
 
 def _unsigned(a: Text, of: DType) -> str:
-    """Zero-extend a value to an unsigned integer of at least 32 bits, for shifts and bit counts."""
+    """Print the zero extension of a value to an unsigned integer of at least 32 bits, for shifts and bit counts."""
     same = _same_width(a, of)
     return same if of.bits >= 32 else f"(uint32_t){same}"

@@ -88,7 +88,7 @@ class _Builder:
         return tuple(source.name for source in self.program.signature.dims)
 
     def _size(self, dim: Dim) -> int:
-        """Number of a size in the plan; adds it if new."""
+        """Return the number of a size in the plan. A new size is added."""
         return self._sizes.setdefault(arith.wrap(dim), len(self._sizes))
 
     def _call(self, number: int, call: KernelCall, launches: Launches, numbers: Mapping[str, int]) -> list[Step]:
@@ -169,7 +169,7 @@ def _identifier(position: int, name: str) -> str:
 
 
 def _buffer_inputs(launches: Launches, name: str) -> int:
-    """Number of inputs of a kernel that are buffers."""
+    """Count the inputs of a kernel that are buffers."""
     kernel = launches.kernels[name].program
     for stmt in ir.walk_stmts(launches.host.body):
         if isinstance(stmt, ir.Intrinsic) and stmt.name == name:

@@ -116,7 +116,7 @@ class LayoutChoice:
         return tuple(dict.fromkeys(option.layouts[place].canonical(shape) for step, place in ends for option in self._steps[step]))
 
     def _matrix(self, value: _Value, written: list[Layout], wanted: Sequence[set[Layout]]) -> Matrix:
-        """Copy cost in seconds, by written layout and set of wanted layouts."""
+        """Compute the copy costs in seconds, by written layout and set of wanted layouts."""
         return tuple(tuple(sum(self._copy(value, a, b) for b in layouts) for layouts in wanted) for a in written)
 
     def _copy(self, value: _Value, a: Layout, b: Layout) -> float:

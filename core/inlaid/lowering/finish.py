@@ -82,7 +82,7 @@ def _registers_checked(program: ir.LoopProgram) -> ir.LoopProgram:
 
 def hoist_scratch(program: ir.LoopProgram, able: Capabilities = ANY) -> ir.LoopProgram:
     """Replace allocations by output parameters, except registers, buffers that fit on the stack, and buffers inside parallel and
-    vectorized loops. The contents of these parameters are scratch. Outputs that hold sizes defined by the kernel stay last.
+    vectorized loops. The new parameters hold scratch data. Outputs that hold sizes defined by the kernel stay last.
 
     A parallel loop whose iterations need more than the thread's stack becomes serial. Raises `ScheduleError`, naming buffer and
     loop, for a buffer that threads or blocks would share.

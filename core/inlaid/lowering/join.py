@@ -153,7 +153,7 @@ class Joiner:
         return list(kernels), calls
 
     def _alike(self, number: int) -> tuple[int, _Moves]:
-        """Key of kernels that differ only in where outputs are: first index and extent of moved outputs are size variables."""
+        """Return a kernel's key, in which first index and extent of moved outputs are replaced by size variables."""
         base, moves = self.moved[number]
         program = self.kernels[base]
 

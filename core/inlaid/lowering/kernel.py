@@ -145,7 +145,7 @@ def _literal(constant: graph.Constant) -> te.Tensor:
 
 
 def tensor_type(type_: Type) -> TensorType:
-    """Narrow a type to `TensorType`. Raises `CompileError` for any other."""
+    """Narrow a type to `TensorType`. Raises `CompileError` for any other type."""
     if not isinstance(type_, TensorType):
         raise CompileError(f"a kernel's parameters and results must be tensors, found {type_!r}")
     return type_

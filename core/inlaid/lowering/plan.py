@@ -140,7 +140,7 @@ class _Work:
         return _HOST
 
     def plan_of(self, name: str) -> str:
-        """Name of the plan of a function of the module. Raises `CompileError` if the module lacks the function."""
+        """Return the name of a function's plan. Raises `CompileError` if the module lacks the function."""
         if name not in self.module.functions:
             listed = ", ".join(f"@{each}" for each in self.module.functions)
             raise CompileError(f"the module has no function @{name}; it has {listed}")
@@ -189,7 +189,7 @@ class _Builder:
                 owners.update((id(param), scope) for param in scope.owner.params)
 
         def note(scope: Scope, read: ir.Expr) -> bool:
-            """Record that a scope, and each scope between it and the expression's scope, reads the expression. True if any was
+            """Record that a scope, and each scope between it and the expression's scope, reads the expression. True if any read is
             new."""
             home = owners.get(id(read)) if isinstance(read, ir.Var) else self.scopes.of.get(id(read))
             inside: Scope | None = scope if home is not None else None

@@ -7,8 +7,8 @@ Results are bit-exact.
     x = clip(conv(data, w) + b)  with channel 1 always -128       x = clip(conv(data, w[0, 2]) + b[0, 2])
     y = conv(x, v) + c                                      =>    y = conv(x, v[:, 0, 2]) + (c - 128 * sum(v[:, 1]))
 
-The pass follows a channel through element-wise operators, padding, pooling, grouped convolutions and reshapes: the channel is kept
-in all of these, or removed from all. It is kept if any other operator reads it, or if padding adds a value other than its constant.
+The pass follows a channel through element-wise operators, padding, pooling, grouped convolutions and reshapes: all keep the
+channel, or none does. It is kept if any other operator reads it, or if padding adds a value other than the channel's.
 """
 
 from __future__ import annotations

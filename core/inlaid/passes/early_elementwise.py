@@ -69,7 +69,7 @@ def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
 
 
 def _varying(expr: Expr) -> int | None:
-    """Position of an element-wise operator's only non-constant operand; None if there are several, or a parameter is per axis."""
+    """Find the position of an operator's only non-constant operand; None if there are several, or a parameter is per axis."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     varying = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]

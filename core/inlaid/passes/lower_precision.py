@@ -60,7 +60,7 @@ limit is at least 1, so that clipping gives 1 beyond it. Fitted by weighted leas
 
 
 def lower_precision(target: Function) -> Function:
-    """Multiply float32 products in bfloat16, as the module describes. The function's type is unchanged."""
+    """Rewrite float32 products to bfloat16, as the module's docstring describes. The function's type is unchanged."""
     plan = _Plan(target)
 
     def visit(old: Expr, new: Expr) -> Expr:

@@ -149,8 +149,8 @@ def _square(found: Match) -> Expr | None:
 
 
 def _cube(found: Match) -> Expr | None:
-    """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power. Not for narrow floats, which are rounded
-    after every operator."""
+    """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power. Narrow floats are excluded, since they are
+    rounded after every operator."""
     x = found["x"]
     wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
     return mul(mul(x, x), x) if wide and x.type == found.root.type else None

@@ -76,7 +76,7 @@ class ConvRule:
     name = "conv2d"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Offer schedules. Declines any other kernel, and symbolic channels or windows."""
+        """Offer schedules. Declines kernels other than float32 convolutions, and symbolic channels or windows."""
         conv = find_conv(program, _product) if context.capabilities.vector_bits else None
         # A static 2-d image of one channel uses im2col; groups of one channel use WindowRule.
         if conv is None or (

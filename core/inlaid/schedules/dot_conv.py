@@ -75,7 +75,7 @@ class DotConvRule:
     name = "dot_conv"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Declines grouped convolutions if input channels do not fill the instruction's groups, and empty results."""
+        """Offer schedules. Declines grouped convolutions whose input channels do not fill groups, and empty results."""
         sums = bool(context.intrinsics) and 0 not in program.outputs[0].shape
         conv = find_conv(program, narrow_product, context.intrinsics) if sums else None
         if conv is None:

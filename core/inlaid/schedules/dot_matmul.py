@@ -50,7 +50,7 @@ class DotMatmulRule:
     name = "dot_matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines products without a matching instruction, with fewer columns than lanes, or with empty results."""
+        """Offer a schedule. Declines products without an instruction, with fewer columns than lanes, or with empty results."""
         if not context.intrinsics or 0 in program.outputs[0].shape:
             return None
         s = collapsed(program, context.intrinsics)

@@ -110,12 +110,12 @@ def _spacing(axes: Sequence[FlatAxis]) -> int:
 
 
 def _phases(axes: Sequence[FlatAxis]) -> list[int]:
-    """Number of phases of the copy along each axis."""
+    """Return the number of phases of the copy along each axis."""
     return [*(axis.phases for axis in axes[:-1]), axes[-1].phases // _spacing(axes)]
 
 
 def flat_pixels(axes: Sequence[FlatAxis]) -> Expr:
-    """Number of pixels of a flattened image, including the halo."""
+    """Return the number of pixels of a flattened image, including the halo."""
     return arith.simplify(axes[0].size * _strides(axes)[0])
 
 

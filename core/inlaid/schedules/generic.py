@@ -26,7 +26,7 @@ CHUNKS = 64
 
 
 class GenericRule:
-    """Accepts every kernel."""
+    """Schedules any kernel, as a fallback."""
 
     name = "generic"
 

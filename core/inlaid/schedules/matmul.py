@@ -121,7 +121,7 @@ class MatmulRule:
     name = "matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Offer a schedule. Declines any other kernel, products with fewer columns than half a vector, and empty results."""
+        """Offer a schedule. Declines kernels other than products, fewer columns than half a vector, and empty results."""
         if not context.capabilities.vector_bits or 0 in program.outputs[0].shape:
             return None
         s = collapsed(program)

@@ -135,7 +135,7 @@ def _width(program: ir.LoopProgram) -> int:
 
 
 def _vectors(extent: arith.Expr, lanes: int, most: int) -> int:
-    """Number of vectors per iteration for an extent: a power of two."""
+    """Choose the number of vectors per iteration for an extent: a power of two."""
     if not isinstance(extent, arith.Const):
         return min(most, UNROLLED)
     whole = -(-extent.value // lanes)

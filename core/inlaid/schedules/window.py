@@ -54,7 +54,7 @@ class WindowRule:
     name = "window"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Offer schedules. Declines any other kernel. If channels are symbolic, only `offer_planes` applies."""
+        """Offer schedules. Declines kernels other than windows. If channels are symbolic, only `offer_planes` applies."""
         # The init of the reduction gives the result of an empty window.
         if not context.capabilities.vector_bits or without_empty(program) is None:
             return ()

@@ -130,7 +130,7 @@ class WinogradRule:
     name = "winograd"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Offer a schedule. Declines any other kernel, and symbolic channels."""
+        """Offer a schedule. Declines kernels other than Winograd convolutions, and symbolic channels."""
         anchor = find_anchor(program) if context.capabilities.vector_bits else None
         if anchor is None or not _is_winograd(program, anchor):
             return None

@@ -40,7 +40,7 @@ def _moved(program: ir.LoopProgram) -> int:
 
 
 def _times(block: ir.Block) -> Dim:
-    """Number of iterations of a block; 1 if it depends on the loops of an opaque loop program."""
+    """Return the number of iterations of a block; 1 if it depends on the loops of an opaque loop program."""
     size = block_size(block)
     known = all(isinstance(variable, arith.SizeVar) for variable in arith.free_vars(size))
     return arith.unwrap(size) if known else 1

@@ -32,13 +32,13 @@ class Part:
 
     @property
     def stored(self) -> int:
-        """Bytes in the file."""
+        """Size of the segment in the file, in bytes."""
         begin = self.pieces[0].offset
         return max((piece.offset + len(piece.content) for piece in self.pieces if len(piece.content)), default=begin) - begin
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
+        """Size of the segment in memory, in bytes."""
         return self.pieces[-1].address + self.pieces[-1].size - self.pieces[0].address
 
 

@@ -102,7 +102,7 @@ class _Linker:
                 self.globals[blob.symbol] = _Target(pieces[0])
 
     def add(self, content: bytes, origin: str) -> None:
-        """Add an object."""
+        """Add an object to the link."""
         try:
             found = read_object(content, self.architecture.machine.number)
         except ValueError as error:

@@ -111,7 +111,7 @@ class Vectors:
         return f"{self.dialect.reinterpret(mask.code, unsigned(8), value.lanes)} & {self.number(1, unsigned(8), value.lanes)}"
 
     def loaded(self, code: str, of: DType, lanes: int) -> Wide:
-        """Convert the memory representation of a value to its value: a bool becomes a mask."""
+        """Convert the memory representation of a value to the value: a bool becomes a mask."""
         if of is not _BOOL:
             return self.value(code, of, lanes)
         return self.mask(f"{code} != {self.number(0, unsigned(8), lanes)}", 8, lanes)

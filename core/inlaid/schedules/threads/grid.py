@@ -43,7 +43,7 @@ def expected(extent: arith.Expr) -> int:
 
 
 def decide_block(context: KernelContext) -> Decision:
-    """Decide the threads per block. Default: the maximum, since there are no barriers. Small blocks have more registers each."""
+    """Decide the threads per block. Default: the maximum, since there are no barriers. A smaller block leaves more registers."""
     threads = threads_of(context)
     sizes = [threads.block >> step for step in range(threads.block.bit_length()) if threads.block >> step >= threads.subgroup]
     return context.decide("block", reversed(sizes), threads.block)

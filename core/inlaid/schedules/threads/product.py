@@ -48,8 +48,8 @@ class ProductRule:
     name = "thread_product"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines contractions of depth 1, without columns, without operand reuse (depthwise windows), or with outputs smaller
-        than a block of threads, and if the primitives cannot prove that threads store distinct elements."""
+        """Offer a schedule. Declines contractions of depth 1, without columns, without operand reuse (depthwise windows), or with
+        fewer outputs than threads in a block, and if primitives cannot prove that threads store distinct elements."""
         made = prepared(program)
         if made is None:
             return None

@@ -31,7 +31,7 @@ class ReduceRule:
     name = "reduce"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines kernels whose output elements read several elements of a reduction, or that a primitive rejects."""
+        """Offer a schedule. Declines kernels whose outputs read several elements of a reduction, or that a primitive rejects."""
         # The result of an empty reduction is its init.
         if program.defines or without_empty(program) is None:
             return None
